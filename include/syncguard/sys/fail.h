@@ -1,0 +1,39 @@
+/* Filling in the caller's error struct. err may be NULL everywhere. */
+#ifndef SYNCGUARD_SYS_FAIL_H
+#define SYNCGUARD_SYS_FAIL_H
+
+#include "../error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define SYNCGUARD_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
+#else
+#define SYNCGUARD_PRINTF(format_index, first)
+#endif
+
+/*
+ * Sets *err and returns status, for `return syncguard_fail(err, ...)`. native is the store's
+ * code or NULL. The text must not contain keys, lock ids or credentials; it is cut to fit, at a
+ * character boundary, with control characters replaced.
+ */
+SYNCGUARD_API syncguard_status syncguard_fail(syncguard_error *err, syncguard_status status,
+                                              const char *native, const char *format, ...)
+    SYNCGUARD_PRINTF(4, 5);
+
+/* The usual words for running out of memory. */
+SYNCGUARD_API syncguard_status syncguard_fail_memory(syncguard_error *err);
+
+/* Resets *err to "no error". */
+SYNCGUARD_API void syncguard_error_clear(syncguard_error *err);
+
+/* Adds the hash of a normalised key to an error that is being returned. */
+SYNCGUARD_API void syncguard_error_key(syncguard_error *err, const char *key, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

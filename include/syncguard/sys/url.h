@@ -1,0 +1,65 @@
+/* Reading backend URLs. Messages name options, never their values or user info. */
+#ifndef SYNCGUARD_SYS_URL_H
+#define SYNCGUARD_SYS_URL_H
+
+#include "../backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SYNCGUARD_URL_MAX_BYTES 8192
+#define SYNCGUARD_URL_MAX_OPTIONS 32
+
+typedef struct syncguard_url_option {
+    char *name;
+    char *value; /* percent-decoded */
+    bool used;
+} syncguard_url_option;
+
+/* scheme:[//[user[:password]@]hosts][path][?name=value&...]; everything is percent-decoded. */
+typedef struct syncguard_url {
+    char *scheme;
+    char *user;     /* NULL if absent */
+    char *password; /* NULL if absent */
+    char *hosts;    /* "h1:p1,h2:p2", brackets of IPv6 kept; "" if empty, NULL without // */
+    char *path;     /* with its leading slash if it has one; "" if absent */
+    size_t option_count;
+    syncguard_url_option options[SYNCGUARD_URL_MAX_OPTIONS];
+} syncguard_url;
+
+/* InvalidArgument for malformed, too long or repeated parts. The caller frees *out. */
+SYNCGUARD_API syncguard_status syncguard_url_parse(const char *text, syncguard_url **out,
+                                                   syncguard_error *err);
+/* Wipes and frees. NULL is ignored. */
+SYNCGUARD_API void syncguard_url_free(syncguard_url *url);
+
+/* Value of an option, marked as used; NULL if it is not there. Belongs to url. */
+SYNCGUARD_API const char *syncguard_url_text(syncguard_url *url, const char *name);
+/* These leave *value alone if the option is absent; unreadable or out of range is
+ * InvalidArgument naming the option. bool: 0, 1, true, false. */
+SYNCGUARD_API syncguard_status syncguard_url_int(syncguard_url *url, const char *name, int64_t low,
+                                                 int64_t high, int64_t *value,
+                                                 syncguard_error *err);
+SYNCGUARD_API syncguard_status syncguard_url_bool(syncguard_url *url, const char *name, bool *value,
+                                                  syncguard_error *err);
+/* words is NULL-terminated; *index is the position of the option's value in it. */
+SYNCGUARD_API syncguard_status syncguard_url_choice(syncguard_url *url, const char *name,
+                                                    const char *const *words, int *index,
+                                                    syncguard_error *err);
+/* Applies the options that every backend has (timeout_ms, dispose_timeout_ms, cleanup). */
+SYNCGUARD_API syncguard_status syncguard_url_common(syncguard_url *url, syncguard_options *options,
+                                                    syncguard_error *err);
+/* InvalidArgument naming the first option that nobody used. */
+SYNCGUARD_API syncguard_status syncguard_url_done(const syncguard_url *url, syncguard_error *err);
+
+/* A known-size copy of options (NULL: defaults), checked: InvalidArgument for a bad size or
+ * value. Copies pointers, not strings. */
+SYNCGUARD_API syncguard_status syncguard_options_read(const syncguard_options *given,
+                                                      syncguard_options *out, syncguard_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * Time and waiting.
+ *
+ * Invariant of the whole library: whoever waits, waits here, and so can be
+ * ended by a deadline and by an abort object. Deadlines are nanoseconds of a
+ * clock that cannot step and goes on in suspend.
+ */
+#ifndef SYNCGUARD_SYS_WAIT_H
+#define SYNCGUARD_SYS_WAIT_H
+
+#include <poll.h>
+#include <pthread.h>
+
+#include "../abort.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SYNCGUARD_NS_PER_MS INT64_C(1000000)
+#define SYNCGUARD_NO_DEADLINE INT64_MAX
+
+/* CLOCK_BOOTTIME where it exists, else CLOCK_MONOTONIC. */
+SYNCGUARD_API int64_t syncguard_clock_ns(void);
+/* The wall clock in whole milliseconds since 1970: only where a time is stored or shown. */
+SYNCGUARD_API int64_t syncguard_wall_ms(void);
+
+/* What bounds one operation. Passed down by pointer, never kept beyond the call. */
+typedef struct syncguard_limits {
+    int64_t deadline_ns; /* SYNCGUARD_NO_DEADLINE: none */
+    syncguard_abort *abort_object;
+} syncguard_limits;
+
+/* OK, Aborted or NetworkTimeout (abort wins). No system call unless the clock needs one. */
+SYNCGUARD_API syncguard_status syncguard_limits_check(const syncguard_limits *limits,
+                                                      syncguard_error *err);
+/* Nanoseconds left, 0 when past, SYNCGUARD_NO_DEADLINE if unlimited. */
+SYNCGUARD_API int64_t syncguard_limits_left_ns(const syncguard_limits *limits);
+/* The same limits with a deadline not later than at_ns. */
+SYNCGUARD_API syncguard_limits syncguard_limits_until(const syncguard_limits *limits,
+                                                      int64_t at_ns);
+
+/*
+ * poll(2) over fds (at most 14) that also ends by deadline and abort. OK when a
+ * descriptor is ready (revents are filled in), else Aborted or NetworkTimeout.
+ * Interrupted calls go on.
+ */
+SYNCGUARD_API syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
+                                                  const syncguard_limits *limits,
+                                                  syncguard_error *err);
+/* Sleeps until at_ns: OK when it is reached, else as above. */
+SYNCGUARD_API syncguard_status syncguard_wait_until(int64_t at_ns, const syncguard_limits *limits,
+                                                    syncguard_error *err);
+
+/* Descriptor that becomes and stays readable when the abort is triggered; -1 for NULL.
+ * Belongs to the abort object; valid for this process. */
+SYNCGUARD_API int syncguard_abort_fd(syncguard_abort *abort_object);
+
+/*
+ * A place for one thread to wait for another: unpark before park is remembered,
+ * several unparks are one.
+ */
+typedef struct syncguard_parker {
+    int fds[2]; /* eventfd in both, or the two ends of a pipe */
+} syncguard_parker;
+#define SYNCGUARD_PARKER_INIT                                                                      \
+    {                                                                                              \
+        {                                                                                          \
+            -1, -1                                                                                 \
+        }                                                                                          \
+    }
+/* RateLimited when no descriptor is left. */
+SYNCGUARD_API syncguard_status syncguard_parker_open(syncguard_parker *parker,
+                                                     syncguard_error *err);
+SYNCGUARD_API void syncguard_parker_close(syncguard_parker *parker);
+SYNCGUARD_API void syncguard_parker_unpark(syncguard_parker *parker);
+/* OK when unparked, else Aborted or NetworkTimeout. */
+SYNCGUARD_API syncguard_status syncguard_parker_park(syncguard_parker *parker,
+                                                     const syncguard_limits *limits,
+                                                     syncguard_error *err);
+
+/*
+ * A gate lets `places` threads in at once, in the order of their coming; the
+ * others wait with deadline and abort. For what a thread holds while it uses a
+ * connection. Entering an idle gate costs one mutex and no system call.
+ */
+typedef struct syncguard_gate {
+    pthread_mutex_t mutex;
+    int places;
+    struct syncguard_gate_waiter *first;
+    struct syncguard_gate_waiter *last;
+} syncguard_gate;
+SYNCGUARD_API syncguard_status syncguard_gate_init(syncguard_gate *gate, int places,
+                                                   syncguard_error *err);
+SYNCGUARD_API void syncguard_gate_destroy(syncguard_gate *gate);
+SYNCGUARD_API syncguard_status syncguard_gate_enter(syncguard_gate *gate,
+                                                    const syncguard_limits *limits,
+                                                    syncguard_error *err);
+SYNCGUARD_API void syncguard_gate_leave(syncguard_gate *gate);
+
+/* pthread_create with all signals blocked in the new thread. Returns 0 or an errno value. */
+SYNCGUARD_API int syncguard_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * Telemetry: a decorator that can be put over any backend.
+ *
+ * Without it nothing is hashed, queued or counted. With it every operation,
+ * those of renewing, undoing and waiting included, becomes an event and moves
+ * counters. Events pass through a bounded queue to a thread of the decorator,
+ * so a slow callback never delays an operation; what does not fit is counted as
+ * dropped.
+ */
+#ifndef SYNCGUARD_TELEMETRY_H
+#define SYNCGUARD_TELEMETRY_H
+
+#include "backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum syncguard_event_type {
+    SYNCGUARD_EVENT_ACQUIRE = 0,
+    SYNCGUARD_EVENT_RELEASE = 1,
+    SYNCGUARD_EVENT_EXTEND = 2,
+    SYNCGUARD_EVENT_IS_LOCKED = 3,
+    SYNCGUARD_EVENT_LOOKUP = 4
+} syncguard_event_type;
+
+typedef enum syncguard_event_reason {
+    SYNCGUARD_REASON_NONE = 0,
+    SYNCGUARD_REASON_LOCKED = 1,
+    SYNCGUARD_REASON_EXPIRED = 2,
+    SYNCGUARD_REASON_NOT_FOUND = 3
+} syncguard_event_reason;
+
+/* One operation. Strings that do not apply are "". */
+typedef struct syncguard_event {
+    syncguard_event_type type;
+    bool ok; /* result: "ok" or "fail" */
+    syncguard_event_reason reason;
+    /* SYNCGUARD_OK unless the operation ended in an error; then fail, without a reason. */
+    syncguard_status error;
+    int64_t duration_us;
+    char key_hash[SYNCGUARD_HASH_SIZE];
+    char lock_id_hash[SYNCGUARD_HASH_SIZE];
+    /* Only with include_raw. */
+    char key[SYNCGUARD_KEY_SIZE];
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+} syncguard_event;
+
+/* "acquire", "release", "extend", "isLocked", "lookup". */
+SYNCGUARD_API const char *syncguard_event_type_name(syncguard_event_type type);
+/* "locked", "expired", "not-found", or "" for none. */
+SYNCGUARD_API const char *syncguard_event_reason_name(syncguard_event_reason reason);
+
+/* Runs on the decorator's thread; the event is valid during the call. */
+typedef void (*syncguard_event_fn)(void *context, const syncguard_event *event);
+
+typedef struct syncguard_telemetry_options {
+    size_t size;
+    syncguard_event_fn on_event; /* NULL: counters only, and no thread */
+    void *on_event_context;
+    bool include_raw;    /* default false */
+    size_t queue_length; /* events; default 1024 */
+} syncguard_telemetry_options;
+
+#define SYNCGUARD_TELEMETRY_OPTIONS_INIT                                                           \
+    {                                                                                              \
+        sizeof(syncguard_telemetry_options), NULL, NULL, false, 1024                               \
+    }
+
+/* Function twin of SYNCGUARD_TELEMETRY_OPTIONS_INIT. */
+SYNCGUARD_API void syncguard_telemetry_options_init(syncguard_telemetry_options *options,
+                                                    size_t size);
+
+/*
+ * Wraps inner. On success *out owns inner: close only *out, and use only *out.
+ * On failure inner is untouched and still the caller's. options may be NULL.
+ */
+SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
+syncguard_telemetry_wrap(syncguard_backend *inner, const syncguard_telemetry_options *options,
+                         syncguard_backend **out, syncguard_error *err);
+
+/* Events that the full queue refused. 0 for a backend that is not a telemetry decorator. */
+SYNCGUARD_API uint64_t syncguard_telemetry_dropped(const syncguard_backend *backend);
+
+/*
+ * Writes counters and latency histograms in the Prometheus text format, NUL
+ * included, into buffer (which may be NULL when size is 0). Returns the length
+ * without the NUL that the whole text needs: if it is size or more, the text was cut
+ * and the call can be repeated with a larger buffer. 0 for a backend that is no
+ * telemetry decorator.
+ */
+SYNCGUARD_API size_t syncguard_telemetry_prometheus(const syncguard_backend *backend, char *buffer,
+                                                    size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,138 @@
+/*
+ * Constants, fixed-size results and the export macro: what every other public
+ * header builds on. Nothing here needs freeing.
+ */
+#ifndef SYNCGUARD_TYPES_H
+#define SYNCGUARD_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define SYNCGUARD_API __attribute__((visibility("default")))
+#define SYNCGUARD_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define SYNCGUARD_API
+#define SYNCGUARD_MUST_CHECK
+#endif
+
+#define SYNCGUARD_VERSION_MAJOR 0
+#define SYNCGUARD_VERSION_MINOR 1
+#define SYNCGUARD_VERSION_PATCH 0
+#define SYNCGUARD_VERSION_STRING "0.1.0"
+
+/* A key is UTF-8; its limit counts bytes after Unicode NFC. */
+#define SYNCGUARD_MAX_KEY_BYTES 512
+/* A raw key longer than this is refused without being read further. */
+#define SYNCGUARD_MAX_RAW_KEY_BYTES 4096
+#define SYNCGUARD_DEFAULT_TTL_MS 30000
+/* A lock is live while expires_at_ms > now_ms - tolerance, on every backend alike. */
+#define SYNCGUARD_TIME_TOLERANCE_MS 1000
+#define SYNCGUARD_DEFAULT_TIMEOUT_MS 5000
+/* Largest time or ttl: 2^53 - 1, so that JSON numbers stay exact. */
+#define SYNCGUARD_MAX_TIME_MS INT64_C(9007199254740991)
+
+#define SYNCGUARD_LOCK_ID_CHARS 22
+#define SYNCGUARD_FENCE_DIGITS 15
+#define SYNCGUARD_FENCE_MAX INT64_C(900000000000000)
+#define SYNCGUARD_FENCE_WARN INT64_C(90000000000000)
+#define SYNCGUARD_HASH_CHARS 24
+#define SYNCGUARD_MAX_OWNER_BYTES 128
+
+/* Longest stored name per store, and the bytes kept back for derived names. */
+#define SYNCGUARD_REDIS_LIMIT_BYTES 1000
+#define SYNCGUARD_REDIS_RESERVE_BYTES 26
+#define SYNCGUARD_POSTGRES_LIMIT_BYTES 1700
+#define SYNCGUARD_POSTGRES_RESERVE_BYTES 0
+#define SYNCGUARD_FIRESTORE_LIMIT_BYTES 1500
+#define SYNCGUARD_FIRESTORE_RESERVE_BYTES 0
+#define SYNCGUARD_SQLITE_LIMIT_BYTES 1700
+#define SYNCGUARD_SQLITE_RESERVE_BYTES 0
+
+/* Buffer sizes with the closing NUL. */
+#define SYNCGUARD_KEY_SIZE (SYNCGUARD_MAX_KEY_BYTES + 1)
+#define SYNCGUARD_LOCK_ID_SIZE (SYNCGUARD_LOCK_ID_CHARS + 1)
+#define SYNCGUARD_FENCE_SIZE (SYNCGUARD_FENCE_DIGITS + 1)
+#define SYNCGUARD_HASH_SIZE (SYNCGUARD_HASH_CHARS + 1)
+#define SYNCGUARD_OWNER_SIZE (SYNCGUARD_MAX_OWNER_BYTES + 1)
+
+/*
+ * The constants as the library was compiled with them, for bindings and for
+ * programs that want to notice a header that does not match the library.
+ */
+typedef struct syncguard_constants {
+    const char *version;
+    int64_t max_key_bytes;
+    int64_t max_raw_key_bytes;
+    int64_t default_ttl_ms;
+    int64_t time_tolerance_ms;
+    int64_t default_timeout_ms;
+    int64_t max_time_ms;
+    int64_t fence_max;
+    int64_t fence_warn;
+    int64_t redis_limit_bytes;
+    int64_t redis_reserve_bytes;
+    int64_t postgres_limit_bytes;
+    int64_t postgres_reserve_bytes;
+    int64_t firestore_limit_bytes;
+    int64_t firestore_reserve_bytes;
+    int64_t sqlite_limit_bytes;
+    int64_t sqlite_reserve_bytes;
+} syncguard_constants;
+
+/* A static, read-only struct. */
+SYNCGUARD_API const syncguard_constants *syncguard_constants_get(void);
+
+/*
+ * What a successful acquire gives: the lock id is the right to release and
+ * extend, the fence is for the guarded resource. Fences of one key are compared
+ * as text (strcmp): a later grant is always greater. Times are milliseconds
+ * since 1970 on the clock of the backend's time authority.
+ */
+typedef struct syncguard_grant {
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    char fence[SYNCGUARD_FENCE_SIZE];
+    int64_t expires_at_ms;
+} syncguard_grant;
+
+/* A live lock without its secrets: fit for logs and screens. */
+typedef struct syncguard_lock_info {
+    char key_hash[SYNCGUARD_HASH_SIZE];
+    char lock_id_hash[SYNCGUARD_HASH_SIZE];
+    char fence[SYNCGUARD_FENCE_SIZE];
+    int64_t expires_at_ms;
+    int64_t acquired_at_ms;
+} syncguard_lock_info;
+
+/*
+ * A live lock with key, lock id and owner label. Whoever has the lock id can
+ * release the lock: for debugging, never for logs.
+ */
+typedef struct syncguard_lock_info_raw {
+    syncguard_lock_info info;
+    char key[SYNCGUARD_KEY_SIZE]; /* as stored: in NFC */
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    char owner[SYNCGUARD_OWNER_SIZE]; /* "" when none was given */
+} syncguard_lock_info_raw;
+
+/* True if lock_id is exactly 22 base64url characters. NULL is false. */
+SYNCGUARD_API bool syncguard_lock_id_valid(const char *lock_id);
+
+/*
+ * The 24-digit hash that stands for a key or a lock id in sanitised output.
+ * text is put into NFC first; returns false (and "" in out) if it is NULL,
+ * no UTF-8, or longer than SYNCGUARD_MAX_RAW_KEY_BYTES. Not for security: it is no
+ * cryptographic hash, and guesses of a key can be tested against it.
+ */
+SYNCGUARD_API bool syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE]);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
