@@ -180,9 +180,12 @@ typedef struct syncguard_backend_ops {
      * dead for more than the guard. May be NULL: nothing to clean. */
     syncguard_status (*cleanup)(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                 syncguard_error *err);
-    /* The last waiter for key is gone; undo what watch armed. Must not block on the network.
-     * May be NULL. */
+    /* The last waiter for key is gone; undo what watch armed. Called with the waiting room locked:
+     * must not block on the network nor call back. May be NULL. */
     void (*unwatch)(syncguard_backend *backend, const char *key, size_t key_length);
+    /* True: what watch armed lasts until unwatch, and news of this handle's own releases are
+     * filtered out. False: it ends with the first news, or with a grant. */
+    bool watch_lasts;
     /* Reports what would break the promises on this store. May be NULL. */
     syncguard_status (*examine)(syncguard_backend *backend, const syncguard_limits *limits,
                                 syncguard_finding_fn fn, void *context, syncguard_error *err);

@@ -1,0 +1,239 @@
+/*
+ * What the files of the core share and nobody else sees: the hidden half of a
+ * backend, and the services that hang on it.
+ *
+ * Lock order, outermost first: heartbeat.mutex, background.mutex, room.mutex.
+ * None of them is held while an operation runs or a callback of the user is
+ * called (but for unwatch, which runs under room.mutex by contract).
+ */
+#ifndef SG_CORE_H
+#define SG_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "syncguard/lock.h"
+#include "syncguard/sys/backend.h"
+
+/* ---- waiting room (waiting_room.c) ------------------------------------------------------ */
+
+typedef struct sg_group sg_group;
+
+/* One waiting thread; lives on its stack. */
+typedef struct sg_waiter {
+    sg_group *group;
+    struct sg_waiter *next;
+    struct sg_waiter *previous;
+    syncguard_parker parker;
+    bool woken;  /* was chosen to try after news */
+    bool trying; /* woken, or in the middle of a try */
+} sg_waiter;
+
+#define SG_ROOM_BUCKETS 256
+
+typedef struct sg_room {
+    pthread_mutex_t mutex;
+    atomic_size_t group_count; /* readable without the mutex: is anybody waiting at all? */
+    sg_group *buckets[SG_ROOM_BUCKETS];
+} sg_room;
+
+typedef enum sg_turn {
+    SG_TURN_WOKEN,  /* news: try, without counting it */
+    SG_TURN_EXPIRY, /* the lock in the way should be dead now: try, without counting it */
+    SG_TURN_PAUSE   /* the pause is over: a counted retry */
+} sg_turn;
+
+syncguard_status sg_room_init(sg_room *room, syncguard_error *err);
+void sg_room_destroy(sg_room *room);
+/* In a forked child: the waiters were threads of the parent. */
+void sg_room_forget(sg_room *room);
+
+/* Joins the waiters of key. *armed: no try is needed before waiting. */
+syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, sg_waiter *waiter,
+                              bool *armed, syncguard_error *err);
+/* granted_until_ns: when the lock that this waiter got dies by itself; 0 if it got none. */
+void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
+                   int64_t granted_until_ns);
+/* Before a try: returns the count of news so far. */
+uint64_t sg_room_try_begin(sg_room *room, sg_waiter *waiter);
+/* After a try that was answered LOCKED: true if news came meanwhile and it must be repeated. */
+bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t remaining_ms);
+/* After a try that failed and that the waiter wants to survive. */
+void sg_room_try_failed(sg_room *room, sg_waiter *waiter);
+/* True if some waiter of this key has begun a try after since_ns. */
+bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns);
+/* Waits for news, expiry, or until_ns. OK fills *turn; else Aborted or NetworkTimeout. */
+syncguard_status sg_room_wait(sg_room *room, sg_waiter *waiter, int64_t until_ns,
+                              const syncguard_limits *limits, sg_turn *turn,
+                              syncguard_error *err);
+/* This handle has freed key. */
+void sg_room_freed(sg_room *room, const char *key, size_t length, bool watch_lasts);
+
+/* ---- background work (background.c) ------------------------------------------------------ */
+
+typedef struct sg_task sg_task;
+
+/* Undoing, late releases and cleanup: one thread per backend, started by the first task. */
+typedef struct sg_background {
+    syncguard_backend *backend;
+    pthread_mutex_t mutex;
+    sg_task *first; /* by due time */
+    bool busy;      /* a task is being carried out */
+    bool started;
+    bool stopping;
+    bool draining;
+    int64_t next_cleanup_ns;
+    pthread_t thread;
+    syncguard_parker parker;
+    syncguard_parker idle; /* unparked when draining finds nothing left */
+    syncguard_abort *abort_object;
+} sg_background;
+
+syncguard_status sg_background_init(sg_background *work, syncguard_backend *backend,
+                                    syncguard_error *err);
+/* Works off what is left for at most drain_ns, then stops the thread. */
+void sg_background_stop(sg_background *work, int64_t drain_ns);
+void sg_background_forget(sg_background *work);
+/* Takes back an acquire until until_ns. Best effort when memory is short. */
+void sg_background_undo(sg_background *work, const char *key, size_t length, const char *lock_id,
+                        int64_t until_ns);
+/* Goes on releasing lock_id until until_ns. */
+void sg_background_release(sg_background *work, const char *key, size_t length,
+                           const char *lock_id, int64_t until_ns);
+/* Removes a dead record, unless the last cleanup was a moment ago. */
+void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *seen);
+
+/* ---- heartbeat (heartbeat.c) ------------------------------------------------------------- */
+
+/* A heap of locks by the time of their next renewal, and the thread that serves it. */
+typedef struct sg_lane {
+    struct sg_heartbeat *heartbeat;
+    bool single; /* renews one lock per request: for those that a batch could not decide */
+    bool started;
+    pthread_t thread;
+    syncguard_parker parker;
+    syncguard_lock **heap;
+    size_t count;
+    size_t capacity;
+} sg_lane;
+
+typedef struct sg_heartbeat {
+    syncguard_backend *backend;
+    pthread_mutex_t mutex; /* guards lanes, the queue of lost locks, next_ns of every lock */
+    pthread_cond_t told;   /* a callback has returned, or the queue is not empty any more */
+    sg_lane batch;
+    sg_lane single;
+    bool stopping;
+    bool dispatcher_started;
+    pthread_t dispatcher;
+    syncguard_lock *lost_first;
+    syncguard_lock *lost_last;
+    syncguard_lock *telling; /* whose on_lost is running */
+    bool close_requested;    /* the last reference went away inside on_lost */
+    syncguard_abort *abort_object;
+} sg_heartbeat;
+
+syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *backend,
+                                   syncguard_error *err);
+void sg_heartbeat_stop(sg_heartbeat *heartbeat);
+void sg_heartbeat_forget(sg_heartbeat *heartbeat);
+/* Begins to renew a lock that its caller has claimed. */
+syncguard_status sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock,
+                                  syncguard_error *err);
+/* Reschedules a lock after an extend by hand; its caller has claimed it. */
+void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock);
+/* Ends the renewing of a claimed lock. */
+void sg_heartbeat_remove(sg_heartbeat *heartbeat, syncguard_lock *lock);
+/* Makes sure that on_lost of a lock neither runs nor will. */
+void sg_heartbeat_silence(sg_heartbeat *heartbeat, syncguard_lock *lock);
+
+/* ---- the hidden half of a backend (backend.c) -------------------------------------------- */
+
+typedef struct sg_fence_warning {
+    struct sg_fence_warning *next;
+    int64_t next_ns;
+    char key_hash[SYNCGUARD_HASH_SIZE];
+} sg_fence_warning;
+
+struct syncguard_core {
+    syncguard_options options; /* strings are ours */
+    char *owner;
+    atomic_int references; /* the open handle, and each lock handle */
+    _Atomic pid_t pid;     /* whose copy this is; 0 while a child makes it its own */
+    sg_room own_room;
+    sg_room *room; /* own_room, or that of the decorated backend */
+    bool watch_lasts;
+    sg_background background;
+    sg_heartbeat heartbeat;
+    pthread_mutex_t warnings_mutex;
+    sg_fence_warning *warnings;
+    size_t warning_count;
+};
+
+/* For decorators: options and waiting room are those of inner, which must outlive outer. */
+syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_backend_ops *ops,
+                                      syncguard_backend *inner, syncguard_error *err);
+
+void sg_backend_ref(syncguard_backend *backend);
+/* Closes with the last reference. */
+void sg_backend_unref(syncguard_backend *backend);
+
+/* Before anything else in every call: makes the handle this process's own after a fork. */
+syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *err);
+
+/* Reads call (NULL: defaults) into limits. */
+syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
+                                syncguard_limits *limits, syncguard_error *err);
+syncguard_status sg_ttl_check(int64_t ttl_ms, syncguard_error *err);
+
+/*
+ * One attempt: draws the id into lock_id, sends, and undoes what is late or
+ * unknown. op's in fields but lock_id and owner are filled in by the caller.
+ */
+syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_op *op,
+                                 char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err);
+/* Releases by id and wakes the local waiters; key may be NULL if it is not known. */
+syncguard_status sg_release_once(syncguard_backend *backend, const char *lock_id, const char *key,
+                                 size_t key_length, const syncguard_limits *limits,
+                                 syncguard_error *err);
+
+/* ---- lock handles (lock.c) --------------------------------------------------------------- */
+
+typedef enum sg_lane_name { SG_LANE_NONE, SG_LANE_BATCH, SG_LANE_SINGLE } sg_lane_name;
+
+struct syncguard_lock {
+    syncguard_backend *backend;
+    pid_t pid;
+    atomic_bool claimed;  /* an operation on this lock is in flight: one at a time */
+    atomic_bool released; /* its one release has begun */
+    atomic_int lost;      /* a syncguard_lost_reason; final once set */
+    _Atomic int64_t ttl_ms;
+    _Atomic int64_t lease_end_ns;
+    _Atomic int64_t expires_at_ms;
+    int64_t hold_end_ns; /* SYNCGUARD_NO_DEADLINE: no max_hold */
+    syncguard_lost_fn on_lost;
+    void *on_lost_context;
+    syncguard_release_error_fn on_release_error;
+    void *on_release_error_context;
+    /* heartbeat.mutex guards these */
+    int64_t next_ns;
+    size_t heap_index;
+    sg_lane_name lane;
+    int failures;
+    bool lost_queued;
+    syncguard_lock *lost_next;
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    char fence[SYNCGUARD_FENCE_SIZE];
+    size_t key_length;
+    char key[];
+};
+
+bool sg_lock_try_claim(syncguard_lock *lock);
+void sg_lock_unclaim(syncguard_lock *lock);
+/* Sets the reason unless one is set already; true if this call set it. */
+bool sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
+/* Notes a confirmed extend. */
+void sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
+
+#endif

@@ -1,0 +1,340 @@
+/*
+ * The waiting room: threads of this process that wait for keys of one backend.
+ *
+ * Waiters of one key form a group and share what they know, so that one release
+ * costs this process one try however many wait:
+ *   - News about a key (a release by this handle, or a report of the store)
+ *     wakes the first waiter that is not trying already. If it leaves without an
+ *     answer, it passes the news on.
+ *   - A try by any waiter stands for the polls of the others (tried_since), and
+ *     only the first waiter watches for the expiry of the lock in the way.
+ *
+ * No lost wake-up: a waiter joins first and tries afterwards with the watch flag
+ * set. News that arrives while a try is under way is counted; a try that is
+ * answered LOCKED compares the count and is repeated if it moved.
+ *
+ * `armed` means: a try was answered LOCKED after the store had been told to
+ * report, and nothing has been reported since. Reports of an unarmed group are
+ * echoes (of our own grant, of a release that was told locally) and wake nobody.
+ *
+ * Locking: everything is guarded by room->mutex. Waiters live on their threads'
+ * stacks and are only touched while they are members of a group.
+ */
+#include <string.h>
+
+#include "core.h"
+
+struct sg_group {
+    sg_group *next; /* in its bucket */
+    uint64_t hash;
+    sg_waiter *first;
+    sg_waiter *last;
+    uint64_t news;
+    bool armed;
+    int trying;
+    int64_t last_try_ns;
+    int64_t free_at_ns; /* when the lock in the way dies by itself; SYNCGUARD_NO_DEADLINE: unknown */
+    size_t key_length;
+    char key[];
+};
+
+/* FNV-1a: short keys, no enemy (a flood of colliding keys only slows its own process). */
+static uint64_t hash_bytes(const char *bytes, size_t length)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < length; i++) {
+        hash ^= (unsigned char)bytes[i];
+        hash *= UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+syncguard_status sg_room_init(sg_room *room, syncguard_error *err)
+{
+    memset(room->buckets, 0, sizeof room->buckets);
+    atomic_init(&room->group_count, 0);
+    if (pthread_mutex_init(&room->mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
+    return SYNCGUARD_OK;
+}
+
+void sg_room_destroy(sg_room *room)
+{
+    pthread_mutex_destroy(&room->mutex);
+}
+
+void sg_room_forget(sg_room *room)
+{
+    for (size_t i = 0; i < SG_ROOM_BUCKETS; i++) {
+        while (room->buckets[i] != NULL) {
+            sg_group *group = room->buckets[i];
+            room->buckets[i] = group->next;
+            syncguard_free(group);
+        }
+    }
+    (void)sg_room_init(room, NULL);
+}
+
+static sg_group *find_group(sg_room *room, uint64_t hash, const char *key, size_t length)
+{
+    sg_group *group = room->buckets[hash % SG_ROOM_BUCKETS];
+    while (group != NULL && (group->hash != hash || group->key_length != length ||
+                             memcmp(group->key, key, length) != 0))
+        group = group->next;
+    return group;
+}
+
+static sg_group *make_group(sg_room *room, uint64_t hash, const char *key, size_t length)
+{
+    sg_group *group = syncguard_calloc(1, sizeof *group + length + 1);
+    if (group == NULL)
+        return NULL;
+    group->hash = hash;
+    group->free_at_ns = SYNCGUARD_NO_DEADLINE;
+    group->key_length = length;
+    memcpy(group->key, key, length);
+    group->next = room->buckets[hash % SG_ROOM_BUCKETS];
+    room->buckets[hash % SG_ROOM_BUCKETS] = group;
+    atomic_fetch_add(&room->group_count, 1);
+    return group;
+}
+
+static void drop_group(sg_room *room, sg_group *group)
+{
+    sg_group **link = &room->buckets[group->hash % SG_ROOM_BUCKETS];
+    while (*link != group)
+        link = &(*link)->next;
+    *link = group->next;
+    atomic_fetch_sub(&room->group_count, 1);
+    syncguard_free(group);
+}
+
+syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, sg_waiter *waiter,
+                              bool *armed, syncguard_error *err)
+{
+    syncguard_status status = syncguard_parker_open(&waiter->parker, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+
+    uint64_t hash = hash_bytes(key, length);
+    pthread_mutex_lock(&room->mutex);
+    sg_group *group = find_group(room, hash, key, length);
+    if (group == NULL)
+        group = make_group(room, hash, key, length);
+    if (group != NULL) {
+        waiter->group = group;
+        waiter->next = NULL;
+        waiter->previous = group->last;
+        if (group->last != NULL)
+            group->last->next = waiter;
+        else
+            group->first = waiter;
+        group->last = waiter;
+        /* Somebody's try will tell: if it fails to get the lock it arms, if it gets it this
+         * process will hear of the release. */
+        *armed = group->armed || group->trying > 0;
+    }
+    pthread_mutex_unlock(&room->mutex);
+
+    if (group == NULL) {
+        syncguard_parker_close(&waiter->parker);
+        return syncguard_fail_memory(err);
+    }
+    return SYNCGUARD_OK;
+}
+
+/* Chooses the first waiter that is idle. Caller holds the mutex. */
+static void wake_one(sg_group *group)
+{
+    for (sg_waiter *waiter = group->first; waiter != NULL; waiter = waiter->next) {
+        if (!waiter->trying) {
+            waiter->woken = true;
+            waiter->trying = true;
+            group->trying++;
+            syncguard_parker_unpark(&waiter->parker);
+            return;
+        }
+    }
+}
+
+static void end_try(sg_waiter *waiter)
+{
+    if (waiter->trying)
+        waiter->group->trying--;
+    waiter->trying = false;
+    waiter->woken = false;
+}
+
+static void unlink_waiter(sg_waiter *waiter)
+{
+    sg_group *group = waiter->group;
+    if (waiter->previous != NULL)
+        waiter->previous->next = waiter->next;
+    else
+        group->first = waiter->next;
+    if (waiter->next != NULL)
+        waiter->next->previous = waiter->previous;
+    else
+        group->last = waiter->previous;
+}
+
+void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
+                   int64_t granted_until_ns)
+{
+    pthread_mutex_lock(&room->mutex);
+    sg_group *group = waiter->group;
+    bool was_first = group->first == waiter;
+    bool unanswered = waiter->trying && granted_until_ns == 0;
+    end_try(waiter);
+    unlink_waiter(waiter);
+    if (granted_until_ns != 0) {
+        group->armed = group->armed && backend->core->watch_lasts;
+        group->free_at_ns = granted_until_ns;
+    }
+    if (group->first == NULL) {
+        /* Under the mutex, so that it cannot undo the arming of the next group of this key. */
+        if (backend->ops->unwatch != NULL)
+            backend->ops->unwatch(backend, group->key, group->key_length);
+        drop_group(room, group);
+    } else if (unanswered && group->trying == 0) {
+        wake_one(group);
+    } else if (was_first) {
+        syncguard_parker_unpark(&group->first->parker); /* watches for the expiry from now on */
+    }
+    pthread_mutex_unlock(&room->mutex);
+    syncguard_parker_close(&waiter->parker);
+}
+
+uint64_t sg_room_try_begin(sg_room *room, sg_waiter *waiter)
+{
+    pthread_mutex_lock(&room->mutex);
+    sg_group *group = waiter->group;
+    waiter->woken = false;
+    if (!waiter->trying) {
+        waiter->trying = true;
+        group->trying++;
+    }
+    group->last_try_ns = syncguard_clock_ns();
+    uint64_t news = group->news;
+    pthread_mutex_unlock(&room->mutex);
+    return news;
+}
+
+bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t remaining_ms)
+{
+    pthread_mutex_lock(&room->mutex);
+    sg_group *group = waiter->group;
+    bool again = group->news != news;
+    if (!again) {
+        group->armed = true;
+        group->free_at_ns =
+            remaining_ms < 0 ? SYNCGUARD_NO_DEADLINE
+                             : syncguard_clock_ns() + remaining_ms * SYNCGUARD_NS_PER_MS;
+        end_try(waiter);
+        if (group->first != waiter)
+            syncguard_parker_unpark(&group->first->parker); /* its timer is out of date */
+    }
+    pthread_mutex_unlock(&room->mutex);
+    return again;
+}
+
+void sg_room_try_failed(sg_room *room, sg_waiter *waiter)
+{
+    pthread_mutex_lock(&room->mutex);
+    end_try(waiter);
+    pthread_mutex_unlock(&room->mutex);
+}
+
+bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns)
+{
+    pthread_mutex_lock(&room->mutex);
+    bool tried = waiter->group->last_try_ns > since_ns;
+    pthread_mutex_unlock(&room->mutex);
+    return tried;
+}
+
+/* True if the waiter has to do something now; else *until_ns is when to look again. */
+static bool take_turn(sg_waiter *waiter, int64_t *until_ns, sg_turn *turn)
+{
+    sg_group *group = waiter->group;
+    int64_t now = syncguard_clock_ns();
+    if (waiter->woken) {
+        *turn = SG_TURN_WOKEN;
+        return true;
+    }
+    if (group->first == waiter && group->trying == 0) {
+        if (now >= group->free_at_ns) {
+            group->free_at_ns = SYNCGUARD_NO_DEADLINE;
+            *turn = SG_TURN_EXPIRY;
+            return true;
+        }
+        if (group->free_at_ns < *until_ns)
+            *until_ns = group->free_at_ns;
+    }
+    *turn = SG_TURN_PAUSE;
+    return now >= *until_ns;
+}
+
+syncguard_status sg_room_wait(sg_room *room, sg_waiter *waiter, int64_t until_ns,
+                              const syncguard_limits *limits, sg_turn *turn, syncguard_error *err)
+{
+    for (;;) {
+        int64_t wake_ns = until_ns;
+        pthread_mutex_lock(&room->mutex);
+        bool mine = take_turn(waiter, &wake_ns, turn);
+        pthread_mutex_unlock(&room->mutex);
+        if (mine)
+            return SYNCGUARD_OK;
+
+        syncguard_limits step = syncguard_limits_until(limits, wake_ns);
+        syncguard_status status = syncguard_parker_park(&waiter->parker, &step, NULL);
+        if (status == SYNCGUARD_OK)
+            continue;
+        status = syncguard_limits_check(limits, err); /* the pause ended, or the whole? */
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+}
+
+/* Caller holds the mutex. */
+static void spread_news(sg_group *group, bool stays_armed)
+{
+    group->news++;
+    group->armed = group->armed && stays_armed;
+    if (group->trying == 0)
+        wake_one(group);
+}
+
+void sg_room_freed(sg_room *room, const char *key, size_t length, bool watch_lasts)
+{
+    if (atomic_load(&room->group_count) == 0)
+        return;
+    pthread_mutex_lock(&room->mutex);
+    sg_group *group = find_group(room, hash_bytes(key, length), key, length);
+    if (group != NULL)
+        spread_news(group, watch_lasts);
+    pthread_mutex_unlock(&room->mutex);
+}
+
+void syncguard_backend_stirred(syncguard_backend *backend, const char *key, size_t key_length)
+{
+    sg_room *room = backend->core->room;
+    if (atomic_load(&room->group_count) == 0)
+        return;
+    pthread_mutex_lock(&room->mutex);
+    sg_group *group = find_group(room, hash_bytes(key, key_length), key, key_length);
+    if (group != NULL && (group->armed || group->trying > 0))
+        spread_news(group, backend->ops->watch_lasts);
+    pthread_mutex_unlock(&room->mutex);
+}
+
+void syncguard_backend_stirred_all(syncguard_backend *backend)
+{
+    sg_room *room = backend->core->room;
+    pthread_mutex_lock(&room->mutex);
+    for (size_t i = 0; i < SG_ROOM_BUCKETS; i++) {
+        for (sg_group *group = room->buckets[i]; group != NULL; group = group->next)
+            spread_news(group, false);
+    }
+    pthread_mutex_unlock(&room->mutex);
+}
