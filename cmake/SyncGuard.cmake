@@ -43,14 +43,17 @@ function(syncguard_backend name)
   set_property(GLOBAL APPEND PROPERTY SYNCGUARD_BACKENDS ${name})
 endfunction()
 
-# syncguard_depend(TARGET dependencies...): links both forms of a library to imported targets.
+# syncguard_depend(TARGET dependencies...): links both forms of a library to imported targets, and
+# remembers them for the .pc file and the CMake package (cmake/Install.cmake).
 function(syncguard_depend name)
   target_link_libraries(${name} PRIVATE ${ARGN})
   target_link_libraries(${name}_static PUBLIC ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY SYNCGUARD_DEPENDS_${name} ${ARGN})
 endfunction()
 
 # syncguard_find(RESULT modules...): pkg-config modules as PkgConfig::RESULT; RESULT_FOUND tells.
 macro(syncguard_find result)
+  set_property(GLOBAL PROPERTY SYNCGUARD_MODULES_${result} ${ARGN})
   if(SYNCGUARD_REQUIRE_ALL)
     pkg_check_modules(${result} REQUIRED IMPORTED_TARGET ${ARGN})
   else()

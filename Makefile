@@ -1,0 +1,55 @@
+# The door for people; CMake does the work. `make help` lists what there is.
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
+# Further settings for CMake, for example CMAKE_FLAGS=-DCMAKE_BUILD_TYPE=Debug
+CMAKE_FLAGS ?=
+
+GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
+CONFIGURE  = cmake -S . -B $(BUILD) $(if $(wildcard $(BUILD)/CMakeCache.txt),,$(GENERATOR)) $(CMAKE_FLAGS)
+BUILD_IT   = cmake --build $(BUILD) --parallel $(JOBS)
+
+.DEFAULT_GOAL := all
+.PHONY: all demo test check bench install uninstall clean help deps
+
+all: ## build everything into build/
+	@scripts/install-deps.sh --check build
+	@$(CONFIGURE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@$(BUILD_IT)
+
+demo: ## build, then let several processes fight over one key
+	@scripts/install-deps.sh build
+	@$(MAKE) --no-print-directory all
+	@scripts/demo.sh $(BUILD)
+
+test: ## build and run all tests (starts and stops its own servers)
+	@scripts/install-deps.sh build test
+	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
+	@scripts/run-tests.sh $(BUILD)
+
+check: ## format, lint, banned calls, documents, sanitizers, valgrind
+	@scripts/install-deps.sh build test check
+	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
+	@scripts/check.sh --build $(BUILD)
+
+bench: ## measure against raw use of the same stores
+	@scripts/install-deps.sh build test
+	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
+	@bench/run.sh $(BUILD)
+
+install: all ## install under PREFIX (/usr/local), below DESTDIR if that is set
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+uninstall: ## remove what the last install put in place; locks and counters stay
+	@scripts/uninstall.sh $(BUILD)
+
+deps: ## install what building, testing and checking need
+	@scripts/install-deps.sh build test check
+
+clean: ## remove everything that was built
+	@rm -rf $(BUILD) build-asan build-tsan
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

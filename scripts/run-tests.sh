@@ -1,0 +1,87 @@
+#!/bin/sh
+# Runs the tests of a build folder and counts them.
+#
+#     run-tests.sh BUILD [ctest options...]
+#
+# A skip is a ctest test that reports itself skipped, a cmocka case that calls
+# skip(), or a line "SKIP name: reason" of a script. With CI=true each of them must stand
+# in tests/skips.txt. The last line is "N passed, N failed, N skipped".
+set -eu
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+build=${1:-build}
+[ $# -eq 0 ] || shift
+jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+
+cd "$build"
+report=tests.xml
+status=0
+rm -f $report
+ctest --output-on-failure --no-tests=error --parallel "$jobs" --output-junit $report \
+    --test-output-size-passed 4000000 --test-output-size-failed 4000000 "$@" || status=$?
+if [ ! -s $report ]; then
+    echo "run-tests: ctest wrote no report" >&2
+    exit 1
+fi
+
+python3 - "$report" "$top/tests/skips.txt" "$status" <<'END'
+import os
+import re
+import sys
+import xml.etree.ElementTree as tree
+
+report, skips_file, status = sys.argv[1], sys.argv[2], int(sys.argv[3])
+allowed = {}
+for line in open(skips_file, encoding="utf-8"):
+    words = line.split(None, 1)
+    if words and not words[0].startswith("#"):
+        if len(words) < 2:
+            sys.exit(f"{skips_file}: '{words[0]}' gives no reason")
+        allowed[words[0]] = words[1].strip()
+
+passed = failed = cases = 0
+skips = []
+slowest = []
+for test in tree.parse(report).getroot().iter("testcase"):
+    name, state = test.get("name"), test.get("status")
+    output = test.findtext("system-out") or ""
+    slowest.append((float(test.get("time") or 0), name))
+    if state == "run":
+        passed += 1
+    elif state == "fail":
+        failed += 1
+    else:  # "notrun" and "disabled": skipped, or its program is not there
+        message = test.find("skipped")
+        text = message.get("message", "") if message is not None else ""
+        if "SKIP" in text or state == "disabled":
+            skips.append((name, text or state))
+        else:
+            failed += 1
+            print(f"not run: {name} {text}")
+    cases += len(re.findall(r"^\[ +OK \] ", output, re.M))
+    for case in re.findall(r"^\[  SKIPPED \] (?!\d+ test)(\S+)$", output, re.M):
+        skips.append((case, f"in {name}"))
+    for case, why in re.findall(r"^SKIP (\S+): (.*)$", output, re.M):
+        skips.append((case, why))
+
+strict = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+seen = set()
+for name, why in skips:
+    if name in seen:
+        continue
+    seen.add(name)
+    if name in allowed:
+        print(f"skipped, as tests/skips.txt allows: {name} ({allowed[name]})")
+    else:
+        print(f"skipped, and not in tests/skips.txt: {name} ({why})")
+        failed += strict
+
+slowest.sort(reverse=True)
+print("slowest: " + ", ".join(f"{name} {seconds:.1f} s" for seconds, name in slowest[:5]))
+print(f"{cases} cases of cmocka programs among them")
+summary = f"{passed} passed, {failed} failed, {len(seen)} skipped"
+with open("tests.count", "w", encoding="utf-8") as count:
+    count.write(summary + "\n")
+print(summary, flush=True)
+sys.exit(1 if failed or (status and not skips) else 0)
+END
