@@ -1,0 +1,141 @@
+/*
+ * The library against its headers: constants as compiled in, initialisers as
+ * macros and as functions, names of the one table of statuses. A program that
+ * was compiled with other headers than its library would be caught by the same
+ * comparisons.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <syncguard.h>
+#ifdef HAVE_SQLITE
+#include <syncguard/sqlite.h>
+#endif
+
+static void constants_agree(void **state)
+{
+    (void)state;
+    const syncguard_constants *c = syncguard_constants_get();
+    assert_string_equal(c->version, SYNCGUARD_VERSION_STRING);
+    assert_int_equal(c->max_key_bytes, SYNCGUARD_MAX_KEY_BYTES);
+    assert_int_equal(c->max_raw_key_bytes, SYNCGUARD_MAX_RAW_KEY_BYTES);
+    assert_int_equal(c->default_ttl_ms, SYNCGUARD_DEFAULT_TTL_MS);
+    assert_int_equal(c->time_tolerance_ms, SYNCGUARD_TIME_TOLERANCE_MS);
+    assert_int_equal(c->default_timeout_ms, SYNCGUARD_DEFAULT_TIMEOUT_MS);
+    assert_int_equal(c->max_time_ms, SYNCGUARD_MAX_TIME_MS);
+    assert_int_equal(c->fence_max, SYNCGUARD_FENCE_MAX);
+    assert_int_equal(c->fence_warn, SYNCGUARD_FENCE_WARN);
+    assert_int_equal(c->redis_limit_bytes, SYNCGUARD_REDIS_LIMIT_BYTES);
+    assert_int_equal(c->redis_reserve_bytes, SYNCGUARD_REDIS_RESERVE_BYTES);
+    assert_int_equal(c->postgres_limit_bytes, SYNCGUARD_POSTGRES_LIMIT_BYTES);
+    assert_int_equal(c->postgres_reserve_bytes, SYNCGUARD_POSTGRES_RESERVE_BYTES);
+    assert_int_equal(c->firestore_limit_bytes, SYNCGUARD_FIRESTORE_LIMIT_BYTES);
+    assert_int_equal(c->firestore_reserve_bytes, SYNCGUARD_FIRESTORE_RESERVE_BYTES);
+    assert_int_equal(c->sqlite_limit_bytes, SYNCGUARD_SQLITE_LIMIT_BYTES);
+    assert_int_equal(c->sqlite_reserve_bytes, SYNCGUARD_SQLITE_RESERVE_BYTES);
+}
+
+static void version_agrees_with_its_parts(void **state)
+{
+    (void)state;
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d.%d", SYNCGUARD_VERSION_MAJOR, SYNCGUARD_VERSION_MINOR,
+             SYNCGUARD_VERSION_PATCH);
+    assert_string_equal(text, SYNCGUARD_VERSION_STRING);
+    assert_string_equal(text, PROJECT_VERSION);
+}
+
+/* The values that the common interface fixes, written out once more. */
+static void constants_are_the_agreed_ones(void **state)
+{
+    (void)state;
+    assert_int_equal(SYNCGUARD_MAX_KEY_BYTES, 512);
+    assert_int_equal(SYNCGUARD_DEFAULT_TTL_MS, 30000);
+    assert_int_equal(SYNCGUARD_TIME_TOLERANCE_MS, 1000);
+    assert_true(SYNCGUARD_FENCE_MAX == INT64_C(900000000000000));
+    assert_true(SYNCGUARD_FENCE_WARN == INT64_C(90000000000000));
+    assert_int_equal(SYNCGUARD_FENCE_DIGITS, 15);
+    assert_true(SYNCGUARD_MAX_TIME_MS == (INT64_C(1) << 53) - 1);
+    assert_int_equal(sizeof(((syncguard_grant *)0)->lock_id), 23);
+    assert_int_equal(sizeof(((syncguard_grant *)0)->fence), 16);
+}
+
+/*
+ * Static objects have zeros between their members, as has `from_function` below; so whole structs
+ * can be compared. The bytes after a smaller size must stay as they were.
+ */
+#define CHECK_TWINS(type, macro, function)                                                         \
+    do {                                                                                           \
+        static const type from_macro = macro;                                                      \
+        type from_function;                                                                        \
+        memset(&from_function, 0, sizeof from_function);                                           \
+        function(&from_function, sizeof from_function);                                            \
+        assert_int_equal(from_macro.size, sizeof(type));                                           \
+        assert_memory_equal(&from_macro, &from_function, sizeof(type));                            \
+        unsigned char small[sizeof(type)];                                                         \
+        memset(small, 0x5a, sizeof small);                                                         \
+        function((type *)(void *)small, sizeof(size_t));                                           \
+        for (size_t i = sizeof(size_t); i < sizeof small; i++)                                     \
+            assert_int_equal(small[i], 0x5a);                                                      \
+    } while (0)
+
+static void initialisers_agree(void **state)
+{
+    (void)state;
+    CHECK_TWINS(syncguard_options, SYNCGUARD_OPTIONS_INIT, syncguard_options_init);
+    CHECK_TWINS(syncguard_call, SYNCGUARD_CALL_INIT, syncguard_call_init);
+    CHECK_TWINS(syncguard_lock_options, SYNCGUARD_LOCK_OPTIONS_INIT, syncguard_lock_options_init);
+    CHECK_TWINS(syncguard_telemetry_options, SYNCGUARD_TELEMETRY_OPTIONS_INIT,
+                syncguard_telemetry_options_init);
+#ifdef HAVE_SQLITE
+    CHECK_TWINS(syncguard_sqlite_options, SYNCGUARD_SQLITE_OPTIONS_INIT,
+                syncguard_sqlite_options_init);
+#endif
+}
+
+static void defaults_are_the_documented_ones(void **state)
+{
+    (void)state;
+    syncguard_lock_options o = SYNCGUARD_LOCK_OPTIONS_INIT;
+    assert_int_equal(o.ttl_ms, 30000);
+    assert_int_equal(o.max_retries, 10);
+    assert_int_equal(o.retry_delay_ms, 100);
+    assert_int_equal(o.backoff, SYNCGUARD_BACKOFF_EXPONENTIAL);
+    assert_int_equal(o.jitter, SYNCGUARD_JITTER_EQUAL);
+    assert_int_equal(o.timeout_ms, 5000);
+    assert_false(o.retry_unavailable);
+    assert_false(o.auto_extend);
+    assert_null(o.abort_object);
+}
+
+static void status_names_come_from_the_table(void **state)
+{
+    (void)state;
+#define CHECK_STATUS(id, value, name, meaning)                                                     \
+    assert_int_equal(SYNCGUARD_##id, value);                                                       \
+    assert_string_equal(syncguard_status_name(SYNCGUARD_##id), name);                              \
+    assert_string_equal(syncguard_status_text(SYNCGUARD_##id), meaning);
+    SYNCGUARD_STATUS_MAP(CHECK_STATUS)
+#undef CHECK_STATUS
+    assert_string_equal(syncguard_status_name((syncguard_status)77), "Unknown");
+    assert_non_null(syncguard_status_text((syncguard_status)-77));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(constants_agree),
+        cmocka_unit_test(version_agrees_with_its_parts),
+        cmocka_unit_test(constants_are_the_agreed_ones),
+        cmocka_unit_test(initialisers_agree),
+        cmocka_unit_test(defaults_are_the_documented_ones),
+        cmocka_unit_test(status_names_come_from_the_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

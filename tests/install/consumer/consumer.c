@@ -1,0 +1,42 @@
+/*
+ * A program of a user: takes a lock, sees that it is held, gives it back. With
+ * USE_STATIC it brings the sqlite backend along instead of loading it.
+ */
+#include <stdio.h>
+
+#include <syncguard.h>
+#ifdef USE_STATIC
+#include <syncguard/sqlite.h>
+#include <syncguard/sys/backend.h>
+extern const syncguard_module syncguard_module_sqlite;
+#endif
+
+int main(int argc, char **argv)
+{
+    const char *url = argc > 1 ? argv[1] : "memory:";
+    syncguard_error err;
+    syncguard_backend *backend = NULL;
+    syncguard_grant grant;
+    bool locked = false;
+
+#ifdef USE_STATIC
+    if (syncguard_module_register(&syncguard_module_sqlite, &err) != SYNCGUARD_OK)
+        goto failed;
+#endif
+    if (syncguard_open(url, NULL, &backend, &err) != SYNCGUARD_OK)
+        goto failed;
+    if (syncguard_acquire(backend, "consumer", 5000, NULL, &grant, &err) != SYNCGUARD_OK)
+        goto failed;
+    if (syncguard_is_locked(backend, "consumer", NULL, &locked, &err) != SYNCGUARD_OK || !locked)
+        goto failed;
+    if (syncguard_release(backend, grant.lock_id, NULL, &err) != SYNCGUARD_OK)
+        goto failed;
+    syncguard_close(backend);
+    printf("%s: fence %s\n", url, grant.fence);
+    return 0;
+
+failed:
+    fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);
+    syncguard_close(backend);
+    return 1;
+}

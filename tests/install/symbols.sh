@@ -1,0 +1,42 @@
+#!/bin/sh
+# What a library shows to the world and what it keeps:
+#   - the .so exports exactly the names listed in symbols-LIBRARY.txt;
+#   - the .a defines no global name outside our prefixes;
+#   - there is no writable global state but that listed in state-LIBRARY.txt.
+#
+#     symbols.sh BUILD LIBRARY [--update]
+set -u
+build=$1 library=$2
+here=$(cd "$(dirname "$0")" && pwd)
+failed=0
+
+exported=$(nm -D --defined-only "$build/lib$library.so" | awk '{print $3}' | LC_ALL=C sort)
+# GCC's suffixes (.0, .constprop) and the compiler's own start-up symbols are no names of ours.
+state=$(nm "$build/lib$library.so" | awk '$2 ~ /^[bBdDC]$/ {print $3}' |
+    grep -vE '^(completed\.[0-9]+|__dso_handle|_edata|_end|__bss_start|__TMC_END__|_DYNAMIC|_GLOBAL_OFFSET_TABLE_)$' |
+    sed 's/\.[0-9]*$//' | LC_ALL=C sort -u)
+if [ "${3-}" = --update ]; then
+    printf '%s\n' "$exported" >"$here/symbols-$library.txt"
+    if [ -n "$state" ]; then printf '%s\n' "$state" >"$here/state-$library.txt"; fi
+    exit 0
+fi
+
+compare() { # FILE TEXT WHAT
+    touch_list=$1
+    [ -e "$touch_list" ] || touch_list=/dev/null
+    if ! printf '%s\n' "$2" | sed '/^$/d' | diff -u "$touch_list" -; then
+        echo "lib$library.so: $3 differ from $1"
+        failed=1
+    fi
+}
+compare "$here/symbols-$library.txt" "$exported" "exported names"
+compare "$here/state-$library.txt" "$state" "writable globals"
+
+foreign=$(nm --defined-only --extern-only "$build/lib$library.a" 2>/dev/null |
+    awk 'NF == 3 {print $3}' | grep -vE '^(syncguard_|sg_)')
+if [ -n "$foreign" ]; then
+    echo "lib$library.a defines names without our prefix:"
+    printf '%s\n' "$foreign"
+    failed=1
+fi
+exit $failed
