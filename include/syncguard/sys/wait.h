@@ -24,6 +24,8 @@ extern "C" {
 SYNCGUARD_API int64_t syncguard_clock_ns(void);
 /* The wall clock in whole milliseconds since 1970: only where a time is stored or shown. */
 SYNCGUARD_API int64_t syncguard_wall_ms(void);
+/* from_ns + ms, SYNCGUARD_NO_DEADLINE where that would overflow; a negative ms counts as 0. */
+SYNCGUARD_API int64_t syncguard_clock_after(int64_t from_ns, int64_t ms);
 
 /* What bounds one operation. Passed down by pointer, never kept beyond the call. */
 typedef struct syncguard_limits {

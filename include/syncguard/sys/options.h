@@ -1,0 +1,35 @@
+/*
+ * Structs that begin with their size: the rule of syncguard.h in one place, for
+ * every options struct of core and backends.
+ */
+#ifndef SYNCGUARD_SYS_OPTIONS_H
+#define SYNCGUARD_SYS_OPTIONS_H
+
+#include "../error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Reads a struct of the caller into one of known_size bytes. *out comes filled
+ * with the defaults, which stay where the caller's struct (of an older header)
+ * ends; given == NULL leaves all of them. minimum is the size that the struct
+ * had when it was first published. Afterwards out's own size is known_size.
+ * InvalidArgument for a size below minimum, and for anything but zeros beyond
+ * known_size. name is shown in the message ("options").
+ */
+SYNCGUARD_API syncguard_status syncguard_struct_read(const void *given, void *out,
+                                                     size_t known_size, size_t minimum,
+                                                     const char *name, syncguard_error *err);
+
+/* For the _init() twins: writes defaults (of known_size bytes) into a struct of which the caller
+ * knows size bytes, zeros beyond what the library knows, and size into its first member. */
+SYNCGUARD_API void syncguard_struct_init(void *out, size_t size, const void *defaults,
+                                         size_t known_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

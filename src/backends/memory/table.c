@@ -1,0 +1,151 @@
+/*
+ * See table.h.
+ *
+ * A child may be forked while another thread is in here. It then frees what it
+ * inherited, so the pointers that lead to memory are always valid or NULL: new
+ * memory is complete before it is linked, old memory is unlinked before it is
+ * freed.
+ */
+#include "backends/memory/table.h"
+
+#include <string.h>
+
+#include "syncguard/sys/alloc.h"
+
+#define SEGMENT 256
+
+static sg_node **bucket(const sg_table *table, size_t index)
+{
+    return &table->segments[index / SEGMENT][index % SEGMENT];
+}
+
+static size_t index_of(const sg_table *table, uint64_t hash)
+{
+    size_t index = (size_t)hash & (2 * table->half - 1);
+
+    /* The upper half exists only as far as it has been split off. */
+    return index < table->bucket_count ? index : index - table->half;
+}
+
+static bool add_segment(sg_table *table)
+{
+    sg_node ***wider;
+    sg_node ***old = table->segments;
+    size_t room = table->segment_room ? table->segment_room * 2 : 4;
+
+    if (table->segment_count == table->segment_room) {
+        wider = syncguard_calloc(room, sizeof *wider);
+        if (!wider)
+            return false;
+        if (old)
+            memcpy(wider, old, table->segment_count * sizeof *wider);
+        table->segments = wider;
+        table->segment_room = room;
+        syncguard_free(old);
+    }
+    table->segments[table->segment_count] = syncguard_calloc(SEGMENT, sizeof(sg_node *));
+    if (!table->segments[table->segment_count])
+        return false;
+    table->segment_count++;
+    return true;
+}
+
+bool sg_table_init(sg_table *table)
+{
+    memset(table, 0, sizeof *table);
+    if (!add_segment(table)) {
+        sg_table_free(table);
+        return false;
+    }
+    table->bucket_count = SEGMENT;
+    table->half = SEGMENT;
+    return true;
+}
+
+void sg_table_free(sg_table *table)
+{
+    size_t i;
+
+    for (i = 0; i < table->segment_count; i++)
+        syncguard_free(table->segments[i]);
+    syncguard_free(table->segments);
+    memset(table, 0, sizeof *table);
+}
+
+/* Adds one bucket and moves to it what belongs there from the one that it was split from. */
+static void grow(sg_table *table)
+{
+    size_t source = table->bucket_count - table->half;
+    size_t target = table->bucket_count;
+    sg_node *node;
+    sg_node *next;
+
+    if (target / SEGMENT == table->segment_count && !add_segment(table))
+        return;
+    node = *bucket(table, source);
+    *bucket(table, source) = NULL;
+    *bucket(table, target) = NULL;
+    table->bucket_count++;
+    for (; node; node = next) {
+        sg_node **head = bucket(table, index_of(table, node->hash));
+
+        next = node->next;
+        node->next = *head;
+        *head = node;
+    }
+    if (table->bucket_count == 2 * table->half)
+        table->half *= 2;
+}
+
+void sg_table_add(sg_table *table, sg_node *node, uint64_t hash)
+{
+    sg_node **head;
+
+    if (table->count >= table->bucket_count)
+        grow(table);
+    head = bucket(table, index_of(table, hash));
+    node->hash = hash;
+    node->next = *head;
+    *head = node;
+    table->count++;
+}
+
+void sg_table_remove(sg_table *table, sg_node *node)
+{
+    sg_node **at = bucket(table, index_of(table, node->hash));
+
+    while (*at && *at != node)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = node->next;
+    node->next = NULL;
+    table->count--;
+}
+
+sg_node *sg_table_first(const sg_table *table, uint64_t hash)
+{
+    return *bucket(table, index_of(table, hash));
+}
+
+static uint64_t mix(uint64_t h)
+{
+    h ^= h >> 32;
+    h *= UINT64_C(0xD6E8FEB86659FD93);
+    return h ^ (h >> 29);
+}
+
+uint64_t sg_table_hash(const void *data, size_t length, uint64_t seed)
+{
+    const unsigned char *at = data;
+    uint64_t h = seed ^ (length * UINT64_C(0x9E3779B97F4A7C15));
+    uint64_t word;
+
+    for (; length >= sizeof word; at += sizeof word, length -= sizeof word) {
+        memcpy(&word, at, sizeof word);
+        h = mix(h ^ word);
+    }
+    word = 0;
+    memcpy(&word, at, length);
+    return mix(mix(h ^ word));
+}

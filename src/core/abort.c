@@ -1,0 +1,130 @@
+/*
+ * Abort objects: a flag, and a descriptor that wakes whoever polls.
+ *
+ * The descriptor belongs to one process. A forked child has a copy of the flag,
+ * but its copy of the descriptor is still the parent's, so the child makes its
+ * own when it first waits. Each descriptor sits in a channel that never changes and
+ * lives as long as the object: readers (a signal handler among them) need no
+ * lock, only the pointer to the newest channel is replaced.
+ *
+ * No wake-up is lost: trigger sets the flag and then looks for the channel; whoever
+ * publishes a channel looks at the flag afterwards.
+ */
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "syncguard/sys/alloc.h"
+#include "syncguard/sys/fail.h"
+#include "syncguard/sys/wait.h"
+#include "util/event.h"
+
+typedef struct channel {
+    pid_t pid;
+    int fds[2];
+    struct channel *older;
+} channel;
+
+struct syncguard_abort {
+    atomic_bool triggered;
+    _Atomic(channel *) newest;
+};
+
+static syncguard_status channel_create(channel *older, channel **out, syncguard_error *err)
+{
+    channel *made = syncguard_calloc(1, sizeof *made);
+
+    if (!made)
+        return syncguard_fail_memory(err);
+    if (!sg_event_open(made->fds)) {
+        syncguard_free(made);
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no file descriptor is left");
+    }
+    made->pid = getpid();
+    made->older = older;
+    *out = made;
+    return SYNCGUARD_OK;
+}
+
+static void channel_free(channel *gone)
+{
+    sg_event_close(gone->fds);
+    syncguard_free(gone);
+}
+
+syncguard_status syncguard_abort_create(syncguard_abort **out, syncguard_error *err)
+{
+    syncguard_abort *made;
+    channel *first = NULL;
+    syncguard_status status;
+
+    syncguard_error_clear(err);
+    if (!out)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out must be given");
+    *out = NULL;
+    made = syncguard_calloc(1, sizeof *made);
+    if (!made)
+        return syncguard_fail_memory(err);
+    status = channel_create(NULL, &first, err);
+    if (status != SYNCGUARD_OK) {
+        syncguard_free(made);
+        return status;
+    }
+    atomic_init(&made->triggered, false);
+    atomic_init(&made->newest, first);
+    *out = made;
+    return SYNCGUARD_OK;
+}
+
+void syncguard_abort_trigger(syncguard_abort *abort_object)
+{
+    channel *newest;
+
+    if (!abort_object)
+        return;
+    atomic_store(&abort_object->triggered, true);
+    newest = atomic_load(&abort_object->newest);
+    if (newest->pid == getpid())
+        sg_event_set(newest->fds);
+}
+
+bool syncguard_abort_triggered(const syncguard_abort *abort_object)
+{
+    return abort_object && atomic_load_explicit(&abort_object->triggered, memory_order_acquire);
+}
+
+int syncguard_abort_fd(syncguard_abort *abort_object)
+{
+    channel *newest;
+    channel *made = NULL;
+
+    if (!abort_object)
+        return -1;
+    newest = atomic_load(&abort_object->newest);
+    if (newest->pid == getpid())
+        return newest->fds[0];
+    if (channel_create(newest, &made, NULL) != SYNCGUARD_OK)
+        return -1;
+    /* Of several threads of the child one wins; the others use its channel. The parent's copies
+     * stay open until the object is freed: another thread may be about to look at them. */
+    if (!atomic_compare_exchange_strong(&abort_object->newest, &newest, made)) {
+        channel_free(made);
+        return newest->fds[0];
+    }
+    if (atomic_load(&abort_object->triggered))
+        sg_event_set(made->fds);
+    return made->fds[0];
+}
+
+void syncguard_abort_free(syncguard_abort *abort_object)
+{
+    channel *at;
+    channel *older;
+
+    if (!abort_object)
+        return;
+    for (at = atomic_load(&abort_object->newest); at; at = older) {
+        older = at->older;
+        channel_free(at);
+    }
+    syncguard_free(abort_object);
+}

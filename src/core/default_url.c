@@ -1,0 +1,118 @@
+/* Where locks go when nobody says. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "syncguard/backend.h"
+#include "syncguard/sys/fail.h"
+
+#define ROOT_FILE "/var/lib/syncguard/locks.db"
+
+/* Text that is put together in the caller's buffer; once it does not fit nothing more is added. */
+typedef struct writer {
+    char *at;
+    size_t left;
+    bool full;
+} writer;
+
+static void put(writer *w, const char *text)
+{
+    size_t length = strlen(text);
+
+    if (w->full || length >= w->left) {
+        w->full = true;
+        return;
+    }
+    memcpy(w->at, text, length + 1);
+    w->at += length;
+    w->left -= length;
+}
+
+/* Escapes what the reader of URLs would take for something else. */
+static void put_path(writer *w, const char *path)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    char piece[4] = "";
+
+    for (; *path; path++) {
+        unsigned char byte = (unsigned char)*path;
+
+        if (byte < 0x20 || byte == 0x7F || strchr("%?#@", byte)) {
+            piece[0] = '%';
+            piece[1] = digits[byte >> 4];
+            piece[2] = digits[byte & 15];
+            piece[3] = '\0';
+        } else {
+            piece[0] = (char)byte;
+            piece[1] = '\0';
+        }
+        put(w, piece);
+    }
+}
+
+/* The environment is not to be trusted in a program that runs with more rights than its caller. */
+static const char *environment(const char *name)
+{
+#ifdef __GLIBC__
+    const char *value = secure_getenv(name);
+#else
+    const char *value = getenv(name);
+#endif
+
+    return value && *value ? value : NULL;
+}
+
+static const char *folder(const char *name)
+{
+    const char *value = environment(name);
+
+    /* A relative one would mean another file in every working directory. */
+    return value && value[0] == '/' ? value : NULL;
+}
+
+/*
+ * No look into the user database when HOME is missing: it may ask a server on
+ * the network, which nothing here could bound.
+ */
+static bool put_user_file(writer *w)
+{
+    const char *state = folder("XDG_STATE_HOME");
+    const char *home = folder("HOME");
+
+    if (!state && !home)
+        return false;
+    put_path(w, state ? state : home);
+    if (!state)
+        put(w, "/.local/state");
+    put(w, "/syncguard/locks.db");
+    return true;
+}
+
+syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_error *err)
+{
+    const char *given = environment("SYNCGUARD_URL");
+    writer w = {buffer, size, false};
+
+    syncguard_error_clear(err);
+    if (!buffer || size == 0)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "no buffer for the URL");
+    buffer[0] = '\0';
+    if (given) {
+        put(&w, given);
+    } else if (geteuid() == 0) {
+        put(&w, "sqlite:" ROOT_FILE);
+    } else {
+        put(&w, "sqlite:");
+        if (!put_user_file(&w)) {
+            buffer[0] = '\0';
+            return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                  "no place for the lock file: neither SYNCGUARD_URL nor "
+                                  "XDG_STATE_HOME nor HOME is set");
+        }
+    }
+    if (!w.full)
+        return SYNCGUARD_OK;
+    buffer[0] = '\0';
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                          "the default URL does not fit into the buffer");
+}

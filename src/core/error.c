@@ -1,0 +1,108 @@
+/* Status names and the caller's error struct. Nothing here allocates. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/hash.h"
+#include "syncguard/sys/fail.h"
+
+const char *syncguard_status_name(syncguard_status status)
+{
+    switch (status) {
+#define STATUS_NAME(id, value, name, meaning)                                                      \
+    case SYNCGUARD_##id:                                                                           \
+        return name;
+        SYNCGUARD_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    }
+    return "Unknown";
+}
+
+const char *syncguard_status_text(syncguard_status status)
+{
+    switch (status) {
+#define STATUS_TEXT(id, value, name, meaning)                                                      \
+    case SYNCGUARD_##id:                                                                           \
+        return meaning;
+        SYNCGUARD_STATUS_MAP(STATUS_TEXT)
+#undef STATUS_TEXT
+    }
+    return "not a status of this library";
+}
+
+/* Length of text without the incomplete UTF-8 sequence that cutting may have left at its end. */
+static size_t whole_characters(const char *text, size_t length)
+{
+    size_t start = length;
+    unsigned char lead;
+    size_t need;
+
+    while (start > 0 && length - start < 4 && ((unsigned char)text[start - 1] & 0xC0) == 0x80)
+        start--;
+    if (start == 0)
+        return length;
+    lead = (unsigned char)text[start - 1];
+    need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+    return length - (start - 1) < need ? start - 1 : length;
+}
+
+/* Copies with control characters replaced, cut to fit size. */
+static void put_line(char *out, size_t size, const char *text)
+{
+    size_t length = strnlen(text, size);
+    size_t i;
+
+    if (length == size)
+        length = whole_characters(text, size - 1);
+    for (i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)text[i];
+
+        out[i] = byte < 0x20 || byte == 0x7F ? '?' : text[i];
+    }
+    out[length] = '\0';
+}
+
+syncguard_status syncguard_fail(syncguard_error *err, syncguard_status status, const char *native,
+                                const char *format, ...)
+{
+    /* The arguments may point into *err itself: formatted aside, one byte longer than the field
+     * so that cutting is noticed. */
+    char message[sizeof err->message + 1];
+    char code[sizeof err->native] = "";
+    va_list arguments;
+
+    if (!err)
+        return status;
+    va_start(arguments, format);
+    if (vsnprintf(message, sizeof message, format, arguments) < 0)
+        message[0] = '\0';
+    va_end(arguments);
+    if (native)
+        put_line(code, sizeof code, native);
+    err->code = status;
+    memcpy(err->native, code, sizeof err->native);
+    err->key_hash[0] = '\0';
+    put_line(err->message, sizeof err->message, message);
+    return status;
+}
+
+syncguard_status syncguard_fail_memory(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_OUT_OF_MEMORY, NULL, "out of memory");
+}
+
+void syncguard_error_clear(syncguard_error *err)
+{
+    if (!err)
+        return;
+    err->code = SYNCGUARD_OK;
+    err->native[0] = '\0';
+    err->key_hash[0] = '\0';
+    err->message[0] = '\0';
+}
+
+void syncguard_error_key(syncguard_error *err, const char *key, size_t length)
+{
+    if (err && key)
+        sg_hash_nfc(key, length, err->key_hash);
+}

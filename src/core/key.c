@@ -1,0 +1,60 @@
+/* The check of a user key. Everything after it uses only the normalised form. */
+#include <string.h>
+
+#include "core/nfc.h"
+#include "syncguard/sys/alloc.h"
+#include "syncguard/sys/fail.h"
+#include "syncguard/sys/names.h"
+
+static syncguard_status refuse(syncguard_error *err, const char *why)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the key %s", why);
+}
+
+static syncguard_status normalise_slowly(const char *key, size_t raw, char out[SYNCGUARD_KEY_SIZE],
+                                         size_t *length, syncguard_error *err)
+{
+    char *nfc = NULL;
+    size_t nfc_length = 0;
+    syncguard_status status = SYNCGUARD_OK;
+
+    switch (sg_nfc_alloc(key, raw, &nfc, &nfc_length)) {
+    case SG_NFC_OK:
+        break;
+    case SG_NFC_MEMORY:
+        return syncguard_fail_memory(err);
+    case SG_NFC_INVALID:
+        return refuse(err, "is not valid UTF-8");
+    }
+    if (nfc_length > SYNCGUARD_MAX_KEY_BYTES) {
+        status = refuse(err, "is longer than 512 bytes after normalising");
+    } else {
+        memcpy(out, nfc, nfc_length + 1);
+        *length = nfc_length;
+    }
+    syncguard_free(nfc);
+    return status;
+}
+
+syncguard_status syncguard_key_normalise(const char *key, char out[SYNCGUARD_KEY_SIZE],
+                                         size_t *length, syncguard_error *err)
+{
+    size_t raw;
+
+    *length = 0;
+    out[0] = '\0';
+    if (!key)
+        return refuse(err, "is missing");
+    raw = strnlen(key, SYNCGUARD_MAX_RAW_KEY_BYTES + 1);
+    if (raw == 0)
+        return refuse(err, "is empty");
+    if (raw > SYNCGUARD_MAX_RAW_KEY_BYTES)
+        return refuse(err, "is longer than 4096 bytes");
+    if (!sg_nfc_is_plain(key, raw))
+        return normalise_slowly(key, raw, out, length, err);
+    if (raw > SYNCGUARD_MAX_KEY_BYTES)
+        return refuse(err, "is longer than 512 bytes");
+    memcpy(out, key, raw + 1);
+    *length = raw;
+    return SYNCGUARD_OK;
+}

@@ -1,0 +1,25 @@
+/* The one liveness rule and the one sum that makes an expiry. */
+#include "syncguard/sys/fail.h"
+#include "syncguard/sys/names.h"
+
+bool syncguard_is_live(int64_t expires_at_ms, int64_t now_ms)
+{
+    /* Before this the threshold would lie below every number. */
+    if (now_ms < INT64_MIN + SYNCGUARD_TIME_TOLERANCE_MS)
+        return true;
+    return expires_at_ms > now_ms - SYNCGUARD_TIME_TOLERANCE_MS;
+}
+
+syncguard_status syncguard_expiry(int64_t now_ms, int64_t ttl_ms, int64_t *expires_at_ms,
+                                  syncguard_error *err)
+{
+    int64_t room = now_ms > 0 ? SYNCGUARD_MAX_TIME_MS - now_ms : SYNCGUARD_MAX_TIME_MS;
+
+    if (ttl_ms <= 0)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the ttl must be positive");
+    if (ttl_ms > room)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "the ttl is too large: the expiry would pass 2^53-1 ms");
+    *expires_at_ms = now_ms + ttl_ms;
+    return SYNCGUARD_OK;
+}

@@ -1,0 +1,217 @@
+/*
+ * Finding the backend of a URL: built in, registered, or loaded from the folder
+ * of this library.
+ *
+ * The registry is the second piece of mutable global state of the library:
+ * slots that go from empty to filled once, without a lock, so that it is always
+ * in order, also in a child forked at any moment. Modules are never unloaded:
+ * threads of theirs may be running.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifndef SYNCGUARD_STATIC
+#include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
+#endif
+
+#include "backends/memory/memory.h"
+#include "core/text.h"
+#include "syncguard/sys/backend.h"
+#include "syncguard/sys/url.h"
+
+#define MAX_MODULES 16
+#define SCHEME_SIZE 24
+
+#define refuse(err, ...) syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, __VA_ARGS__)
+
+static _Atomic(const syncguard_module *) registry[MAX_MODULES];
+
+/* Which module a scheme belongs to. */
+static const struct {
+    const char *scheme;
+    const char *module;
+} known[] = {
+    {"sqlite", "sqlite"},        {"redis", "redis"},         {"rediss", "redis"},
+    {"redis+sentinel", "redis"}, {"redis+cluster", "redis"}, {"postgres", "postgres"},
+    {"postgresql", "postgres"},  {"firestore", "firestore"},
+};
+
+static bool has_scheme(const syncguard_module *module, const char *scheme)
+{
+    const char *const *s;
+
+    for (s = module->schemes; *s; s++) {
+        if (strcmp(*s, scheme) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const syncguard_module *find_registered(const char *scheme)
+{
+    const syncguard_module *module;
+    int i;
+
+    if (has_scheme(&sg_memory_module, scheme))
+        return &sg_memory_module;
+    for (i = 0; i < MAX_MODULES; i++) {
+        module = atomic_load_explicit(&registry[i], memory_order_acquire);
+        if (!module)
+            return NULL;
+        if (has_scheme(module, scheme))
+            return module;
+    }
+    return NULL;
+}
+
+syncguard_status syncguard_module_register(const syncguard_module *module, syncguard_error *err)
+{
+    const syncguard_module *there;
+    int i;
+
+    syncguard_error_clear(err);
+    if (!module || module->abi != SYNCGUARD_ABI)
+        return refuse(err, "the module was built for another version of the library");
+    if (!module->name || !module->schemes || !module->open)
+        return refuse(err, "the module is incomplete");
+    for (i = 0; i < MAX_MODULES; i++) {
+        there = NULL;
+        if (atomic_compare_exchange_strong(&registry[i], &there, module) || there == module)
+            return SYNCGUARD_OK;
+    }
+    return refuse(err, "too many modules");
+}
+
+#ifdef SYNCGUARD_STATIC
+static syncguard_status load(const char *name, const syncguard_module **out, syncguard_error *err)
+{
+    (void)out;
+    return refuse(err, "the backend %s is not part of this program: register its module", name);
+}
+#else
+/*
+ * The module's file lies beside this library. A library that was itself loaded
+ * by a relative name tells nothing: what that name meant depends on a working
+ * directory of the past, and the present one must not be searched.
+ */
+static bool module_path(const char *name, char *path, size_t size)
+{
+    Dl_info here;
+    const char *slash;
+    int length;
+
+    if (!dladdr((const void *)registry, &here) || !here.dli_fname || here.dli_fname[0] != '/')
+        return false;
+    slash = strrchr(here.dli_fname, '/');
+    length = snprintf(path, size, "%.*s/libsyncguard-%s.so.0", (int)(slash - here.dli_fname),
+                      here.dli_fname, name);
+    return length > 0 && (size_t)length < size;
+}
+
+static syncguard_status load(const char *name, const syncguard_module **out, syncguard_error *err)
+{
+    char path[PATH_MAX];
+    char symbol[64];
+    void *handle;
+    const syncguard_module *module;
+
+    if (!module_path(name, path, sizeof path) || access(path, F_OK) != 0)
+        return refuse(err, "the backend %s is not installed", name);
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        const char *why = dlerror();
+
+        return refuse(err, "the backend's module cannot be loaded: %s", why ? why : name);
+    }
+    snprintf(symbol, sizeof symbol, "syncguard_module_%s", name);
+    module = dlsym(handle, symbol);
+    if (!module)
+        return refuse(err, "the file of the backend %s is no module", name);
+    *out = module;
+    return syncguard_module_register(module, err);
+}
+#endif
+
+/* Copies the scheme of url in lower case. */
+static bool read_scheme(const char *url, char scheme[SCHEME_SIZE])
+{
+    const char *colon = sg_scheme_end(url);
+    size_t length;
+    size_t i;
+
+    if (!colon)
+        return false;
+    length = (size_t)(colon - url);
+    if (length >= SCHEME_SIZE)
+        length = SCHEME_SIZE - 1;
+    for (i = 0; i < length; i++)
+        scheme[i] = (char)sg_ascii_lower(url[i]);
+    scheme[length] = '\0';
+    return true;
+}
+
+static syncguard_status find(const char *url, const syncguard_module **out, syncguard_error *err)
+{
+    char scheme[SCHEME_SIZE];
+    size_t i;
+
+    if (strnlen(url, SYNCGUARD_URL_MAX_BYTES + 1) > SYNCGUARD_URL_MAX_BYTES)
+        return refuse(err, "the URL is too long");
+    if (!read_scheme(url, scheme))
+        return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
+    *out = find_registered(scheme);
+    if (*out)
+        return SYNCGUARD_OK;
+    for (i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].scheme, scheme) == 0)
+            return load(known[i].module, out, err);
+    }
+    return refuse(err, "the scheme %s is not known", scheme);
+}
+
+syncguard_status syncguard_open(const char *url, const syncguard_options *options,
+                                syncguard_backend **out, syncguard_error *err)
+{
+    char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
+    const syncguard_module *module = NULL;
+    syncguard_status status;
+
+    syncguard_error_clear(err);
+    if (!out)
+        return refuse(err, "out must be given");
+    *out = NULL;
+    if (!url) {
+        status = syncguard_default_url(fallback, sizeof fallback, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        url = fallback;
+    }
+    status = find(url, &module, err);
+    if (status == SYNCGUARD_OK)
+        status = module->open(url, options, out, err);
+    return status;
+}
+
+syncguard_status syncguard_setup(const char *url, const syncguard_options *options,
+                                 syncguard_print_fn print, void *print_context,
+                                 syncguard_error *err)
+{
+    char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
+    const syncguard_module *module = NULL;
+    syncguard_status status;
+
+    syncguard_error_clear(err);
+    if (!url) {
+        status = syncguard_default_url(fallback, sizeof fallback, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        url = fallback;
+    }
+    status = find(url, &module, err);
+    if (status == SYNCGUARD_OK && module->setup)
+        status = module->setup(url, options, print, print_context, err);
+    return status;
+}

@@ -1,0 +1,117 @@
+/*
+ * Stored names. The one caller of SHA-256 in the project: every backend and the
+ * fence counters derive their names here.
+ */
+#include <sha2.h>
+#include <string.h>
+
+#include "core/base64url.h"
+#include "syncguard/sys/fail.h"
+#include "syncguard/sys/names.h"
+
+/* A name in up to four pieces; lengths are added, nothing is copied until it is known to fit. */
+typedef struct pieces {
+    const char *text[4];
+    size_t length[4];
+    size_t count;
+    size_t total;
+} pieces;
+
+static void add_piece(pieces *p, const char *text, size_t length)
+{
+    p->text[p->count] = text;
+    p->length[p->count] = length;
+    p->count++;
+    p->total += length;
+}
+
+static void digest(const pieces *p, char out[SYNCGUARD_LOCK_ID_SIZE])
+{
+    uint8_t sum[SHA256_DIGEST_LENGTH];
+    SHA2_CTX context;
+    size_t i;
+
+    SHA256Init(&context);
+    for (i = 0; i < p->count; i++)
+        SHA256Update(&context, (const uint8_t *)p->text[i], p->length[i]);
+    SHA256Final(sum, &context);
+    sg_base64url_16(sum, out);
+}
+
+static void join(const pieces *p, char *out, size_t *length)
+{
+    size_t i;
+
+    for (i = 0; i < p->count; i++) {
+        memcpy(out, p->text[i], p->length[i]);
+        out += p->length[i];
+    }
+    *out = '\0';
+    *length = p->total;
+}
+
+void syncguard_name_hash(const void *data, size_t length, char out[SYNCGUARD_LOCK_ID_SIZE])
+{
+    pieces all = {{NULL}, {0}, 0, 0};
+
+    add_piece(&all, data, length);
+    digest(&all, out);
+}
+
+/* "prefix:" without the prefix's own trailing colons; nothing for an empty prefix. */
+static void add_prefix(pieces *p, const char *prefix)
+{
+    size_t length = prefix ? strlen(prefix) : 0;
+
+    while (length > 0 && prefix[length - 1] == ':')
+        length--;
+    if (length == 0)
+        return;
+    add_piece(p, prefix, length);
+    add_piece(p, ":", 1);
+}
+
+static bool fits(size_t length, size_t limit, size_t reserve)
+{
+    return length < SYNCGUARD_NAME_SIZE && reserve <= limit && length <= limit - reserve;
+}
+
+/* The name of prefix, kind ("" or "fence:") and text. */
+static syncguard_status make_name(const char *prefix, const char *kind, const char *text,
+                                  size_t limit, size_t reserve, char *out, size_t *length,
+                                  syncguard_error *err)
+{
+    char hashed[SYNCGUARD_LOCK_ID_SIZE];
+    pieces base = {{NULL}, {0}, 0, 0};
+    pieces whole;
+
+    add_prefix(&base, prefix);
+    whole = base;
+    add_piece(&whole, kind, strlen(kind));
+    add_piece(&whole, text, strlen(text));
+    if (fits(whole.total, limit, reserve)) {
+        join(&whole, out, length);
+        return SYNCGUARD_OK;
+    }
+    digest(&whole, hashed);
+    add_piece(&base, hashed, SYNCGUARD_LOCK_ID_CHARS);
+    if (!fits(base.total, limit, reserve))
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "the prefix is too long for the store's limit of %zu bytes", limit);
+    join(&base, out, length);
+    return SYNCGUARD_OK;
+}
+
+syncguard_status syncguard_storage_name(const char *prefix, const char *text, size_t limit,
+                                        size_t reserve, char *out, size_t *length,
+                                        syncguard_error *err)
+{
+    return make_name(prefix, "", text, limit, reserve, out, length, err);
+}
+
+syncguard_status syncguard_fence_name(const char *prefix, const char *storage_name, size_t limit,
+                                      size_t reserve, char *out, size_t *length,
+                                      syncguard_error *err)
+{
+    return make_name(prefix, "fence:", storage_name, limit, reserve, out, length, err);
+}

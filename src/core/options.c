@@ -1,0 +1,97 @@
+/* Options structs: the size rule, the defaults, and the values that every backend shares. */
+#include "syncguard/sys/options.h"
+
+#include <string.h>
+
+#include "core/nfc.h"
+#include "syncguard/backend.h"
+#include "syncguard/sys/fail.h"
+#include "syncguard/sys/url.h"
+
+syncguard_status syncguard_struct_read(const void *given, void *out, size_t known_size,
+                                       size_t minimum, const char *name, syncguard_error *err)
+{
+    const unsigned char *bytes = given;
+    size_t size;
+    size_t i;
+
+    if (!given)
+        return SYNCGUARD_OK;
+    memcpy(&size, given, sizeof size);
+    if (size < minimum || size < sizeof size)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "the size member of %s is too small: start from the INIT macro",
+                              name);
+    for (i = known_size; i < size; i++) {
+        if (bytes[i] != 0)
+            return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                  "%s has members that this version of the library does not know",
+                                  name);
+    }
+    memcpy(out, given, size < known_size ? size : known_size);
+    memcpy(out, &known_size, sizeof known_size);
+    return SYNCGUARD_OK;
+}
+
+void syncguard_struct_init(void *out, size_t size, const void *defaults, size_t known_size)
+{
+    if (!out || size < sizeof size)
+        return;
+    memset(out, 0, size);
+    memcpy(out, defaults, size < known_size ? size : known_size);
+    memcpy(out, &size, sizeof size);
+}
+
+void syncguard_options_init(syncguard_options *options, size_t size)
+{
+    static const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
+
+    syncguard_struct_init(options, size, &defaults, sizeof defaults);
+}
+
+void syncguard_call_init(syncguard_call *call, size_t size)
+{
+    static const syncguard_call defaults = SYNCGUARD_CALL_INIT;
+
+    syncguard_struct_init(call, size, &defaults, sizeof defaults);
+}
+
+static syncguard_status refuse(syncguard_error *err, const char *what)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s", what);
+}
+
+static syncguard_status check_owner(const char *owner, syncguard_error *err)
+{
+    size_t length;
+
+    if (!owner)
+        return SYNCGUARD_OK;
+    length = strnlen(owner, SYNCGUARD_MAX_OWNER_BYTES + 1);
+    if (length > SYNCGUARD_MAX_OWNER_BYTES)
+        return refuse(err, "the owner label is longer than 128 bytes");
+    if (!sg_utf8_valid(owner, length))
+        return refuse(err, "the owner label is not valid UTF-8");
+    return SYNCGUARD_OK;
+}
+
+syncguard_status syncguard_options_read(const syncguard_options *given, syncguard_options *out,
+                                        syncguard_error *err)
+{
+    static const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
+    syncguard_options read = defaults;
+    syncguard_status status;
+
+    *out = defaults;
+    status = syncguard_struct_read(given, &read, sizeof read, sizeof read, "options", err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (read.timeout_ms <= 0 || read.timeout_ms > SYNCGUARD_MAX_TIME_MS)
+        return refuse(err, "timeout_ms must be positive");
+    if (read.dispose_timeout_ms < 0 || read.dispose_timeout_ms > SYNCGUARD_MAX_TIME_MS)
+        return refuse(err, "dispose_timeout_ms must not be negative");
+    status = check_owner(read.owner, err);
+    if (status == SYNCGUARD_OK)
+        *out = read;
+    return status;
+}

@@ -1,0 +1,17 @@
+/* Small readers of text that the locale cannot change. */
+#ifndef SG_CORE_TEXT_H
+#define SG_CORE_TEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+int sg_ascii_lower(int c);
+
+/* A whole decimal number with an optional minus and nothing else. False if it is none or does not
+ * fit. */
+bool sg_read_int64(const char *text, int64_t *value);
+
+/* The colon behind a URL's scheme (a letter, then letters, digits, '+', '-', '.'), or NULL. */
+const char *sg_scheme_end(const char *url);
+
+#endif

@@ -1,0 +1,160 @@
+/*
+ * The one place where the library waits. Every wait is a poll over the caller's
+ * descriptors and the abort's, with the time that is left.
+ *
+ * After a poll the clock is asked again: a poll may end early, and its own
+ * timeout runs on a clock that stands still in suspend.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "syncguard/sys/fail.h"
+#include "syncguard/sys/wait.h"
+
+#define MAX_FDS 14
+/* The longest single poll. Its timer does not count suspend: this is by how much a suspend can
+ * delay the end of a wait. */
+#define SLICE_NS (INT64_C(10000) * SYNCGUARD_NS_PER_MS)
+
+static syncguard_status fail_aborted(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_ABORTED, NULL, "the operation was aborted");
+}
+
+static syncguard_status fail_timeout(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
+                          "the operation's deadline passed");
+}
+
+syncguard_status syncguard_limits_check(const syncguard_limits *limits, syncguard_error *err)
+{
+    if (!limits)
+        return SYNCGUARD_OK;
+    if (syncguard_abort_triggered(limits->abort_object))
+        return fail_aborted(err);
+    if (syncguard_limits_left_ns(limits) == 0)
+        return fail_timeout(err);
+    return SYNCGUARD_OK;
+}
+
+int64_t syncguard_limits_left_ns(const syncguard_limits *limits)
+{
+    int64_t now;
+
+    if (!limits || limits->deadline_ns == SYNCGUARD_NO_DEADLINE)
+        return SYNCGUARD_NO_DEADLINE;
+    now = syncguard_clock_ns();
+    return limits->deadline_ns > now ? limits->deadline_ns - now : 0;
+}
+
+syncguard_limits syncguard_limits_until(const syncguard_limits *limits, int64_t at_ns)
+{
+    syncguard_limits narrowed = {SYNCGUARD_NO_DEADLINE, NULL};
+
+    if (limits)
+        narrowed = *limits;
+    if (at_ns < narrowed.deadline_ns)
+        narrowed.deadline_ns = at_ns;
+    return narrowed;
+}
+
+/* One poll of at most left_ns (rounded up where the system counts milliseconds). */
+static int poll_once(struct pollfd *fds, nfds_t count, int64_t left_ns)
+{
+    if (left_ns > SLICE_NS)
+        left_ns = SLICE_NS;
+#ifdef __linux__
+    struct timespec timeout = {(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
+
+    return ppoll(fds, count, &timeout, NULL);
+#else
+    return poll(fds, count, (int)((left_ns + SYNCGUARD_NS_PER_MS - 1) / SYNCGUARD_NS_PER_MS));
+#endif
+}
+
+/* Adds the abort's descriptor behind the caller's. */
+static syncguard_status watch_abort(struct pollfd *set, nfds_t *count,
+                                    const syncguard_limits *limits, syncguard_error *err)
+{
+    int fd;
+
+    if (!limits || !limits->abort_object)
+        return SYNCGUARD_OK;
+    fd = syncguard_abort_fd(limits->abort_object);
+    if (fd < 0)
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL,
+                              "no file descriptor is left for the abort object");
+    set[*count].fd = fd;
+    set[*count].events = POLLIN;
+    set[*count].revents = 0;
+    (*count)++;
+    return SYNCGUARD_OK;
+}
+
+syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
+                                    const syncguard_limits *limits, syncguard_error *err)
+{
+    struct pollfd set[MAX_FDS + 1];
+    nfds_t all = count;
+    nfds_t i;
+    syncguard_status status;
+    int ready;
+    bool any;
+
+    if (count > MAX_FDS)
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "too many descriptors to wait for");
+    if (count)
+        memcpy(set, fds, count * sizeof *fds);
+    status = watch_abort(set, &all, limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    for (;;) {
+        status = syncguard_limits_check(limits, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        ready = poll_once(set, all, syncguard_limits_left_ns(limits));
+        if (ready < 0 && errno != EINTR && errno != EAGAIN)
+            return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "poll failed (errno %d)", errno);
+        if (limits && syncguard_abort_triggered(limits->abort_object))
+            return fail_aborted(err);
+        if (ready <= 0)
+            continue;
+        for (any = false, i = 0; i < count; i++) {
+            fds[i].revents = set[i].revents;
+            any = any || set[i].revents;
+        }
+        if (any)
+            return SYNCGUARD_OK;
+    }
+}
+
+syncguard_status syncguard_wait_until(int64_t at_ns, const syncguard_limits *limits,
+                                      syncguard_error *err)
+{
+    syncguard_limits until = syncguard_limits_until(limits, at_ns);
+    syncguard_status status;
+
+    status = syncguard_wait_fds(NULL, 0, &until, err);
+    if (status != SYNCGUARD_E_NETWORK_TIMEOUT || until.deadline_ns < at_ns)
+        return status;
+    syncguard_error_clear(err);
+    return SYNCGUARD_OK;
+}
+
+int syncguard_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
+{
+    sigset_t all;
+    sigset_t before;
+    int failed;
+
+    sigfillset(&all);
+    failed = pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (failed)
+        return failed;
+    failed = pthread_create(thread, NULL, run, argument);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
