@@ -15,6 +15,7 @@
 
 #include "syncguard/lock.h"
 #include "syncguard/sys/backend.h"
+#include "syncguard/sys/options.h"
 
 /* ---- waiting room (waiting_room.c) ------------------------------------------------------ */
 
@@ -65,8 +66,7 @@ void sg_room_try_failed(sg_room *room, sg_waiter *waiter);
 bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns);
 /* Waits for news, expiry, or until_ns. OK fills *turn; else Aborted or NetworkTimeout. */
 syncguard_status sg_room_wait(sg_room *room, sg_waiter *waiter, int64_t until_ns,
-                              const syncguard_limits *limits, sg_turn *turn,
-                              syncguard_error *err);
+                              const syncguard_limits *limits, sg_turn *turn, syncguard_error *err);
 /* This handle has freed key. */
 void sg_room_freed(sg_room *room, const char *key, size_t length, bool watch_lasts);
 
@@ -92,15 +92,17 @@ typedef struct sg_background {
 
 syncguard_status sg_background_init(sg_background *work, syncguard_backend *backend,
                                     syncguard_error *err);
-/* Works off what is left for at most drain_ns, then stops the thread. */
+/* Works off what is left for at most drain_ns, then ends the thread for good. */
 void sg_background_stop(sg_background *work, int64_t drain_ns);
+void sg_background_destroy(sg_background *work);
+/* In a forked child: the thread and the tasks are the parent's. */
 void sg_background_forget(sg_background *work);
 /* Takes back an acquire until until_ns. Best effort when memory is short. */
 void sg_background_undo(sg_background *work, const char *key, size_t length, const char *lock_id,
                         int64_t until_ns);
 /* Goes on releasing lock_id until until_ns. */
-void sg_background_release(sg_background *work, const char *key, size_t length,
-                           const char *lock_id, int64_t until_ns);
+void sg_background_release(sg_background *work, const char *key, size_t length, const char *lock_id,
+                           int64_t until_ns);
 /* Removes a dead record, unless the last cleanup was a moment ago. */
 void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *seen);
 
@@ -116,6 +118,7 @@ typedef struct sg_lane {
     syncguard_lock **heap;
     size_t count;
     size_t capacity;
+    syncguard_abort *abort_object; /* ends the request that is under way */
 } sg_lane;
 
 typedef struct sg_heartbeat {
@@ -131,12 +134,13 @@ typedef struct sg_heartbeat {
     syncguard_lock *lost_last;
     syncguard_lock *telling; /* whose on_lost is running */
     bool close_requested;    /* the last reference went away inside on_lost */
-    syncguard_abort *abort_object;
 } sg_heartbeat;
 
 syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *backend,
                                    syncguard_error *err);
+/* Ends the threads for good; the dispatcher may call it for itself. */
 void sg_heartbeat_stop(sg_heartbeat *heartbeat);
+void sg_heartbeat_destroy(sg_heartbeat *heartbeat);
 void sg_heartbeat_forget(sg_heartbeat *heartbeat);
 /* Begins to renew a lock that its caller has claimed. */
 syncguard_status sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock,
@@ -145,6 +149,8 @@ syncguard_status sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock,
 void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock);
 /* Ends the renewing of a claimed lock. */
 void sg_heartbeat_remove(sg_heartbeat *heartbeat, syncguard_lock *lock);
+/* Ends the requests that are under way; their locks are renewed again at once. */
+void sg_heartbeat_interrupt(sg_heartbeat *heartbeat);
 /* Makes sure that on_lost of a lock neither runs nor will. */
 void sg_heartbeat_silence(sg_heartbeat *heartbeat, syncguard_lock *lock);
 
@@ -178,6 +184,8 @@ syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_
 void sg_backend_ref(syncguard_backend *backend);
 /* Closes with the last reference. */
 void sg_backend_unref(syncguard_backend *backend);
+/* What the last unref does: only for the dispatcher, which must first leave its callback. */
+void sg_backend_close_now(syncguard_backend *backend);
 
 /* Before anything else in every call: makes the handle this process's own after a fork. */
 syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *err);
@@ -197,6 +205,13 @@ syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_o
 syncguard_status sg_release_once(syncguard_backend *backend, const char *lock_id, const char *key,
                                  size_t key_length, const syncguard_limits *limits,
                                  syncguard_error *err);
+
+/* Looks up by key or, if lock_id is not NULL, by id. */
+syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const char *lock_id,
+                           const syncguard_call *call, syncguard_record *record,
+                           syncguard_error *err);
+syncguard_status sg_list(syncguard_backend *backend, const syncguard_call *call,
+                         syncguard_record_fn fn, void *context, syncguard_error *err);
 
 /* ---- lock handles (lock.c) --------------------------------------------------------------- */
 
@@ -233,6 +248,8 @@ bool sg_lock_try_claim(syncguard_lock *lock);
 void sg_lock_unclaim(syncguard_lock *lock);
 /* Sets the reason unless one is set already; true if this call set it. */
 bool sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
+/* Disposes; source is the word for on_release_error. */
+void sg_lock_dispose_from(syncguard_lock *lock, const char *source);
 /* Notes a confirmed extend. */
 void sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
 

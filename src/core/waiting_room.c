@@ -33,7 +33,8 @@ struct sg_group {
     bool armed;
     int trying;
     int64_t last_try_ns;
-    int64_t free_at_ns; /* when the lock in the way dies by itself; SYNCGUARD_NO_DEADLINE: unknown */
+    int64_t
+        free_at_ns; /* when the lock in the way dies by itself; SYNCGUARD_NO_DEADLINE: unknown */
     size_t key_length;
     char key[];
 };
@@ -227,9 +228,9 @@ bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t
     bool again = group->news != news;
     if (!again) {
         group->armed = true;
-        group->free_at_ns =
-            remaining_ms < 0 ? SYNCGUARD_NO_DEADLINE
-                             : syncguard_clock_ns() + remaining_ms * SYNCGUARD_NS_PER_MS;
+        group->free_at_ns = remaining_ms < 0
+                                ? SYNCGUARD_NO_DEADLINE
+                                : syncguard_clock_after(syncguard_clock_ns(), remaining_ms);
         end_try(waiter);
         if (group->first != waiter)
             syncguard_parker_unpark(&group->first->parker); /* its timer is out of date */

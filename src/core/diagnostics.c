@@ -1,0 +1,158 @@
+/*
+ * Looking at locks. The store hands out raw records; what leaves through the
+ * sanitised functions is hashed here, in one place.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core.h"
+
+static syncguard_status check_out(const void *out, syncguard_error *err)
+{
+    if (out != NULL)
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the result pointer is NULL");
+}
+
+static void sanitise(const syncguard_record *record, syncguard_lock_info *info)
+{
+    memset(info, 0, sizeof *info);
+    (void)syncguard_hash(record->key, info->key_hash);
+    (void)syncguard_hash(record->lock_id, info->lock_id_hash);
+    memcpy(info->fence, record->fence, sizeof info->fence);
+    info->expires_at_ms = record->expires_at_ms;
+    info->acquired_at_ms = record->acquired_at_ms;
+}
+
+static void reveal(const syncguard_record *record, syncguard_lock_info_raw *raw)
+{
+    memset(raw, 0, sizeof *raw);
+    sanitise(record, &raw->info);
+    snprintf(raw->key, sizeof raw->key, "%s", record->key);
+    snprintf(raw->lock_id, sizeof raw->lock_id, "%s", record->lock_id);
+    snprintf(raw->owner, sizeof raw->owner, "%s", record->owner);
+}
+
+static syncguard_status get(syncguard_backend *backend, const char *key, const char *lock_id,
+                            const syncguard_call *call, syncguard_lock_info *info,
+                            syncguard_error *err)
+{
+    syncguard_record record;
+    syncguard_error_clear(err);
+    syncguard_status status = check_out(info, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    memset(info, 0, sizeof *info);
+    status = sg_lookup(backend, key, lock_id, call, &record, err);
+    if (status == SYNCGUARD_OK)
+        sanitise(&record, info);
+    return status;
+}
+
+static syncguard_status get_raw(syncguard_backend *backend, const char *key, const char *lock_id,
+                                const syncguard_call *call, syncguard_lock_info_raw *raw,
+                                syncguard_error *err)
+{
+    syncguard_record record;
+    syncguard_error_clear(err);
+    syncguard_status status = check_out(raw, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    memset(raw, 0, sizeof *raw);
+    status = sg_lookup(backend, key, lock_id, call, &record, err);
+    if (status == SYNCGUARD_OK)
+        reveal(&record, raw);
+    return status;
+}
+
+syncguard_status syncguard_get_by_key(syncguard_backend *backend, const char *key,
+                                      const syncguard_call *call, syncguard_lock_info *info,
+                                      syncguard_error *err)
+{
+    return get(backend, key, NULL, call, info, err);
+}
+
+/* A NULL id must not be taken for a lookup by key. */
+static const char *id_or_empty(const char *lock_id)
+{
+    return lock_id != NULL ? lock_id : "";
+}
+
+syncguard_status syncguard_get_by_id(syncguard_backend *backend, const char *lock_id,
+                                     const syncguard_call *call, syncguard_lock_info *info,
+                                     syncguard_error *err)
+{
+    return get(backend, NULL, id_or_empty(lock_id), call, info, err);
+}
+
+syncguard_status syncguard_get_by_key_raw(syncguard_backend *backend, const char *key,
+                                          const syncguard_call *call, syncguard_lock_info_raw *info,
+                                          syncguard_error *err)
+{
+    return get_raw(backend, key, NULL, call, info, err);
+}
+
+syncguard_status syncguard_get_by_id_raw(syncguard_backend *backend, const char *lock_id,
+                                         const syncguard_call *call, syncguard_lock_info_raw *info,
+                                         syncguard_error *err)
+{
+    return get_raw(backend, NULL, id_or_empty(lock_id), call, info, err);
+}
+
+syncguard_status syncguard_owns(syncguard_backend *backend, const char *lock_id,
+                                const syncguard_call *call, bool *owned, syncguard_error *err)
+{
+    syncguard_record record;
+    syncguard_error_clear(err);
+    syncguard_status status = check_out(owned, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    *owned = false;
+    status = sg_lookup(backend, NULL, id_or_empty(lock_id), call, &record, err);
+    if (status < SYNCGUARD_OK)
+        return status;
+    *owned = status == SYNCGUARD_OK;
+    return SYNCGUARD_OK;
+}
+
+typedef struct list_call {
+    syncguard_list_fn fn;
+    syncguard_list_raw_fn raw_fn;
+    void *context;
+} list_call;
+
+static bool show(void *context, const syncguard_record *record)
+{
+    const list_call *list = context;
+    syncguard_lock_info info;
+    sanitise(record, &info);
+    return list->fn(list->context, &info);
+}
+
+static bool show_raw(void *context, const syncguard_record *record)
+{
+    const list_call *list = context;
+    syncguard_lock_info_raw raw;
+    reveal(record, &raw);
+    return list->raw_fn(list->context, &raw);
+}
+
+syncguard_status syncguard_list(syncguard_backend *backend, const syncguard_call *call,
+                                syncguard_list_fn fn, void *context, syncguard_error *err)
+{
+    list_call list = {fn, NULL, context};
+    syncguard_error_clear(err);
+    if (backend == NULL || fn == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or fn is NULL");
+    return sg_list(backend, call, show, &list, err);
+}
+
+syncguard_status syncguard_list_raw(syncguard_backend *backend, const syncguard_call *call,
+                                    syncguard_list_raw_fn fn, void *context, syncguard_error *err)
+{
+    list_call list = {NULL, fn, context};
+    syncguard_error_clear(err);
+    if (backend == NULL || fn == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or fn is NULL");
+    return sg_list(backend, call, show_raw, &list, err);
+}

@@ -1,0 +1,530 @@
+/*
+ * The heartbeat: renews the auto-extended locks of one backend, and tells their
+ * owners when one is lost.
+ *
+ * Two lanes of the same build, each a heap by next renewal and a thread that is
+ * started by its first lock. The batch lane renews many locks per request. A
+ * lock that a batch leaves undecided while others of it were decided goes to the
+ * single lane, so that one stuck key costs nobody else; a renewal that succeeds
+ * there brings it back.
+ *
+ * Invariants:
+ *   - A lock is renewed only while its thread has claimed it (lock->claimed), and
+ *     disposing claims it too: a lock that is in a request is never freed.
+ *   - A request never outlasts the earliest end of a lease in it, so that lost is
+ *     told in time even if the store hangs.
+ *   - lost is set once. A renewal that succeeds afterwards is released.
+ *   - on_lost runs on the dispatcher, with no lock of ours held; `telling` names
+ *     the lock whose callback runs, and disposing it waits (unless it is the
+ *     callback itself that disposes).
+ *
+ * Locking: mutex guards heaps, the queue of lost locks and the fields of a lock
+ * marked so in core.h. It is never held during an operation or a callback.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "core.h"
+
+#define BATCH_MAX 256
+/* Locks due within this time go along with the next batch. */
+#define SLACK_NS (10 * SYNCGUARD_NS_PER_MS)
+#define SINGLE_STEP_NS (1000 * SYNCGUARD_NS_PER_MS)
+#define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
+#define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
+
+/* ---- the heap of a lane (caller holds the mutex) ------------------------------------------ */
+
+static void heap_place(sg_lane *lane, syncguard_lock *lock, size_t index)
+{
+    lane->heap[index] = lock;
+    lock->heap_index = index;
+}
+
+static void heap_rise(sg_lane *lane, size_t index)
+{
+    syncguard_lock *lock = lane->heap[index];
+    while (index > 0 && lane->heap[(index - 1) / 2]->next_ns > lock->next_ns) {
+        heap_place(lane, lane->heap[(index - 1) / 2], index);
+        index = (index - 1) / 2;
+    }
+    heap_place(lane, lock, index);
+}
+
+static void heap_sink(sg_lane *lane, size_t index)
+{
+    syncguard_lock *lock = lane->heap[index];
+    for (;;) {
+        size_t child = 2 * index + 1;
+        if (child >= lane->count)
+            break;
+        if (child + 1 < lane->count && lane->heap[child + 1]->next_ns < lane->heap[child]->next_ns)
+            child++;
+        if (lane->heap[child]->next_ns >= lock->next_ns)
+            break;
+        heap_place(lane, lane->heap[child], index);
+        index = child;
+    }
+    heap_place(lane, lock, index);
+}
+
+static bool heap_reserve(sg_lane *lane, size_t count)
+{
+    if (count <= lane->capacity)
+        return true;
+    size_t capacity = lane->capacity == 0 ? 16 : lane->capacity * 2;
+    if (capacity < count)
+        capacity = count;
+    syncguard_lock **heap = syncguard_realloc(lane->heap, capacity * sizeof(syncguard_lock *));
+    if (heap == NULL)
+        return false;
+    lane->heap = heap;
+    lane->capacity = capacity;
+    return true;
+}
+
+/* Room was reserved when the lock was added. */
+static void heap_push(sg_lane *lane, syncguard_lock *lock)
+{
+    heap_place(lane, lock, lane->count++);
+    heap_rise(lane, lock->heap_index);
+    lock->lane = lane->single ? SG_LANE_SINGLE : SG_LANE_BATCH;
+}
+
+static void heap_remove(sg_lane *lane, syncguard_lock *lock)
+{
+    size_t index = lock->heap_index;
+    lock->lane = SG_LANE_NONE;
+    lane->count--;
+    if (index == lane->count)
+        return;
+    heap_place(lane, lane->heap[lane->count], index);
+    heap_rise(lane, index);
+    heap_sink(lane, lane->heap[index]->heap_index);
+}
+
+static sg_lane *lane_of(sg_heartbeat *heartbeat, const syncguard_lock *lock)
+{
+    return lock->lane == SG_LANE_SINGLE ? &heartbeat->single : &heartbeat->batch;
+}
+
+/* ---- when to renew ----------------------------------------------------------------------------
+ */
+
+/* A third of the TTL after the lease began, up to a tenth of that earlier so that locks taken
+ * together do not stay together. */
+static int64_t renewal_time(const syncguard_lock *lock)
+{
+    int64_t ttl_ns = syncguard_clock_after(0, atomic_load(&lock->ttl_ms));
+    int64_t lease_end = atomic_load(&lock->lease_end_ns);
+    int64_t third = ttl_ns / 3;
+    uint32_t chance = 0;
+    if (getentropy(&chance, sizeof chance) != 0)
+        chance = (uint32_t)(uintptr_t)lock;
+    int64_t early = third / 10 / UINT32_C(1024) * (int64_t)(chance % 1024);
+    return lease_end - ttl_ns + third - early;
+}
+
+/* The next thing to happen to a lock: a renewal, or the end of a lease that is not renewed. */
+static void schedule(syncguard_lock *lock)
+{
+    int64_t next = renewal_time(lock);
+    if (next >= lock->hold_end_ns)
+        next = atomic_load(&lock->lease_end_ns);
+    lock->next_ns = next;
+}
+
+static void schedule_retry(syncguard_lock *lock)
+{
+    int64_t pause = syncguard_clock_after(0, atomic_load(&lock->ttl_ms)) / 20;
+    if (pause < SHORTEST_RETRY_NS)
+        pause = SHORTEST_RETRY_NS;
+    if (pause > LONGEST_RETRY_NS)
+        pause = LONGEST_RETRY_NS;
+    int64_t next = syncguard_clock_ns() + pause;
+    int64_t lease_end = atomic_load(&lock->lease_end_ns);
+    lock->next_ns = next < lease_end ? next : lease_end;
+}
+
+/* ---- telling of losses ---------------------------------------------------------------------- */
+
+static void *dispatch_loop(void *argument)
+{
+    sg_heartbeat *heartbeat = argument;
+    syncguard_backend *backend = heartbeat->backend;
+    pthread_mutex_lock(&heartbeat->mutex);
+    while (!heartbeat->close_requested) {
+        syncguard_lock *lock = heartbeat->lost_first;
+        if (lock == NULL) {
+            if (heartbeat->stopping)
+                break;
+            pthread_cond_wait(&heartbeat->told, &heartbeat->mutex);
+            continue;
+        }
+        heartbeat->lost_first = lock->lost_next;
+        if (heartbeat->lost_first == NULL)
+            heartbeat->lost_last = NULL;
+        lock->lost_queued = false;
+        heartbeat->telling = lock;
+        syncguard_lost_fn on_lost = lock->on_lost;
+        void *context = lock->on_lost_context;
+        pthread_mutex_unlock(&heartbeat->mutex);
+        on_lost(context, lock, (syncguard_lost_reason)atomic_load(&lock->lost));
+        pthread_mutex_lock(&heartbeat->mutex); /* the callback may have freed the lock */
+        heartbeat->telling = NULL;
+        pthread_cond_broadcast(&heartbeat->told);
+    }
+    bool close_here = heartbeat->close_requested;
+    pthread_mutex_unlock(&heartbeat->mutex);
+    if (close_here) {
+        pthread_detach(pthread_self());
+        heartbeat->dispatcher_started = false;
+        sg_backend_close_now(backend);
+    }
+    return NULL;
+}
+
+/* Caller holds the mutex; the lock is in no lane. */
+static void tell_lost(sg_heartbeat *heartbeat, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)sg_lock_lose(lock, reason); /* an asker without I/O may have noticed first */
+    if (lock->on_lost == NULL || lock->lost_queued)
+        return;
+    lock->lost_queued = true;
+    lock->lost_next = NULL;
+    if (heartbeat->lost_last != NULL)
+        heartbeat->lost_last->lost_next = lock;
+    else
+        heartbeat->lost_first = lock;
+    heartbeat->lost_last = lock;
+    pthread_cond_broadcast(&heartbeat->told);
+}
+
+void sg_heartbeat_silence(sg_heartbeat *heartbeat, syncguard_lock *lock)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    if (lock->lost_queued) {
+        syncguard_lock **link = &heartbeat->lost_first;
+        syncguard_lock *before = NULL;
+        while (*link != lock) {
+            before = *link;
+            link = &(*link)->lost_next;
+        }
+        *link = lock->lost_next;
+        if (heartbeat->lost_last == lock)
+            heartbeat->lost_last = before;
+        lock->lost_queued = false;
+    }
+    if (heartbeat->telling == lock && pthread_equal(heartbeat->dispatcher, pthread_self()))
+        heartbeat->telling = NULL;
+    while (heartbeat->telling == lock)
+        pthread_cond_wait(&heartbeat->told, &heartbeat->mutex);
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+/* ---- renewing ---------------------------------------------------------------------------------
+ */
+
+static syncguard_lost_reason end_reason(const syncguard_lock *lock, int64_t now)
+{
+    return now >= lock->hold_end_ns || atomic_load(&lock->lease_end_ns) >= lock->hold_end_ns
+               ? SYNCGUARD_LOST_MAX_HOLD
+               : SYNCGUARD_LOST_UNCONFIRMED;
+}
+
+/*
+ * Takes due locks out of the heap and claims them. A lock whose lease is over is
+ * lost; one that its owner is just using comes again a moment later. Caller holds
+ * the mutex.
+ */
+static size_t collect(sg_lane *lane, syncguard_lock **batch, size_t most)
+{
+    int64_t now = syncguard_clock_ns();
+    size_t count = 0;
+    while (count < most && lane->count > 0 && lane->heap[0]->next_ns <= now + SLACK_NS) {
+        syncguard_lock *lock = lane->heap[0];
+        int64_t lease_end = atomic_load(&lock->lease_end_ns);
+        if (atomic_load(&lock->released)) {
+            heap_remove(lane, lock);
+        } else if (now >= lease_end) {
+            heap_remove(lane, lock);
+            tell_lost(lane->heartbeat, lock, end_reason(lock, now));
+        } else if (lock->next_ns >= lease_end) { /* not renewed any more: wait for the end */
+            break;
+        } else if (!sg_lock_try_claim(lock)) {
+            lock->next_ns = now + SHORTEST_RETRY_NS + SLACK_NS;
+            heap_sink(lane, 0);
+        } else {
+            heap_remove(lane, lock);
+            batch[count++] = lock;
+        }
+    }
+    return count;
+}
+
+static void send(sg_lane *lane, syncguard_extend_op *items, size_t count, int64_t earliest_end)
+{
+    syncguard_backend *backend = lane->heartbeat->backend;
+    syncguard_limits limits = {earliest_end, lane->abort_object};
+    int64_t now = syncguard_clock_ns();
+    if (lane->single && now + SINGLE_STEP_NS < limits.deadline_ns)
+        limits.deadline_ns = now + SINGLE_STEP_NS;
+    for (size_t i = 0; i < count; i++) {
+        items[i].limits = limits;
+        items[i].first_sent_ns = now;
+        items[i].status = SYNCGUARD_E_NETWORK_TIMEOUT;
+    }
+    if (!lane->single && backend->ops->extend_many != NULL) {
+        (void)backend->ops->extend_many(backend, items, count, &limits, NULL);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        items[i].first_sent_ns = syncguard_clock_ns();
+        items[i].status = backend->ops->extend(backend, &items[i], NULL);
+    }
+}
+
+/* What the answer means for the lock. Caller holds the mutex and the claim. */
+static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *lock,
+                     const syncguard_extend_op *item, bool some_decided)
+{
+    if (atomic_load(&lock->released)) /* its release waits in the background */
+        return;
+    if (item->status == SYNCGUARD_OK) {
+        if (atomic_load(&lock->lost) != SYNCGUARD_LOST_NO) {
+            sg_background_release(&heartbeat->backend->core->background, lock->key,
+                                  lock->key_length, lock->lock_id,
+                                  syncguard_clock_after(item->first_sent_ns, item->ttl_ms));
+            tell_lost(heartbeat, lock, SYNCGUARD_LOST_UNCONFIRMED);
+            return;
+        }
+        sg_lock_renewed(lock, item);
+        lock->failures = 0;
+        schedule(lock);
+        heap_push(&heartbeat->batch, lock);
+        if (lane->single)
+            syncguard_parker_unpark(&heartbeat->batch.parker);
+    } else if (item->status == SYNCGUARD_ABSENT) {
+        tell_lost(heartbeat, lock, SYNCGUARD_LOST_ABSENT);
+    } else {
+        lock->failures++;
+        schedule_retry(lock);
+        bool aside = some_decided && heartbeat->single.started;
+        heap_push(lane->single || aside ? &heartbeat->single : &heartbeat->batch, lock);
+        if (aside)
+            syncguard_parker_unpark(&heartbeat->single.parker);
+    }
+}
+
+static void renew(sg_lane *lane, syncguard_lock **batch, size_t count)
+{
+    sg_heartbeat *heartbeat = lane->heartbeat;
+    syncguard_extend_op items[BATCH_MAX];
+    int64_t earliest_end = SYNCGUARD_NO_DEADLINE;
+    size_t decided = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        int64_t end = atomic_load(&batch[i]->lease_end_ns);
+        items[i] = (syncguard_extend_op){.lock_id = batch[i]->lock_id,
+                                         .ttl_ms = atomic_load(&batch[i]->ttl_ms)};
+        if (end < earliest_end)
+            earliest_end = end;
+    }
+    send(lane, items, count, earliest_end);
+    for (size_t i = 0; i < count; i++)
+        decided += items[i].status >= SYNCGUARD_OK;
+
+    pthread_mutex_lock(&heartbeat->mutex);
+    for (size_t i = 0; i < count; i++) {
+        conclude(heartbeat, lane, batch[i], &items[i], decided > 0);
+        sg_lock_unclaim(batch[i]);
+    }
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+/* An interrupted lane goes on with a new abort object; without one it tries again later. Caller
+ * holds the mutex. */
+static void rearm(sg_lane *lane)
+{
+    syncguard_abort *fresh = NULL;
+    if (!syncguard_abort_triggered(lane->abort_object) ||
+        syncguard_abort_create(&fresh, NULL) != SYNCGUARD_OK)
+        return;
+    syncguard_abort_free(lane->abort_object);
+    lane->abort_object = fresh;
+}
+
+void sg_heartbeat_interrupt(sg_heartbeat *heartbeat)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    syncguard_abort_trigger(heartbeat->batch.abort_object);
+    syncguard_abort_trigger(heartbeat->single.abort_object);
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+static void *lane_loop(void *argument)
+{
+    sg_lane *lane = argument;
+    sg_heartbeat *heartbeat = lane->heartbeat;
+    syncguard_lock *batch[BATCH_MAX];
+
+    pthread_mutex_lock(&heartbeat->mutex);
+    while (!heartbeat->stopping) {
+        rearm(lane);
+        size_t count = collect(lane, batch, lane->single ? 1 : BATCH_MAX);
+        int64_t next = lane->count > 0 ? lane->heap[0]->next_ns : SYNCGUARD_NO_DEADLINE;
+        pthread_mutex_unlock(&heartbeat->mutex);
+        if (count > 0) {
+            renew(lane, batch, count);
+        } else {
+            syncguard_limits limits = {next, NULL};
+            (void)syncguard_parker_park(&lane->parker, &limits, NULL);
+        }
+        pthread_mutex_lock(&heartbeat->mutex);
+    }
+    pthread_mutex_unlock(&heartbeat->mutex);
+    return NULL;
+}
+
+/* ---- joining and leaving -------------------------------------------------------------------- */
+
+/* Caller holds the mutex. */
+static bool start_lane(sg_lane *lane)
+{
+    if (lane->started)
+        return true;
+    if (lane->parker.fds[0] < 0 && syncguard_parker_open(&lane->parker, NULL) != SYNCGUARD_OK)
+        return false;
+    if (lane->abort_object == NULL &&
+        syncguard_abort_create(&lane->abort_object, NULL) != SYNCGUARD_OK)
+        return false;
+    lane->started = syncguard_thread_start(&lane->thread, lane_loop, lane) == 0;
+    return lane->started;
+}
+
+/* Caller holds the mutex. Everything that a lock may need later is made now. */
+static bool start_for(sg_heartbeat *heartbeat, const syncguard_lock *lock)
+{
+    size_t total = heartbeat->batch.count + heartbeat->single.count + 1;
+    if (heartbeat->stopping)
+        return false;
+    /* Locks that are in a request are in no heap but come back: BATCH_MAX + 1 at most. */
+    if (!heap_reserve(&heartbeat->batch, total + BATCH_MAX + 1) ||
+        !heap_reserve(&heartbeat->single, total + BATCH_MAX + 1))
+        return false;
+    if (!start_lane(&heartbeat->batch) || !start_lane(&heartbeat->single))
+        return false;
+    if (lock->on_lost != NULL && !heartbeat->dispatcher_started)
+        heartbeat->dispatcher_started =
+            syncguard_thread_start(&heartbeat->dispatcher, dispatch_loop, heartbeat) == 0;
+    return lock->on_lost == NULL || heartbeat->dispatcher_started;
+}
+
+syncguard_status sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock,
+                                  syncguard_error *err)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    bool added = start_for(heartbeat, lock);
+    if (added) {
+        schedule(lock);
+        heap_push(&heartbeat->batch, lock);
+        if (lock->heap_index == 0)
+            syncguard_parker_unpark(&heartbeat->batch.parker);
+    }
+    pthread_mutex_unlock(&heartbeat->mutex);
+    return added ? SYNCGUARD_OK : syncguard_fail_memory(err);
+}
+
+void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    if (lock->lane != SG_LANE_NONE) {
+        heap_remove(lane_of(heartbeat, lock), lock);
+        schedule(lock);
+        heap_push(&heartbeat->batch, lock);
+        syncguard_parker_unpark(&heartbeat->batch.parker);
+    }
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+void sg_heartbeat_remove(sg_heartbeat *heartbeat, syncguard_lock *lock)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    if (lock->lane != SG_LANE_NONE)
+        heap_remove(lane_of(heartbeat, lock), lock);
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+/* ---- life cycle -------------------------------------------------------------------------------
+ */
+
+static void init_lane(sg_lane *lane, sg_heartbeat *heartbeat, bool single)
+{
+    lane->heartbeat = heartbeat;
+    lane->single = single;
+    lane->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+}
+
+syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *backend,
+                                   syncguard_error *err)
+{
+    memset(heartbeat, 0, sizeof *heartbeat);
+    heartbeat->backend = backend;
+    init_lane(&heartbeat->batch, heartbeat, false);
+    init_lane(&heartbeat->single, heartbeat, true);
+    if (pthread_mutex_init(&heartbeat->mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
+    if (pthread_cond_init(&heartbeat->told, NULL) != 0) {
+        pthread_mutex_destroy(&heartbeat->mutex);
+        return syncguard_fail_memory(err);
+    }
+    return SYNCGUARD_OK;
+}
+
+static void join_lane(sg_lane *lane)
+{
+    if (!lane->started)
+        return;
+    syncguard_parker_unpark(&lane->parker);
+    pthread_join(lane->thread, NULL);
+    lane->started = false;
+}
+
+void sg_heartbeat_stop(sg_heartbeat *heartbeat)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    heartbeat->stopping = true;
+    pthread_cond_broadcast(&heartbeat->told);
+    pthread_mutex_unlock(&heartbeat->mutex);
+    sg_heartbeat_interrupt(heartbeat);
+    join_lane(&heartbeat->batch);
+    join_lane(&heartbeat->single);
+    if (heartbeat->dispatcher_started) {
+        pthread_join(heartbeat->dispatcher, NULL);
+        heartbeat->dispatcher_started = false;
+    }
+}
+
+static void free_all(sg_heartbeat *heartbeat)
+{
+    syncguard_free(heartbeat->batch.heap);
+    syncguard_free(heartbeat->single.heap);
+    syncguard_parker_close(&heartbeat->batch.parker);
+    syncguard_parker_close(&heartbeat->single.parker);
+    syncguard_abort_free(heartbeat->batch.abort_object);
+    syncguard_abort_free(heartbeat->single.abort_object);
+}
+
+void sg_heartbeat_destroy(sg_heartbeat *heartbeat)
+{
+    sg_heartbeat_stop(heartbeat);
+    free_all(heartbeat);
+    pthread_cond_destroy(&heartbeat->told);
+    pthread_mutex_destroy(&heartbeat->mutex);
+}
+
+void sg_heartbeat_forget(sg_heartbeat *heartbeat)
+{
+    free_all(heartbeat);
+    (void)sg_heartbeat_init(heartbeat, heartbeat->backend, NULL);
+}

@@ -1,0 +1,343 @@
+/*
+ * The lock helper's acquire: try, wait, try again, and hand out a handle.
+ *
+ * One hunt is one call. Its first try is plain, so that an uncontended acquire
+ * pays for nothing else. Only when it finds the key locked does it join the
+ * waiting room; every later try asks the store to report the next release.
+ *
+ * Counting: the first try, then one retry per pause that ran to its end, made by
+ * this waiter or, in its stead, by another waiter of the same key in this process.
+ * Tries after a wake-up, after joining, and at the expiry of the lock in the way
+ * are not counted.
+ *
+ * The handle is allocated before the first try: after a grant nothing but the
+ * start of a thread can fail, and then the grant is given back.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "core.h"
+
+#define LONGEST_PAUSE_MS 1000
+
+typedef struct hunt {
+    syncguard_backend *backend;
+    const syncguard_lock_options *options;
+    syncguard_lock *lock; /* being prepared */
+    syncguard_acquire_op op;
+    syncguard_limits limits; /* of the whole hunt */
+    int64_t started_ns;
+    int attempts; /* all tries */
+    int retries;  /* the counted ones after the first */
+    sg_waiter waiter;
+} hunt;
+
+/* ---- options ------------------------------------------------------------------------------------
+ */
+
+void syncguard_lock_options_init(syncguard_lock_options *options, size_t size)
+{
+    const syncguard_lock_options defaults = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_struct_init(options, size, &defaults, sizeof defaults);
+}
+
+static syncguard_status refuse(const char *what, syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "lock option %s is not valid",
+                          what);
+}
+
+static syncguard_status read_options(const syncguard_lock_options *given,
+                                     syncguard_lock_options *options, syncguard_error *err)
+{
+    const syncguard_lock_options defaults = SYNCGUARD_LOCK_OPTIONS_INIT;
+    *options = defaults;
+    if (given != NULL) {
+        syncguard_status status = syncguard_struct_read(given, options, sizeof *options,
+                                                        sizeof *options, "lock options", err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+    if (options->max_retries < SYNCGUARD_RETRY_FOREVER)
+        return refuse("max_retries", err);
+    if (options->retry_delay_ms < 0)
+        return refuse("retry_delay_ms", err);
+    if (options->timeout_ms < SYNCGUARD_WAIT_FOREVER)
+        return refuse("timeout_ms", err);
+    if (options->max_hold_ms < 0)
+        return refuse("max_hold_ms", err);
+    if (options->backoff != SYNCGUARD_BACKOFF_EXPONENTIAL &&
+        options->backoff != SYNCGUARD_BACKOFF_FIXED)
+        return refuse("backoff", err);
+    if (options->jitter != SYNCGUARD_JITTER_EQUAL && options->jitter != SYNCGUARD_JITTER_FULL &&
+        options->jitter != SYNCGUARD_JITTER_NONE)
+        return refuse("jitter", err);
+    if (options->on_lost != NULL && !options->auto_extend)
+        return refuse("on_lost without auto_extend", err);
+    return sg_ttl_check(options->ttl_ms, err);
+}
+
+/* ---- trying -------------------------------------------------------------------------------------
+ */
+
+static syncguard_status try_once(hunt *h, bool watch, syncguard_error *err)
+{
+    int64_t own_end =
+        syncguard_clock_after(syncguard_clock_ns(), h->backend->core->options.timeout_ms);
+    h->op.limits = syncguard_limits_until(&h->limits, own_end);
+    h->op.watch = watch;
+    h->attempts++;
+    return sg_acquire_once(h->backend, &h->op, h->lock->lock_id, err);
+}
+
+/* Contention, and failures that the caller wants to ride over. */
+static bool retryable(const hunt *h, syncguard_status status)
+{
+    return status == SYNCGUARD_LOCKED ||
+           (h->options->retry_unavailable &&
+            (status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_E_RATE_LIMITED));
+}
+
+/* A try of a member of the waiting room, repeated while news overtakes its answer. */
+static syncguard_status try_in_room(hunt *h, syncguard_error *err)
+{
+    sg_room *room = h->backend->core->room;
+    syncguard_status status;
+    uint64_t news;
+    do {
+        news = sg_room_try_begin(room, &h->waiter);
+        status = try_once(h, true, err);
+    } while (status == SYNCGUARD_LOCKED &&
+             sg_room_try_locked(room, &h->waiter, news, h->op.remaining_ms));
+    if (status < SYNCGUARD_OK && retryable(h, status))
+        sg_room_try_failed(room, &h->waiter);
+    return status;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------
+ */
+
+static int64_t pause_ms(const hunt *h)
+{
+    int64_t base = h->options->retry_delay_ms;
+    int64_t longest = base > LONGEST_PAUSE_MS ? base : LONGEST_PAUSE_MS;
+    int64_t pause = base;
+    if (h->options->backoff == SYNCGUARD_BACKOFF_EXPONENTIAL) {
+        for (int i = 0; i < h->retries && pause < longest; i++)
+            pause *= 2;
+        if (pause > longest)
+            pause = longest;
+    }
+    return pause;
+}
+
+/* Nanoseconds until the next counted retry. */
+static int64_t jittered_pause_ns(const hunt *h)
+{
+    int64_t pause = syncguard_clock_after(0, pause_ms(h));
+    int64_t fixed = pause;
+    if (h->options->jitter == SYNCGUARD_JITTER_EQUAL)
+        fixed = pause / 2;
+    else if (h->options->jitter == SYNCGUARD_JITTER_FULL)
+        fixed = 0;
+    uint32_t chance = 0;
+    if (getentropy(&chance, sizeof chance) != 0)
+        chance = (uint32_t)syncguard_clock_ns(); /* only spreads load */
+    return fixed + (int64_t)((double)(pause - fixed) * ((double)chance / 4294967296.0));
+}
+
+/* Waits for one pause; tries that are not counted happen inside it. */
+static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
+{
+    sg_room *room = h->backend->core->room;
+    int64_t begun = syncguard_clock_ns();
+    int64_t until = begun + jittered_pause_ns(h);
+    for (;;) {
+        sg_turn turn;
+        syncguard_status status = sg_room_wait(room, &h->waiter, until, &h->limits, &turn, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        if (turn == SG_TURN_PAUSE) {
+            h->retries++;
+            return sg_room_tried_since(room, &h->waiter, begun) ? SYNCGUARD_LOCKED
+                                                                : try_in_room(h, err);
+        }
+        status = try_in_room(h, err);
+        if (status != SYNCGUARD_LOCKED)
+            return status;
+    }
+}
+
+static void tell_wait(const hunt *h)
+{
+    if (h->options->on_wait == NULL)
+        return;
+    int64_t waited = (syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS;
+    h->options->on_wait(h->options->on_wait_context, h->attempts, waited, h->op.remaining_ms);
+}
+
+static bool out_of_retries(const hunt *h)
+{
+    return h->options->max_retries != SYNCGUARD_RETRY_FOREVER &&
+           h->retries >= h->options->max_retries;
+}
+
+static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguard_error *err)
+{
+    sg_room *room = h->backend->core->room;
+    bool armed = true;
+    syncguard_status joined =
+        sg_room_join(room, h->op.key, h->op.key_length, &h->waiter, &armed, err);
+    if (joined != SYNCGUARD_OK)
+        return joined;
+
+    if (status == SYNCGUARD_LOCKED && !armed)
+        status = try_in_room(h, err);
+    while (retryable(h, status) && !out_of_retries(h)) {
+        tell_wait(h);
+        status = wait_one_pause(h, err);
+    }
+    int64_t granted_until = 0;
+    if (status == SYNCGUARD_OK)
+        granted_until =
+            syncguard_clock_after(h->op.first_sent_ns, h->op.ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
+    sg_room_leave(room, h->backend, &h->waiter, granted_until);
+    return status;
+}
+
+/* ---- outcome ------------------------------------------------------------------------------------
+ */
+
+/* The helper's own words for giving up. */
+static syncguard_status verdict(const hunt *h, syncguard_status status, syncguard_error *err)
+{
+    bool out_of_time =
+        status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= h->limits.deadline_ns;
+    if (status == SYNCGUARD_LOCKED || out_of_time) {
+        status = syncguard_fail(
+            err, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL,
+            "the lock was not free within %lld ms and %d attempts",
+            (long long)((syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS), h->attempts);
+        syncguard_error_key(err, h->op.key, h->op.key_length);
+    }
+    return status;
+}
+
+static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *key, size_t length,
+                                      const syncguard_lock_options *options)
+{
+    syncguard_lock *lock = syncguard_calloc(1, sizeof *lock + length + 1);
+    if (lock == NULL)
+        return NULL;
+    lock->backend = backend;
+    lock->pid = getpid();
+    lock->on_lost = options->on_lost;
+    lock->on_lost_context = options->on_lost_context;
+    lock->on_release_error = options->on_release_error;
+    lock->on_release_error_context = options->on_release_error_context;
+    atomic_init(&lock->ttl_ms, options->ttl_ms);
+    lock->key_length = length;
+    memcpy(lock->key, key, length);
+    return lock;
+}
+
+/* Turns a grant into a handle; *out is set before anything can be told about it. */
+static syncguard_status hand_out(hunt *h, syncguard_lock **out, syncguard_error *err)
+{
+    syncguard_lock *lock = h->lock;
+    syncguard_backend *backend = h->backend;
+    syncguard_status status = syncguard_fence_format(h->op.fence, lock->fence, err);
+
+    atomic_store(&lock->expires_at_ms, h->op.expires_at_ms);
+    atomic_store(&lock->lease_end_ns, syncguard_clock_after(h->op.first_sent_ns, h->op.ttl_ms));
+    lock->hold_end_ns = h->options->max_hold_ms > 0
+                            ? syncguard_clock_after(h->op.first_sent_ns, h->options->max_hold_ms)
+                            : SYNCGUARD_NO_DEADLINE;
+    sg_backend_ref(backend);
+    *out = lock;
+    if (status == SYNCGUARD_OK && h->options->auto_extend)
+        status = sg_heartbeat_add(&backend->core->heartbeat, lock, err);
+    if (status != SYNCGUARD_OK) {
+        *out = NULL;
+        sg_background_release(&backend->core->background, lock->key, lock->key_length,
+                              lock->lock_id, atomic_load(&lock->lease_end_ns));
+        syncguard_free(lock);
+        sg_backend_unref(backend);
+    }
+    return status;
+}
+
+/* waits is false for a single attempt that answers LOCKED. */
+static syncguard_status acquire(syncguard_backend *backend, const char *key,
+                                const syncguard_lock_options *given, bool waits,
+                                syncguard_lock **out, syncguard_error *err)
+{
+    char normal[SYNCGUARD_KEY_SIZE];
+    syncguard_lock_options options;
+    hunt h = {.backend = backend, .options = &options};
+
+    syncguard_error_clear(err);
+    if (out != NULL)
+        *out = NULL;
+    if (backend == NULL || out == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or out is NULL");
+    syncguard_status status = syncguard_key_normalise(key, normal, &h.op.key_length, err);
+    if (status == SYNCGUARD_OK)
+        status = read_options(given, &options, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+
+    h.op.key = normal;
+    h.op.ttl_ms = options.ttl_ms;
+    h.started_ns = syncguard_clock_ns();
+    h.limits.abort_object = options.abort_object;
+    h.limits.deadline_ns = waits && options.timeout_ms > 0
+                               ? syncguard_clock_after(h.started_ns, options.timeout_ms)
+                               : SYNCGUARD_NO_DEADLINE;
+    h.lock = prepare_handle(backend, normal, h.op.key_length, &options);
+    if (h.lock == NULL)
+        return syncguard_fail_memory(err);
+
+    status = try_once(&h, false, err);
+    if (waits && options.timeout_ms != 0 && retryable(&h, status) && !out_of_retries(&h))
+        status = wait_for_lock(&h, status, err);
+    if (waits && backend->ops->observe_wait != NULL)
+        backend->ops->observe_wait(backend, syncguard_clock_ns() - h.started_ns, h.attempts);
+    if (status == SYNCGUARD_OK)
+        return hand_out(&h, out, err);
+    syncguard_free(h.lock);
+    return waits ? verdict(&h, status, err) : status;
+}
+
+syncguard_status syncguard_lock_acquire(syncguard_backend *backend, const char *key,
+                                        const syncguard_lock_options *options, syncguard_lock **out,
+                                        syncguard_error *err)
+{
+    return acquire(backend, key, options, true, out, err);
+}
+
+syncguard_status syncguard_lock_try(syncguard_backend *backend, const char *key,
+                                    const syncguard_lock_options *options, syncguard_lock **out,
+                                    syncguard_error *err)
+{
+    return acquire(backend, key, options, false, out, err);
+}
+
+syncguard_status syncguard_with_lock(syncguard_backend *backend, const char *key,
+                                     const syncguard_lock_options *options, syncguard_work_fn work,
+                                     void *context, int *result, syncguard_error *err)
+{
+    syncguard_lock *lock = NULL;
+
+    syncguard_error_clear(err);
+    if (work == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "work is NULL");
+    syncguard_status status = acquire(backend, key, options, true, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    int returned = work(context, lock);
+    if (result != NULL)
+        *result = returned;
+    sg_lock_dispose_from(lock, "helper");
+    return SYNCGUARD_OK;
+}
