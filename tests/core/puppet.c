@@ -1,0 +1,137 @@
+#include "puppet.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                                syncguard_error *err)
+{
+    puppet *p = (puppet *)backend;
+    atomic_fetch_add(&p->acquires, 1);
+    if (op->watch)
+        atomic_fetch_add(&p->watched, 1);
+    op->fence = atomic_fetch_add(&p->fence, 1) + 1;
+    op->expires_at_ms = syncguard_wall_ms() + op->ttl_ms;
+    return p->on_acquire != NULL ? p->on_acquire(p, op, err) : SYNCGUARD_OK;
+}
+
+static syncguard_status release(syncguard_backend *backend, syncguard_release_op *op,
+                                syncguard_error *err)
+{
+    puppet *p = (puppet *)backend;
+    atomic_fetch_add(&p->releases, 1);
+    return p->on_release != NULL ? p->on_release(p, op, err) : SYNCGUARD_OK;
+}
+
+static syncguard_status extend_one(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    op->expires_at_ms = syncguard_wall_ms() + op->ttl_ms;
+    return p->on_extend != NULL ? p->on_extend(p, op, err) : SYNCGUARD_OK;
+}
+
+static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *op,
+                               syncguard_error *err)
+{
+    puppet *p = (puppet *)backend;
+    atomic_fetch_add(&p->extends, 1);
+    return extend_one(p, op, err);
+}
+
+static syncguard_status extend_many(syncguard_backend *backend, syncguard_extend_op *items,
+                                    size_t count, const syncguard_limits *limits,
+                                    syncguard_error *err)
+{
+    puppet *p = (puppet *)backend;
+    atomic_fetch_add(&p->batches, 1);
+    for (size_t i = 0; i < count; i++) {
+        items[i].limits = *limits;
+        items[i].status = extend_one(p, &items[i], err);
+    }
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                  syncguard_error *err)
+{
+    (void)backend, (void)err;
+    op->locked = true;
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *op,
+                               syncguard_error *err)
+{
+    (void)backend, (void)op, (void)err;
+    return SYNCGUARD_ABSENT;
+}
+
+static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
+                             syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    (void)backend, (void)limits, (void)fn, (void)context, (void)err;
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status undo(syncguard_backend *backend, const char *key, size_t key_length,
+                             const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
+                             syncguard_error *err)
+{
+    (void)key, (void)key_length, (void)lock_id, (void)until_ns, (void)limits, (void)err;
+    puppet *p = (puppet *)backend;
+    int call = atomic_fetch_add(&p->undos, 1) + 1;
+    return p->on_undo != NULL ? p->on_undo(p, call) : SYNCGUARD_OK;
+}
+
+static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
+{
+    (void)key, (void)key_length;
+    atomic_fetch_add(&((puppet *)backend)->unwatches, 1);
+}
+
+static void destroy(syncguard_backend *backend)
+{
+    puppet *p = (puppet *)backend;
+    if (p->destroyed != NULL)
+        atomic_store(p->destroyed, true);
+    syncguard_backend_fini(backend);
+    free(p);
+}
+
+puppet *puppet_open(const syncguard_options *options)
+{
+    static const syncguard_backend_ops ops = {
+        .acquire = acquire,
+        .release = release,
+        .extend = extend,
+        .extend_many = extend_many,
+        .is_locked = is_locked,
+        .lookup = lookup,
+        .list = list,
+        .undo = undo,
+        .unwatch = unwatch,
+        .destroy = destroy,
+    };
+    static const syncguard_capabilities capabilities = {"puppet", true, SYNCGUARD_TIME_SERVER};
+    const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
+    puppet *p = calloc(1, sizeof *p);
+    if (p != NULL && syncguard_backend_init(&p->base, &ops, &capabilities,
+                                            options != NULL ? options : &defaults, NULL) != 0) {
+        free(p);
+        p = NULL;
+    }
+    return p;
+}
+
+void puppet_sleep_ms(int ms)
+{
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&pause, NULL);
+}
+
+bool puppet_reached(atomic_int *counter, int target)
+{
+    for (int i = 0; i < 5000 && atomic_load(counter) < target; i++)
+        puppet_sleep_ms(1);
+    return atomic_load(counter) >= target;
+}

@@ -1,0 +1,40 @@
+/*
+ * A store that does what the test says: each slot asks a script what to answer,
+ * and counts its calls. For faults that no real store shows on demand.
+ */
+#ifndef PUPPET_H
+#define PUPPET_H
+
+#include <stdatomic.h>
+
+#include "core/core.h"
+
+typedef struct puppet puppet;
+
+struct puppet {
+    syncguard_backend base;
+    /* What to answer; NULL: OK with a rising fence. */
+    syncguard_status (*on_acquire)(puppet *p, syncguard_acquire_op *op, syncguard_error *err);
+    syncguard_status (*on_release)(puppet *p, syncguard_release_op *op, syncguard_error *err);
+    syncguard_status (*on_extend)(puppet *p, syncguard_extend_op *op, syncguard_error *err);
+    syncguard_status (*on_undo)(puppet *p, int call);
+    atomic_int acquires;
+    atomic_int watched; /* acquires with the watch flag */
+    atomic_int releases;
+    atomic_int extends; /* single ones */
+    atomic_int batches;
+    atomic_int undos;
+    atomic_int unwatches;
+    atomic_bool destroyed_flag;
+    atomic_bool *destroyed; /* set by destroy, outlives the puppet */
+    atomic_llong fence;
+};
+
+/* options may be NULL. */
+puppet *puppet_open(const syncguard_options *options);
+
+/* Waits up to five seconds until *counter reaches target; false if it does not. */
+bool puppet_reached(atomic_int *counter, int target);
+void puppet_sleep_ms(int ms);
+
+#endif

@@ -1,0 +1,285 @@
+/* Renewing, losing, and ending both. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "puppet.h"
+
+static atomic_int told;
+static atomic_int told_reason;
+static bool dispose_when_told;
+static syncguard_backend *close_when_told;
+
+static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)context;
+    atomic_store(&told_reason, (int)reason);
+    if (dispose_when_told)
+        syncguard_lock_dispose(lock);
+    if (close_when_told != NULL)
+        syncguard_close(close_when_told);
+    atomic_fetch_add(&told, 1);
+}
+
+static syncguard_lock *take(puppet *p, const char *key, int64_t ttl_ms, int64_t max_hold_ms)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.ttl_ms = ttl_ms;
+    options.auto_extend = true;
+    options.max_hold_ms = max_hold_ms;
+    options.on_lost = on_lost;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    assert_int_equal(syncguard_lock_acquire(&p->base, key, &options, &lock, &err), SYNCGUARD_OK);
+    atomic_store(&told, 0);
+    dispose_when_told = false;
+    close_when_told = NULL;
+    return lock;
+}
+
+static void renews_in_batches(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *locks[50];
+    char key[16];
+    for (int i = 0; i < 50; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        locks[i] = take(p, key, 600, 0);
+    }
+    puppet_sleep_ms(1500);
+    for (int i = 0; i < 50; i++) {
+        assert_true(syncguard_lock_held(locks[i]));
+        syncguard_lock_dispose(locks[i]);
+    }
+    assert_int_equal(atomic_load(&told), 0);
+    assert_int_equal(atomic_load(&p->extends), 0);
+    assert_in_range(atomic_load(&p->batches), 3, 200);
+    assert_int_equal(atomic_load(&p->releases), 50);
+    syncguard_close(&p->base);
+}
+
+static syncguard_status gone(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    return SYNCGUARD_ABSENT;
+}
+
+static void absent_is_told_once(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *lock = take(p, "k", 300, 0);
+    p->on_extend = gone;
+    assert_true(puppet_reached(&told, 1));
+    assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
+    puppet_sleep_ms(200);
+    assert_int_equal(atomic_load(&told), 1);
+    assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);
+    assert_false(syncguard_lock_held(lock));
+    assert_int_equal(syncguard_lock_extend(lock, 1000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
+    syncguard_lock_dispose(lock);
+    assert_int_equal(atomic_load(&p->releases), 0); /* known to be gone: no I/O */
+    syncguard_close(&p->base);
+}
+
+static syncguard_status down(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)op;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
+}
+
+static void unconfirmed_is_told_at_the_end_of_the_lease(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *lock = take(p, "k", 400, 0);
+    p->on_extend = down;
+    int64_t begun = syncguard_clock_ns();
+    assert_true(puppet_reached(&told, 1));
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 300, 3000);
+    assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_UNCONFIRMED);
+    assert_true(atomic_load(&p->batches) > 3); /* tried again and again */
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static void a_failed_renewal_is_tried_again(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *lock = take(p, "k", 900, 0);
+    p->on_extend = down;
+    puppet_sleep_ms(500);
+    p->on_extend = NULL;
+    puppet_sleep_ms(1000);
+    assert_true(syncguard_lock_held(lock));
+    assert_int_equal(atomic_load(&told), 0);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static syncguard_status hang(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p;
+    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+}
+
+static void a_hanging_store_does_not_delay_the_news(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *lock = take(p, "k", 400, 0);
+    p->on_extend = hang;
+    int64_t begun = syncguard_clock_ns();
+    assert_true(puppet_reached(&told, 1));
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 300, 1500);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static char stuck_id[SYNCGUARD_LOCK_ID_SIZE];
+static syncguard_status one_is_stuck(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    if (strcmp(op->lock_id, stuck_id) != 0)
+        return SYNCGUARD_OK;
+    if (op->status != SYNCGUARD_OK || atomic_load(&p->extends) > 0)
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "row is locked");
+    return SYNCGUARD_OK;
+}
+
+/* What a batch leaves undecided goes on alone. */
+static void a_stuck_key_costs_nobody_else(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *good = take(p, "good", 600, 0);
+    syncguard_lock *stuck = take(p, "stuck", 600, 0);
+    memcpy(stuck_id, syncguard_lock_id(stuck), sizeof stuck_id);
+    p->on_extend = one_is_stuck;
+    assert_true(puppet_reached(&told, 1));
+    assert_true(puppet_reached(&p->extends, 1));
+    puppet_sleep_ms(700);
+    assert_true(syncguard_lock_held(good));
+    assert_false(syncguard_lock_held(stuck));
+    syncguard_lock_dispose(good);
+    syncguard_lock_dispose(stuck);
+    syncguard_close(&p->base);
+}
+
+static void max_hold_ends_the_renewing(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *lock = take(p, "k", 300, 500);
+    int64_t begun = syncguard_clock_ns();
+    assert_true(puppet_reached(&told, 1));
+    assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 450, 3000);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static void on_lost_may_dispose_and_close(void **state)
+{
+    (void)state;
+    atomic_bool destroyed = false;
+    puppet *p = puppet_open(NULL);
+    p->destroyed = &destroyed;
+    (void)take(p, "k", 200, 0);
+    dispose_when_told = true;
+    close_when_told = &p->base;
+    p->on_extend = gone;
+    assert_true(puppet_reached(&told, 1));
+    for (int i = 0; i < 5000 && !atomic_load(&destroyed); i++)
+        puppet_sleep_ms(1);
+    assert_true(atomic_load(&destroyed));
+    puppet_sleep_ms(50); /* the dispatcher ends by itself */
+}
+
+static atomic_int reports;
+static syncguard_status report_code;
+static void report(void *context, const syncguard_error *error, const char *key,
+                   const char *lock_id, const char *source)
+{
+    (void)context, (void)key, (void)lock_id, (void)source;
+    report_code = error->code;
+    atomic_fetch_add(&reports, 1);
+}
+
+static syncguard_status hang_release(puppet *p, syncguard_release_op *op, syncguard_error *err)
+{
+    (void)p;
+    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+}
+
+/* I-HND-09, also while a renewal hangs. */
+static void dispose_timeout_holds_while_a_renewal_hangs(void **state)
+{
+    (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.dispose_timeout_ms = 200;
+    options.on_release_error = report;
+    puppet *p = puppet_open(&options);
+    p->on_extend = hang;
+    p->on_release = hang_release;
+    syncguard_lock *lock = take(p, "k", 3000, 0);
+    assert_true(puppet_reached(&p->batches, 1));
+    atomic_store(&reports, 0);
+    int64_t begun = syncguard_clock_ns();
+    syncguard_lock_dispose(lock);
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 150, 1500);
+    assert_int_equal(atomic_load(&reports), 1);
+    assert_int_equal(report_code, SYNCGUARD_E_NETWORK_TIMEOUT);
+    syncguard_close(&p->base);
+}
+
+static void extend_by_hand_changes_the_rhythm(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *lock = take(p, "k", 30000, 0);
+    int64_t expiry = 0;
+    assert_int_equal(syncguard_lock_extend(lock, 300, NULL, &expiry, NULL), SYNCGUARD_OK);
+    assert_int_equal(expiry, syncguard_lock_expires_at_ms(lock));
+    assert_true(syncguard_lock_remaining_ms(lock) <= 300);
+    puppet_sleep_ms(800);
+    assert_true(syncguard_lock_held(lock)); /* renewed at the new length */
+    assert_true(atomic_load(&p->batches) >= 3);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static void on_lost_needs_auto_extend(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.on_lost = on_lost;
+    syncguard_lock *lock = NULL;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_INVALID_ARGUMENT);
+    syncguard_close(&p->base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(renews_in_batches),
+        cmocka_unit_test(absent_is_told_once),
+        cmocka_unit_test(unconfirmed_is_told_at_the_end_of_the_lease),
+        cmocka_unit_test(a_failed_renewal_is_tried_again),
+        cmocka_unit_test(a_hanging_store_does_not_delay_the_news),
+        cmocka_unit_test(a_stuck_key_costs_nobody_else),
+        cmocka_unit_test(max_hold_ends_the_renewing),
+        cmocka_unit_test(on_lost_may_dispose_and_close),
+        cmocka_unit_test(dispose_timeout_holds_while_a_renewal_hangs),
+        cmocka_unit_test(extend_by_hand_changes_the_rhythm),
+        cmocka_unit_test(on_lost_needs_auto_extend),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,213 @@
+/* Unknown outcomes: what the core does after a failed, late or unanswered operation. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "puppet.h"
+
+static syncguard_status lose_reply(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p;
+    op->maybe_granted = true;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "the connection broke");
+}
+
+static syncguard_status refuse(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)op;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "nothing was sent");
+}
+
+static syncguard_status answer_late(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    puppet_sleep_ms((int)op->ttl_ms + 30);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status final_at_third(puppet *p, int call)
+{
+    (void)p;
+    return call < 3 ? SYNCGUARD_ABSENT : SYNCGUARD_OK;
+}
+
+/* I-ACQ-09 */
+static void unknown_outcome_is_undone(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = lose_reply;
+    syncguard_grant grant;
+    syncguard_error err;
+    assert_int_equal(syncguard_acquire(&p->base, "k", 5000, NULL, &grant, &err),
+                     SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_int_equal(strlen(err.key_hash), SYNCGUARD_HASH_CHARS);
+    assert_string_equal(grant.lock_id, "");
+    assert_true(puppet_reached(&p->undos, 1));
+    puppet_sleep_ms(120);
+    assert_int_equal(atomic_load(&p->undos), 1);
+    syncguard_close(&p->base);
+}
+
+static void undo_is_repeated_until_final(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = lose_reply;
+    p->on_undo = final_at_third;
+    syncguard_grant grant;
+    (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
+    assert_true(puppet_reached(&p->undos, 3));
+    puppet_sleep_ms(300);
+    assert_int_equal(atomic_load(&p->undos), 3);
+    syncguard_close(&p->base);
+}
+
+static void known_failure_is_not_undone(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = refuse;
+    syncguard_grant grant;
+    (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
+    puppet_sleep_ms(50);
+    assert_int_equal(atomic_load(&p->undos), 0);
+    syncguard_close(&p->base);
+}
+
+/* I-TIM-12 */
+static void late_grant_is_undone(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = answer_late;
+    syncguard_grant grant;
+    syncguard_error err;
+    assert_int_equal(syncguard_acquire(&p->base, "k", 50, NULL, &grant, &err),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_true(puppet_reached(&p->undos, 1));
+    syncguard_close(&p->base);
+}
+
+static syncguard_status never_final(puppet *p, int call)
+{
+    (void)p, (void)call;
+    return SYNCGUARD_ABSENT;
+}
+
+static void close_drains_for_the_dispose_timeout(void **state)
+{
+    (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.dispose_timeout_ms = 200;
+    puppet *p = puppet_open(&options);
+    p->on_acquire = lose_reply;
+    p->on_undo = never_final;
+    syncguard_grant grant;
+    (void)!syncguard_acquire(&p->base, "k", 60000, NULL, &grant, NULL);
+    int64_t begun = syncguard_clock_ns();
+    syncguard_close(&p->base);
+    int64_t took_ms = (syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS;
+    assert_in_range(took_ms, 150, 2000);
+}
+
+static syncguard_status fail_first_release(puppet *p, syncguard_release_op *op,
+                                           syncguard_error *err)
+{
+    (void)op;
+    if (atomic_load(&p->releases) > 1)
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "gone");
+}
+
+static int reported;
+static char reported_source[16];
+static void count_report(void *context, const syncguard_error *error, const char *key,
+                         const char *lock_id, const char *source)
+{
+    (void)context;
+    assert_int_equal(error->code, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_string_equal(key, "k");
+    assert_int_equal(strlen(lock_id), SYNCGUARD_LOCK_ID_CHARS);
+    snprintf(reported_source, sizeof reported_source, "%s", source);
+    reported++;
+}
+
+/* I-HND-04: the error goes to the caller, the second call does nothing, the background goes on. */
+static void failed_release_is_repeated_in_the_background(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_release = fail_first_release;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.on_release_error = count_report;
+    syncguard_lock *lock = NULL;
+    reported = 0;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);
+    assert_true(puppet_reached(&p->releases, 2));
+    syncguard_lock_dispose(lock);
+    puppet_sleep_ms(100);
+    assert_int_equal(atomic_load(&p->releases), 2);
+    assert_int_equal(reported, 0);
+    syncguard_close(&p->base);
+}
+
+/* I-HND-06, I-HND-07, I-LCK-09 */
+static int work(void *context, syncguard_lock *lock)
+{
+    (void)context;
+    assert_true(syncguard_lock_held(lock));
+    return 42;
+}
+
+static void failing_disposal_is_reported_and_keeps_the_result(void **state)
+{
+    (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.on_release_error = count_report;
+    puppet *p = puppet_open(&options);
+    p->on_release = fail_first_release;
+    int result = 0;
+    reported = 0;
+    assert_int_equal(syncguard_with_lock(&p->base, "k", NULL, work, NULL, &result, NULL),
+                     SYNCGUARD_OK);
+    assert_int_equal(result, 42);
+    assert_int_equal(reported, 1);
+    assert_string_equal(reported_source, "helper");
+    syncguard_close(&p->base);
+}
+
+static void handle_outlives_close(void **state)
+{
+    (void)state;
+    atomic_bool destroyed = false;
+    puppet *p = puppet_open(NULL);
+    p->destroyed = &destroyed;
+    syncguard_lock *lock = NULL;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", NULL, &lock, NULL), SYNCGUARD_OK);
+    syncguard_close(&p->base);
+    assert_false(atomic_load(&destroyed));
+    assert_true(syncguard_lock_held(lock));
+    syncguard_lock_dispose(lock);
+    assert_true(atomic_load(&destroyed));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unknown_outcome_is_undone),
+        cmocka_unit_test(undo_is_repeated_until_final),
+        cmocka_unit_test(known_failure_is_not_undone),
+        cmocka_unit_test(late_grant_is_undone),
+        cmocka_unit_test(close_drains_for_the_dispose_timeout),
+        cmocka_unit_test(failed_release_is_repeated_in_the_background),
+        cmocka_unit_test(failing_disposal_is_reported_and_keeps_the_result),
+        cmocka_unit_test(handle_outlives_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,316 @@
+/* The lock helper's counting and the waiting room. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "puppet.h"
+
+static syncguard_status always_locked(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    return SYNCGUARD_LOCKED;
+}
+
+/* I-LCK-02, I-LCK-03: eleven counted attempts, and the one after joining. */
+static void retries_are_counted(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = always_locked;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 2;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_null(lock);
+    assert_int_equal(atomic_load(&p->acquires), 12);
+    assert_int_equal(atomic_load(&p->watched), 11);
+    assert_int_equal(atomic_load(&p->unwatches), 1);
+    syncguard_close(&p->base);
+}
+
+/* I-LCK-12 */
+static void no_retries_mean_one_attempt(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = always_locked;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    options.max_retries = 0;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_int_equal(atomic_load(&p->acquires), 1);
+    assert_int_equal(syncguard_lock_try(&p->base, "k", NULL, &lock, NULL), SYNCGUARD_LOCKED);
+    assert_int_equal(atomic_load(&p->acquires), 2);
+    syncguard_close(&p->base);
+}
+
+static syncguard_status down_twice(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)op;
+    if (atomic_load(&p->acquires) > 2)
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
+}
+
+/* I-LCK-07 */
+static void unavailability_is_ridden_over_only_if_asked(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = down_twice;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 1;
+    syncguard_lock *lock = NULL;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    atomic_store(&p->acquires, 0);
+    options.retry_unavailable = true;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static syncguard_status hang(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p;
+    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+}
+
+/* I-LCK-06 */
+static void timeout_ends_a_hanging_attempt(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = hang;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.timeout_ms = 80;
+    syncguard_lock *lock = NULL;
+    int64_t begun = syncguard_clock_ns();
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 79, 2000);
+    syncguard_close(&p->base);
+}
+
+static void *trigger_soon(void *abort_object)
+{
+    puppet_sleep_ms(50);
+    syncguard_abort_trigger(abort_object);
+    return NULL;
+}
+
+/* I-LCK-10 */
+static void abort_ends_a_long_pause(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = always_locked;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 5000;
+    options.timeout_ms = 30000;
+    assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
+    pthread_t thread;
+    pthread_create(&thread, NULL, trigger_soon, options.abort_object);
+    syncguard_lock *lock = NULL;
+    int64_t begun = syncguard_clock_ns();
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_ABORTED);
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 40, 2000);
+    pthread_join(thread, NULL);
+    syncguard_abort_free(options.abort_object);
+    syncguard_close(&p->base);
+}
+
+/* A store with one lock, told about by releases. */
+static atomic_bool held;
+static syncguard_status one_lock(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    return atomic_exchange(&held, true) ? SYNCGUARD_LOCKED : SYNCGUARD_OK;
+}
+
+static syncguard_status free_one_lock(puppet *p, syncguard_release_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    atomic_store(&held, false);
+    return SYNCGUARD_OK;
+}
+
+typedef struct worker {
+    pthread_t thread;
+    puppet *p;
+    syncguard_status status;
+} worker;
+
+static void *take_and_release(void *argument)
+{
+    worker *w = argument;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 20000; /* nothing but a wake-up can help in time */
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = 60000;
+    syncguard_lock *lock = NULL;
+    w->status = syncguard_lock_acquire(&w->p->base, "k", &options, &lock, NULL);
+    syncguard_lock_dispose(lock);
+    return NULL;
+}
+
+#define CROWD 200
+
+/* One try per release from this process, however many wait. */
+static void a_crowd_costs_one_try_per_release(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = one_lock;
+    p->on_release = free_one_lock;
+    atomic_store(&held, true);
+    worker workers[CROWD];
+    for (int i = 0; i < CROWD; i++) {
+        workers[i] = (worker){.p = p};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, take_and_release, &workers[i]),
+                         0);
+    }
+    assert_true(puppet_reached(&p->acquires, CROWD)); /* each tries once by itself */
+    puppet_sleep_ms(200);
+    int before = atomic_load(&p->acquires);
+    assert_in_range(before, CROWD, 2 * CROWD);
+
+    atomic_store(&held, false);
+    syncguard_backend_stirred(&p->base, "k", 1);
+    for (int i = 0; i < CROWD; i++) {
+        pthread_join(workers[i].thread, NULL);
+        assert_int_equal(workers[i].status, SYNCGUARD_OK);
+    }
+    assert_in_range(atomic_load(&p->acquires) - before, CROWD, CROWD + CROWD / 10);
+    syncguard_close(&p->base);
+}
+
+/* News that comes while the try is under way must not be lost. */
+static syncguard_status freed_meanwhile(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)err;
+    if (!op->watch || atomic_load(&p->watched) > 1)
+        return atomic_load(&p->watched) > 1 ? SYNCGUARD_OK : SYNCGUARD_LOCKED;
+    syncguard_backend_stirred(&p->base, "k", 1);
+    return SYNCGUARD_LOCKED;
+}
+
+static void news_during_a_try_is_not_lost(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = freed_meanwhile;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 20000;
+    options.timeout_ms = 60000;
+    syncguard_lock *lock = NULL;
+    int64_t begun = syncguard_clock_ns();
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    assert_true(syncguard_clock_ns() - begun < 5000 * SYNCGUARD_NS_PER_MS);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static int64_t dies_at_ns;
+static syncguard_status dying_lock(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    int64_t left = dies_at_ns - syncguard_clock_ns();
+    if (left <= 0)
+        return SYNCGUARD_OK;
+    op->remaining_ms = left / SYNCGUARD_NS_PER_MS + 1;
+    return SYNCGUARD_LOCKED;
+}
+
+static void expiry_wakes_the_waiter(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = dying_lock;
+    dies_at_ns = syncguard_clock_ns() + 300 * SYNCGUARD_NS_PER_MS;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 20000;
+    options.timeout_ms = 60000;
+    syncguard_lock *lock = NULL;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    assert_true(syncguard_clock_ns() - dies_at_ns < 5000 * SYNCGUARD_NS_PER_MS);
+    assert_in_range(atomic_load(&p->acquires), 3, 4);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+/* A woken waiter that gives up passes the news on. */
+static void *give_up_soon(void *argument)
+{
+    worker *w = argument;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 20000;
+    options.timeout_ms = 300;
+    syncguard_lock *lock = NULL;
+    w->status = syncguard_lock_acquire(&w->p->base, "k", &options, &lock, NULL);
+    syncguard_lock_dispose(lock);
+    return NULL;
+}
+
+static syncguard_status fail_when_woken(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)op;
+    if (!atomic_load(&held) && atomic_fetch_sub(&p->fence, 1) > 1000000)
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "broken");
+    return atomic_exchange(&held, true) ? SYNCGUARD_LOCKED : SYNCGUARD_OK;
+}
+
+static void a_waiter_that_leaves_passes_the_news_on(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = fail_when_woken;
+    p->on_release = free_one_lock;
+    atomic_store(&held, true);
+    worker first = {.p = p}, second = {.p = p};
+    pthread_create(&first.thread, NULL, take_and_release, &first);
+    assert_true(puppet_reached(&p->acquires, 2));
+    pthread_create(&second.thread, NULL, take_and_release, &second);
+    assert_true(puppet_reached(&p->acquires, 3));
+    puppet_sleep_ms(100);
+    atomic_store(&p->fence, 1000001); /* the next try fails, the one after it does not */
+    atomic_store(&held, false);
+    syncguard_backend_stirred(&p->base, "k", 1);
+    pthread_join(first.thread, NULL);
+    pthread_join(second.thread, NULL);
+    assert_int_equal(first.status, SYNCGUARD_E_INTERNAL);
+    assert_int_equal(second.status, SYNCGUARD_OK);
+
+    worker third = {.p = p};
+    atomic_store(&held, true);
+    pthread_create(&third.thread, NULL, give_up_soon, &third);
+    pthread_join(third.thread, NULL);
+    assert_int_equal(third.status, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    syncguard_close(&p->base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(retries_are_counted),
+        cmocka_unit_test(no_retries_mean_one_attempt),
+        cmocka_unit_test(unavailability_is_ridden_over_only_if_asked),
+        cmocka_unit_test(timeout_ends_a_hanging_attempt),
+        cmocka_unit_test(abort_ends_a_long_pause),
+        cmocka_unit_test(a_crowd_costs_one_try_per_release),
+        cmocka_unit_test(news_during_a_try_is_not_lost),
+        cmocka_unit_test(expiry_wakes_the_waiter),
+        cmocka_unit_test(a_waiter_that_leaves_passes_the_news_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
