@@ -27,7 +27,8 @@ static syncguard_status release(syncguard_backend *backend, syncguard_release_op
 static syncguard_status extend_one(puppet *p, syncguard_extend_op *op, syncguard_error *err)
 {
     op->expires_at_ms = syncguard_wall_ms() + op->ttl_ms;
-    return p->on_extend != NULL ? p->on_extend(p, op, err) : SYNCGUARD_OK;
+    puppet_extend_fn on_extend = atomic_load(&p->on_extend);
+    return on_extend != NULL ? on_extend(p, op, err) : SYNCGUARD_OK;
 }
 
 static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *op,

@@ -10,13 +10,15 @@
 #include "core/core.h"
 
 typedef struct puppet puppet;
+typedef syncguard_status (*puppet_extend_fn)(puppet *p, syncguard_extend_op *op,
+                                             syncguard_error *err);
 
 struct puppet {
     syncguard_backend base;
     /* What to answer; NULL: OK with a rising fence. */
     syncguard_status (*on_acquire)(puppet *p, syncguard_acquire_op *op, syncguard_error *err);
     syncguard_status (*on_release)(puppet *p, syncguard_release_op *op, syncguard_error *err);
-    syncguard_status (*on_extend)(puppet *p, syncguard_extend_op *op, syncguard_error *err);
+    _Atomic(puppet_extend_fn) on_extend; /* changed while renewals run */
     syncguard_status (*on_undo)(puppet *p, int call);
     atomic_int acquires;
     atomic_int watched; /* acquires with the watch flag */
