@@ -11,8 +11,8 @@
 
 static atomic_int told;
 static atomic_int told_reason;
-static bool dispose_when_told;
-static syncguard_backend *close_when_told;
+static atomic_bool dispose_when_told;
+static _Atomic(syncguard_backend *) close_when_told;
 
 static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
