@@ -210,7 +210,7 @@ static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status c
     if (status < SYNCGUARD_OK) {
         syncguard_error_key(err, lock->key, lock->key_length);
         int64_t until =
-            atomic_load(&lock->lease_end_ns) + SYNCGUARD_TIME_TOLERANCE_MS * SYNCGUARD_NS_PER_MS;
+            syncguard_clock_after(atomic_load(&lock->lease_end_ns), SYNCGUARD_TIME_TOLERANCE_MS);
         sg_background_release(&backend->core->background, lock->key, lock->key_length,
                               lock->lock_id, until);
     }

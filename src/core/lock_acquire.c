@@ -151,7 +151,8 @@ static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
 {
     sg_room *room = h->backend->core->room;
     int64_t begun = syncguard_clock_ns();
-    int64_t until = begun + jittered_pause_ns(h);
+    int64_t pause = jittered_pause_ns(h);
+    int64_t until = pause < SYNCGUARD_NO_DEADLINE - begun ? begun + pause : SYNCGUARD_NO_DEADLINE;
     for (;;) {
         sg_turn turn;
         syncguard_status status = sg_room_wait(room, &h->waiter, until, &h->limits, &turn, err);
