@@ -31,7 +31,15 @@ typedef enum syncguard_event_reason {
     SYNCGUARD_REASON_NOT_FOUND = 3
 } syncguard_event_reason;
 
-/* One operation. Strings that do not apply are "". */
+/*
+ * One operation. Strings that do not apply are "": a key takes part in acquire,
+ * is_locked and lookup by key, a lock id in release, extend, lookup by id and a
+ * granted acquire. is_locked false and a lookup that finds nothing are fail
+ * without a reason. Each renewed lock of the heartbeat is an extend, taking back
+ * an acquire of unknown outcome is a release (of key and id), each try of a
+ * waiter is an acquire; list, cleanup and examine give no event. Arguments that
+ * are refused give none either: no operation took place.
+ */
 typedef struct syncguard_event {
     syncguard_event_type type;
     bool ok; /* result: "ok" or "fail" */
@@ -51,7 +59,9 @@ SYNCGUARD_API const char *syncguard_event_type_name(syncguard_event_type type);
 /* "locked", "expired", "not-found", or "" for none. */
 SYNCGUARD_API const char *syncguard_event_reason_name(syncguard_event_reason reason);
 
-/* Runs on the decorator's thread; the event is valid during the call. */
+/* Runs on the decorator's thread; the event is valid during the call. Must not use the decorated
+ * handle for long work: events queue up meanwhile. Closing the handle delivers what is queued for
+ * at most dispose_timeout_ms (one second if that is 0) and waits for a running callback. */
 typedef void (*syncguard_event_fn)(void *context, const syncguard_event *event);
 
 typedef struct syncguard_telemetry_options {
@@ -59,7 +69,7 @@ typedef struct syncguard_telemetry_options {
     syncguard_event_fn on_event; /* NULL: counters only, and no thread */
     void *on_event_context;
     bool include_raw;    /* default false */
-    size_t queue_length; /* events; default 1024 */
+    size_t queue_length; /* events, at most 1048576; 0 and default: 1024 */
 } syncguard_telemetry_options;
 
 #define SYNCGUARD_TELEMETRY_OPTIONS_INIT                                                           \

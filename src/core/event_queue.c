@@ -1,0 +1,251 @@
+/*
+ * The way of an event from the operation's thread to the callback.
+ *
+ * A ring of fixed slots under one mutex, and one thread that takes from it. A
+ * slot holds the raw key and lock id; hashing them (which normalises) is left to
+ * the thread, so that an operation pays for one copy and no more.
+ *
+ * Locking: `mutex` guards the ring and `stopping`; it is held for a copy, never
+ * while the callback runs. `dropped` is atomic, so that it can be read at any
+ * time. Fork: the child's copy has no thread and a mutex in an unknown state;
+ * `pid` tells, and sg_event_queue_after_fork makes it whole again.
+ */
+#include "core/telemetry.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_QUEUE_LENGTH 1024
+#define MAX_QUEUE_LENGTH ((size_t)1 << 20)
+
+typedef struct slot {
+    syncguard_event_type type;
+    bool ok;
+    syncguard_event_reason reason;
+    syncguard_status error;
+    int64_t duration_ns;
+    size_t key_length; /* 0: no key */
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    char key[SYNCGUARD_KEY_SIZE];
+} slot;
+
+struct sg_event_queue {
+    pthread_mutex_t mutex;
+    pthread_cond_t filled;
+    slot *slots;
+    size_t length;
+    size_t head;
+    size_t count;
+    bool stopping;
+    bool abandoned;         /* closed from inside the callback: the thread frees the queue */
+    int64_t drain_until_ns; /* with stopping: what is still queued then is dropped */
+    pthread_t thread;
+    pid_t pid; /* the process that `thread` belongs to */
+    syncguard_event_fn on_event;
+    void *on_event_context;
+    bool include_raw;
+    atomic_uint_fast64_t dropped;
+};
+
+static void queue_free(sg_event_queue *queue)
+{
+    pthread_cond_destroy(&queue->filled);
+    pthread_mutex_destroy(&queue->mutex);
+    syncguard_free(queue->slots);
+    syncguard_free(queue);
+}
+
+static void deliver(const sg_event_queue *queue, const slot *taken)
+{
+    syncguard_event event;
+
+    memset(&event, 0, sizeof event);
+    event.type = taken->type;
+    event.ok = taken->ok;
+    event.reason = taken->reason;
+    event.error = taken->error;
+    event.duration_us = taken->duration_ns / 1000;
+    if (taken->key_length > 0) {
+        syncguard_hash_n(taken->key, taken->key_length, event.key_hash);
+        if (queue->include_raw)
+            memcpy(event.key, taken->key, taken->key_length + 1);
+    }
+    if (taken->lock_id[0] != '\0') {
+        syncguard_hash(taken->lock_id, event.lock_id_hash);
+        if (queue->include_raw)
+            memcpy(event.lock_id, taken->lock_id, sizeof event.lock_id);
+    }
+    queue->on_event(queue->on_event_context, &event);
+}
+
+/* With the mutex held: waits for an event and copies it. False when the queue is to end. */
+static bool take(sg_event_queue *queue, slot *taken)
+{
+    while (queue->count == 0 && !queue->stopping)
+        pthread_cond_wait(&queue->filled, &queue->mutex);
+    if (queue->count == 0)
+        return false;
+    if (queue->stopping && (queue->abandoned || syncguard_clock_ns() >= queue->drain_until_ns))
+        return false;
+
+    const slot *from = &queue->slots[queue->head];
+    memcpy(taken, from, offsetof(slot, key) + from->key_length + 1);
+    queue->head = (queue->head + 1) % queue->length;
+    queue->count--;
+    return true;
+}
+
+static void *run(void *argument)
+{
+    sg_event_queue *queue = argument;
+    slot taken;
+    bool abandoned;
+
+    pthread_mutex_lock(&queue->mutex);
+    while (take(queue, &taken)) {
+        pthread_mutex_unlock(&queue->mutex);
+        deliver(queue, &taken);
+        pthread_mutex_lock(&queue->mutex);
+    }
+    atomic_fetch_add_explicit(&queue->dropped, queue->count, memory_order_relaxed);
+    queue->count = 0;
+    abandoned = queue->abandoned;
+    pthread_mutex_unlock(&queue->mutex);
+
+    if (abandoned)
+        queue_free(queue);
+    return NULL;
+}
+
+static syncguard_status start_thread(sg_event_queue *queue, syncguard_error *err)
+{
+    int failed = syncguard_thread_start(&queue->thread, run, queue);
+
+    if (failed == ENOMEM)
+        return syncguard_fail_memory(err);
+    if (failed != 0)
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL,
+                              "the thread for telemetry events cannot be started");
+    queue->pid = getpid();
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
+                                     sg_event_queue **out, syncguard_error *err)
+{
+    syncguard_status status = SYNCGUARD_OK;
+    size_t length = options->queue_length > 0 ? options->queue_length : DEFAULT_QUEUE_LENGTH;
+    sg_event_queue *queue = NULL;
+
+    if (length > MAX_QUEUE_LENGTH)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "queue_length is more than %zu events", MAX_QUEUE_LENGTH);
+    queue = syncguard_calloc(1, sizeof *queue);
+    if (queue == NULL)
+        return syncguard_fail_memory(err);
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->filled, NULL);
+    queue->length = length;
+    queue->on_event = options->on_event;
+    queue->on_event_context = options->on_event_context;
+    queue->include_raw = options->include_raw;
+    queue->slots = syncguard_malloc(length * sizeof *queue->slots);
+    if (queue->slots == NULL) {
+        status = syncguard_fail_memory(err);
+        goto out;
+    }
+    status = start_thread(queue, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    *out = queue;
+    queue = NULL;
+out:
+    if (queue != NULL)
+        queue_free(queue);
+    return status;
+}
+
+static void fill(slot *into, const sg_observation *seen)
+{
+    into->type = seen->type;
+    into->ok = seen->ok;
+    into->reason = seen->reason;
+    into->error = seen->error;
+    into->duration_ns = seen->duration_ns;
+    into->key_length = 0;
+    if (seen->key != NULL && seen->key_length < sizeof into->key) {
+        memcpy(into->key, seen->key, seen->key_length);
+        into->key_length = seen->key_length;
+    }
+    into->key[into->key_length] = '\0';
+    into->lock_id[0] = '\0';
+    if (seen->lock_id != NULL)
+        memcpy(into->lock_id, seen->lock_id, sizeof into->lock_id);
+}
+
+void sg_event_queue_push(sg_event_queue *queue, const sg_observation *seen)
+{
+    bool stored = false;
+
+    pthread_mutex_lock(&queue->mutex);
+    if (queue->count < queue->length && !queue->stopping) {
+        fill(&queue->slots[(queue->head + queue->count) % queue->length], seen);
+        queue->count++;
+        stored = true;
+    }
+    pthread_mutex_unlock(&queue->mutex);
+
+    if (stored)
+        pthread_cond_signal(&queue->filled);
+    else
+        atomic_fetch_add_explicit(&queue->dropped, 1, memory_order_relaxed);
+}
+
+uint64_t sg_event_queue_dropped(const sg_event_queue *queue)
+{
+    return atomic_load_explicit(&queue->dropped, memory_order_relaxed);
+}
+
+syncguard_status sg_event_queue_after_fork(sg_event_queue *queue, syncguard_error *err)
+{
+    if (queue->pid == getpid())
+        return SYNCGUARD_OK;
+    /* The parent's events are the parent's to deliver; nobody can hold these here. */
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->filled, NULL);
+    queue->head = 0;
+    queue->count = 0;
+    queue->stopping = false;
+    atomic_store(&queue->dropped, 0);
+    return start_thread(queue, err);
+}
+
+void sg_event_queue_close(sg_event_queue *queue, int64_t drain_ms)
+{
+    if (queue == NULL)
+        return;
+    if (queue->pid != getpid()) {
+        /* A child's copy that was never used: no thread to wait for, and destroying
+         * a condition variable that the parent's thread waits on would block. */
+        syncguard_free(queue->slots);
+        syncguard_free(queue);
+        return;
+    }
+
+    bool inside = pthread_equal(pthread_self(), queue->thread) != 0;
+    pthread_t thread = queue->thread;
+
+    pthread_mutex_lock(&queue->mutex);
+    queue->stopping = true;
+    queue->abandoned = inside;
+    queue->drain_until_ns = syncguard_clock_ns() + drain_ms * SYNCGUARD_NS_PER_MS;
+    pthread_mutex_unlock(&queue->mutex);
+    if (inside) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_cond_signal(&queue->filled);
+    pthread_join(thread, NULL);
+    queue_free(queue);
+}

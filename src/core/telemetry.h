@@ -1,0 +1,69 @@
+/*
+ * Inner parts of the telemetry decorator: what it counts and how events leave
+ * the operation's thread. Only src/core/telemetry.c, metrics.c and
+ * event_queue.c use this header.
+ */
+#ifndef SYNCGUARD_CORE_TELEMETRY_H
+#define SYNCGUARD_CORE_TELEMETRY_H
+
+#include <stdatomic.h>
+
+#include "syncguard/sys/backend.h"
+
+#define SG_EVENT_TYPES 5
+#define SG_EVENT_REASONS 4
+/* Failures of the status table: -1 to -9. */
+#define SG_EVENT_ERRORS 9
+/* ok, fail with each reason (none included), fail with each error. */
+#define SG_EVENT_OUTCOMES (1 + SG_EVENT_REASONS + SG_EVENT_ERRORS)
+#define SG_HISTOGRAM_BUCKETS 24
+
+/* What one operation came to; strings belong to the caller and last for the call. */
+typedef struct sg_observation {
+    syncguard_event_type type;
+    bool ok;
+    syncguard_event_reason reason;
+    syncguard_status error;
+    int64_t duration_ns;
+    const char *key; /* NULL: no key took part */
+    size_t key_length;
+    const char *lock_id; /* NULL: no lock id took part */
+} sg_observation;
+
+/* One count per bucket (not cumulative), the last one for what passes every bound. */
+typedef struct sg_histogram {
+    atomic_uint_fast64_t buckets[SG_HISTOGRAM_BUCKETS];
+    atomic_uint_fast64_t sum;
+} sg_histogram;
+
+/* Counters only ever grow; each is exact, a text made while they move is not a snapshot. */
+typedef struct sg_metrics {
+    atomic_uint_fast64_t operations[SG_EVENT_TYPES][SG_EVENT_OUTCOMES];
+    sg_histogram durations[SG_EVENT_TYPES]; /* ns */
+    sg_histogram waits;                     /* ns */
+    sg_histogram attempts;
+} sg_metrics;
+
+/* All zero. Not while others use it. */
+void sg_metrics_reset(sg_metrics *metrics);
+void sg_metrics_count(sg_metrics *metrics, const sg_observation *seen);
+void sg_metrics_wait(sg_metrics *metrics, int64_t waited_ns, int attempts);
+/* The contract of syncguard_telemetry_prometheus. */
+size_t sg_metrics_text(const sg_metrics *metrics, uint64_t dropped, char *buffer, size_t size);
+
+typedef struct sg_event_queue sg_event_queue;
+
+/* Makes the queue and starts its thread. InvalidArgument, OutOfMemory, or RateLimited when no
+ * thread is to be had. */
+syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
+                                     sg_event_queue **out, syncguard_error *err);
+/* Never waits for the callback: a full queue counts the event as dropped. */
+void sg_event_queue_push(sg_event_queue *queue, const sg_observation *seen);
+uint64_t sg_event_queue_dropped(const sg_event_queue *queue);
+/* In a forked child, single-threaded: an empty queue with a thread of its own. */
+syncguard_status sg_event_queue_after_fork(sg_event_queue *queue, syncguard_error *err);
+/* Delivers what is queued for at most drain_ms, waits for a callback that is running, frees.
+ * NULL is ignored. */
+void sg_event_queue_close(sg_event_queue *queue, int64_t drain_ms);
+
+#endif
