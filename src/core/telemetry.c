@@ -15,9 +15,8 @@
  */
 #include "core/telemetry.h"
 
-#include <string.h>
-
 #include "core/core.h"
+#include "syncguard/sys/options.h"
 
 /* Without a dispose timeout, closing delivers queued events for this long. */
 #define DEFAULT_DRAIN_MS 1000
@@ -240,14 +239,13 @@ static syncguard_status tele_examine(syncguard_backend *backend, const syncguard
                                        : SYNCGUARD_OK;
 }
 
-/* The child counts from zero: what its parent did is the parent's to report. */
+/* The inner handle is made the child's own as a whole: its waiting room is the shared one. The
+ * child counts from zero: what its parent did is the parent's to report. */
 static syncguard_status tele_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     telemetry *self = (telemetry *)backend;
-    syncguard_status status = SYNCGUARD_OK;
+    syncguard_status status = sg_backend_enter(self->inner, err);
 
-    if (self->inner->ops->after_fork != NULL)
-        status = self->inner->ops->after_fork(self->inner, err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_metrics_reset(&self->metrics);
@@ -294,29 +292,9 @@ static const syncguard_backend_ops telemetry_ops = {
 
 void syncguard_telemetry_options_init(syncguard_telemetry_options *options, size_t size)
 {
-    const syncguard_telemetry_options defaults = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    static const syncguard_telemetry_options defaults = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
 
-    if (options == NULL || size < sizeof options->size)
-        return;
-    memset(options, 0, size);
-    memcpy(options, &defaults, size < sizeof defaults ? size : sizeof defaults);
-    options->size = size;
-}
-
-/* A newer caller's longer struct is accepted as long as it asks for nothing unknown. */
-static bool read_options(const syncguard_telemetry_options *given, syncguard_telemetry_options *out)
-{
-    const unsigned char *bytes = (const unsigned char *)given;
-
-    if (given->size < sizeof *out)
-        return false;
-    for (size_t i = sizeof *out; i < given->size; i++) {
-        if (bytes[i] != 0)
-            return false;
-    }
-    memcpy(out, given, sizeof *out);
-    out->size = sizeof *out;
-    return true;
+    syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
 syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
@@ -324,7 +302,7 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
                                           syncguard_backend **out, syncguard_error *err)
 {
     syncguard_telemetry_options known = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_status status = SYNCGUARD_OK;
+    syncguard_status status;
     telemetry *self = NULL;
 
     syncguard_error_clear(err);
@@ -333,9 +311,10 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
     if (inner == NULL || out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "telemetry needs a backend and a place for the result");
-    if (options != NULL && !read_options(options, &known))
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "the telemetry options have a wrong size or an unknown part");
+    status = syncguard_struct_read(options, &known, sizeof known, sizeof known,
+                                   "the telemetry options", err);
+    if (status != SYNCGUARD_OK)
+        return status;
 
     self = syncguard_calloc(1, sizeof *self);
     if (self == NULL)
