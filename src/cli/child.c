@@ -1,0 +1,179 @@
+/*
+ * The process group under the lock, and the terminal that it may need.
+ *
+ * The child leads a group of its own, so that a lost lock can end all of it. A
+ * group that is not the terminal's foreground is stopped when it reads from the
+ * terminal; so the terminal is handed over as a shell does: at once when stdin is
+ * the terminal and stdout is no pipe (in a pipeline our neighbours may want the
+ * terminal too), else when the child is stopped for want of it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "cli.h"
+
+extern char **environ;
+
+static bool stdout_is_pipe(void)
+{
+    struct stat about;
+    return fstat(STDOUT_FILENO, &about) == 0 &&
+           (S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode));
+}
+
+/* Changes the foreground group; from the background that would stop us with SIGTTOU. */
+static bool set_foreground(int tty, pid_t group)
+{
+    sigset_t ttou, before;
+    sigemptyset(&ttou);
+    sigaddset(&ttou, SIGTTOU);
+    pthread_sigmask(SIG_BLOCK, &ttou, &before);
+    bool done = tcsetpgrp(tty, group) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return done;
+}
+
+static void set_modes(int tty, const struct termios *modes)
+{
+    sigset_t ttou, before;
+    sigemptyset(&ttou);
+    sigaddset(&ttou, SIGTTOU);
+    pthread_sigmask(SIG_BLOCK, &ttou, &before);
+    tcsetattr(tty, TCSADRAIN, modes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* In the child: async-signal-safe calls only, since other threads may have held locks. */
+static void become(char **argv, char **variables, int report, int tty, pid_t parent,
+                   bool dies_with_us)
+{
+    setpgid(0, 0);
+    if (tty >= 0)
+        tcsetpgrp(tty, getpid()); /* all signals are blocked, SIGTTOU too */
+#ifdef __linux__
+    if (dies_with_us) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != parent)
+            _exit(CLI_LOST);
+    }
+#else
+    (void)parent;
+    (void)dies_with_us;
+#endif
+    cli_signals_reset();
+    environ = variables;
+    execvp(argv[0], argv);
+    int reason = errno;
+    ssize_t ignored = write(report, &reason, sizeof reason);
+    (void)ignored;
+    _exit(reason == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN);
+}
+
+static bool in_foreground(int tty)
+{
+    return tty >= 0 && tcgetpgrp(tty) == getpgrp();
+}
+
+static void look_for_terminal(cli_child *child)
+{
+    if (isatty(STDIN_FILENO) == 0)
+        return;
+    child->tty = STDIN_FILENO;
+    child->wants_tty = !stdout_is_pipe();
+    child->modes = malloc(sizeof *child->modes);
+    if (child->modes != NULL && tcgetattr(child->tty, child->modes) != 0) {
+        free(child->modes);
+        child->modes = NULL;
+    }
+}
+
+int cli_child_start(cli_child *child, char **argv, char **variables, bool dies_with_us)
+{
+    int report[2] = {-1, -1};
+    sigset_t before;
+    pid_t self = getpid();
+
+    if (pipe2(report, O_CLOEXEC | O_NONBLOCK) != 0) {
+        cli_say("no file descriptor is left (%s)", strerror(errno));
+        return CLI_UNAVAILABLE;
+    }
+    look_for_terminal(child);
+    bool hand_over = child->wants_tty && in_foreground(child->tty);
+
+    /* Blocked, so that no handler of ours runs in the child and writes to our pipe. */
+    cli_signals_block(&before);
+    pid_t pid = fork();
+    if (pid == 0)
+        become(argv, variables, report[1], hand_over ? child->tty : -1, self, dies_with_us);
+    int reason = errno;
+    if (pid > 0)
+        setpgid(pid, pid); /* both do it: whoever is first */
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    close(report[1]);
+    if (pid < 0) {
+        close(report[0]);
+        cli_say("cannot start a process (%s)", strerror(reason));
+        return reason == ENOMEM ? CLI_NO_MEMORY : CLI_UNAVAILABLE;
+    }
+    child->pid = pid;
+    child->exec_pipe = report[0];
+    if (hand_over)
+        child->handed_over = set_foreground(child->tty, pid);
+    return CLI_OK;
+}
+
+int cli_child_exec_error(cli_child *child)
+{
+    int reason = 0;
+    if (read(child->exec_pipe, &reason, sizeof reason) != (ssize_t)sizeof reason)
+        return 0;
+    return reason;
+}
+
+void cli_child_signal(const cli_child *child, int signal_number)
+{
+    kill(-child->pid, signal_number);
+}
+
+bool cli_child_group_alive(const cli_child *child)
+{
+    return kill(-child->pid, 0) == 0 || errno == EPERM;
+}
+
+bool cli_child_give_terminal(cli_child *child)
+{
+    if (child->handed_over && tcgetpgrp(child->tty) == child->pid)
+        return true;
+    if (child->tty < 0)
+        child->tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    child->handed_over = in_foreground(child->tty) && set_foreground(child->tty, child->pid);
+    return child->handed_over;
+}
+
+void cli_child_take_terminal(cli_child *child, bool restore_modes)
+{
+    /* Somebody else, such as the shell above us, may have taken it already. */
+    if (!child->handed_over || tcgetpgrp(child->tty) != child->pid)
+        return;
+    set_foreground(child->tty, getpgrp());
+    child->handed_over = false;
+    if (restore_modes && child->modes != NULL)
+        set_modes(child->tty, child->modes);
+}
+
+void cli_child_free(cli_child *child)
+{
+    if (child->exec_pipe >= 0)
+        close(child->exec_pipe);
+    if (child->tty > STDERR_FILENO)
+        close(child->tty);
+    free(child->modes);
+}

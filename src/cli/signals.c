@@ -1,0 +1,169 @@
+/*
+ * Signals: handlers only mark the signal, write to the wake-up pipe and trigger
+ * the abort object of a waiting acquire. Threads of the library block all
+ * signals, so handlers run in the main thread.
+ *
+ * A signal that was ignored when we were started (nohup, a background job of a
+ * plain shell) stays ignored, for us and for the child.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static const int caught[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
+                             SIGUSR2, SIGCHLD, SIGCONT, SIGTSTP};
+#define CAUGHT (sizeof caught / sizeof *caught)
+static volatile sig_atomic_t pending[CAUGHT];
+static volatile sig_atomic_t ended_by;
+static syncguard_abort *volatile to_abort;
+static int wake_pipe[2] = {-1, -1};
+static bool ignored_at_start[CAUGHT];
+static struct sigaction pipe_at_start;
+static sigset_t mask_at_start;
+
+static bool ends(int number)
+{
+    return number == SIGHUP || number == SIGINT || number == SIGQUIT || number == SIGTERM;
+}
+
+static void handle(int number)
+{
+    int kept = errno;
+    for (size_t i = 0; i < CAUGHT; i++) {
+        if (caught[i] == number)
+            pending[i] = 1;
+    }
+    if (ends(number)) {
+        if (ended_by == 0)
+            ended_by = number;
+        syncguard_abort_trigger(to_abort);
+    }
+    cli_wake();
+    errno = kept;
+}
+
+static void set_action(int number, void (*action)(int))
+{
+    struct sigaction act;
+    memset(&act, 0, sizeof act);
+    act.sa_handler = action;
+    act.sa_flags = SA_RESTART;
+    sigfillset(&act.sa_mask);
+    sigaction(number, &act, NULL);
+}
+
+int cli_signals_start(void)
+{
+    struct sigaction before;
+    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+        cli_say("no file descriptor is left (%s)", strerror(errno));
+        return CLI_UNAVAILABLE;
+    }
+    pthread_sigmask(SIG_SETMASK, NULL, &mask_at_start);
+    sigaction(SIGPIPE, NULL, &pipe_at_start);
+    set_action(SIGPIPE, SIG_IGN); /* a closed stderr is no reason to leave a child alone */
+    for (size_t i = 0; i < CAUGHT; i++) {
+        sigaction(caught[i], NULL, &before);
+        ignored_at_start[i] = before.sa_handler == SIG_IGN;
+        /* We need to hear of children in any case; before there is one, SIGTSTP just stops us. */
+        if ((!ignored_at_start[i] || caught[i] == SIGCHLD) && caught[i] != SIGTSTP)
+            set_action(caught[i], handle);
+    }
+    return CLI_OK;
+}
+
+void cli_signals_abort(syncguard_abort *abort_object)
+{
+    to_abort = abort_object;
+}
+
+int cli_signals_ended(void)
+{
+    return ended_by;
+}
+
+int cli_signals_take(void)
+{
+    for (size_t i = 0; i < CAUGHT; i++) {
+        if (pending[i] != 0) {
+            pending[i] = 0;
+            return caught[i];
+        }
+    }
+    return 0;
+}
+
+int cli_wake_fd(void)
+{
+    return wake_pipe[0];
+}
+
+/* Async-signal-safe; a full pipe is awake enough. */
+void cli_wake(void)
+{
+    ssize_t ignored = write(wake_pipe[1], "", 1);
+    (void)ignored;
+}
+
+void cli_wake_drain(void)
+{
+    char bytes[64];
+    while (read(wake_pipe[0], bytes, sizeof bytes) > 0)
+        ;
+}
+
+static bool was_ignored(int number)
+{
+    for (size_t i = 0; i < CAUGHT; i++) {
+        if (caught[i] == number)
+            return ignored_at_start[i];
+    }
+    return false;
+}
+
+void cli_signals_forward_stop(void)
+{
+    if (!was_ignored(SIGTSTP))
+        set_action(SIGTSTP, handle);
+}
+
+bool cli_signals_stop(int number)
+{
+    bool continued = false;
+    if (was_ignored(number))
+        return false;
+    for (size_t i = 0; i < CAUGHT; i++) {
+        if (caught[i] == SIGCONT)
+            pending[i] = 0;
+    }
+    set_action(number, SIG_DFL);
+    kill(0, number);
+    /* Here we stand still until somebody continues us. */
+    for (size_t i = 0; i < CAUGHT; i++) {
+        if (caught[i] == SIGCONT)
+            continued = pending[i] != 0;
+    }
+    if (number == SIGTSTP)
+        set_action(SIGTSTP, handle);
+    return continued;
+}
+
+void cli_signals_block(sigset_t *before)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+void cli_signals_reset(void)
+{
+    for (size_t i = 0; i < CAUGHT; i++)
+        set_action(caught[i], ignored_at_start[i] ? SIG_IGN : SIG_DFL);
+    sigaction(SIGPIPE, &pipe_at_start, NULL);
+    pthread_sigmask(SIG_SETMASK, &mask_at_start, NULL);
+}
