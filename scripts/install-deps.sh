@@ -134,7 +134,8 @@ install_as_root() {
 # emulator only: without the emulator it goes too.
 decide() {
     kept=
-    emulator=$(for file in $emulator_files; do [ -e "$file" ] && echo yes && break; done)
+    emulator=
+    if present "file:$emulator_files" ""; then emulator=yes; fi
     for package in "$@"; do
         case $package in
         \?*firestore-emulator) if available "${package#\?}"; then
@@ -159,8 +160,9 @@ decide() {
 if [ "${1-}" = --as-root ]; then
     shift
     apt-get update -q
-    # shellcheck disable=SC2046 # one word per package
-    install_as_root $(decide "$@")
+    packages=$(decide "$@")
+    # shellcheck disable=SC2086 # one word per package
+    install_as_root $packages
     exit 0
 fi
 
