@@ -11,10 +11,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 failed=0
 
 exported=$(nm -D --defined-only "$build/lib$library.so" | awk '{print $3}' | LC_ALL=C sort)
-# GCC's suffixes (.0, .constprop) and the compiler's own start-up symbols are no names of ours.
-state=$(nm "$build/lib$library.so" | awk '$2 ~ /^[bBdDC]$/ {print $3}' |
-    grep -vE '^(completed\.[0-9]+|__dso_handle|_edata|_end|__bss_start|__TMC_END__|_DYNAMIC|_GLOBAL_OFFSET_TABLE_)$' |
-    sed 's/\.[0-9]*$//' | LC_ALL=C sort -u)
+# Writable for good: .data and .bss, but not .data.rel.ro, which is constant after loading. The
+# names that begin with an underscore or "completed" are the compiler's start-up code.
+state=$(nm -f sysv "$build/lib$library.so" | awk -F '|' '
+    { gsub(/ /, "") } $7 ~ /^\.(data|bss|tdata|tbss)$/ { print $1 }' |
+    grep -vE '^(completed|_)' | sed 's/\.[0-9]*$//' | LC_ALL=C sort -u)
 if [ "${3-}" = --update ]; then
     printf '%s\n' "$exported" >"$here/symbols-$library.txt"
     if [ -n "$state" ]; then printf '%s\n' "$state" >"$here/state-$library.txt"; fi
@@ -22,10 +23,11 @@ if [ "${3-}" = --update ]; then
 fi
 
 compare() { # FILE TEXT WHAT
-    touch_list=$1
-    [ -e "$touch_list" ] || touch_list=/dev/null
-    if ! printf '%s\n' "$2" | sed '/^$/d' | diff -u "$touch_list" -; then
+    list=$1
+    [ -e "$list" ] || list=/dev/null
+    if ! printf '%s\n' "$2" | sed '/^$/d' | diff -u "$list" -; then
         echo "lib$library.so: $3 differ from $1"
+        echo "(if that is meant: tests/install/symbols.sh build $library --update)"
         failed=1
     fi
 }
