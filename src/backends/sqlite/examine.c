@@ -1,0 +1,137 @@
+/*
+ * What would break the promises on this file: for `syncguard doctor`.
+ *
+ * The check of the file's structure reads all of it, so it runs on a connection
+ * of its own, and stops at the limits. Nothing is changed.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "internal.h"
+
+typedef struct examination {
+    sg_sqlite *sqlite;
+    const syncguard_limits *limits;
+    syncguard_finding_fn fn;
+    void *context;
+} examination;
+
+static void tell(const examination *self, syncguard_severity severity, const char *topic,
+                 const char *text)
+{
+    self->fn(self->context, severity, topic, text);
+}
+
+static void examine_place(const examination *self)
+{
+    char name[64];
+    char text[160];
+    bool local = false;
+    struct stat about;
+    if (sg_sqlite_file_system(self->sqlite->path, name, sizeof name, &local, NULL) !=
+        SYNCGUARD_OK) {
+        tell(self, SYNCGUARD_BLOCK, "file_system", "the file system cannot be told");
+    } else {
+        snprintf(text, sizeof text, "%s%s", name,
+                 local ? "" : ": other machines may share it, locks do not reach them");
+        tell(self, local ? SYNCGUARD_FINE : SYNCGUARD_BLOCK, "file_system", text);
+    }
+    if (stat(self->sqlite->path, &about) != 0) {
+        tell(self, SYNCGUARD_BLOCK, "file", "the file is gone");
+        return;
+    }
+    mode_t mode = about.st_mode & 0777;
+    snprintf(text, sizeof text, "mode %04o%s", (unsigned)mode,
+             mode & 0022   ? ": others may write, and so free or forge locks"
+             : mode & 0044 ? ": others may read keys and lock ids"
+                           : "");
+    tell(self,
+         mode & 0002   ? SYNCGUARD_BLOCK
+         : mode & 0066 ? SYNCGUARD_WARN
+                       : SYNCGUARD_FINE,
+         "mode", text);
+}
+
+static void examine_settings(const examination *self)
+{
+    int moved = 0;
+    tell(self, self->sqlite->durable ? SYNCGUARD_FINE : SYNCGUARD_WARN, "durability",
+         self->sqlite->durable ? "full: a grant is on the disk before it is told"
+                               : "normal: a crash of the machine may repeat the latest fences");
+    if (atomic_load(&self->sqlite->sync_failed))
+        tell(self, SYNCGUARD_BLOCK, "disk", "the last sync failed; no grants until a checkpoint");
+    if (syncguard_gate_enter(&self->sqlite->gate, self->limits, NULL) != SYNCGUARD_OK)
+        return;
+    (void)sqlite3_file_control(self->sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    syncguard_gate_leave(&self->sqlite->gate);
+    if (moved)
+        tell(self, SYNCGUARD_BLOCK, "file", "the file was removed or replaced while it was open");
+}
+
+static int out_of_time(void *context)
+{
+    return syncguard_limits_check(context, NULL) != SYNCGUARD_OK;
+}
+
+/* Reads the first word of the answer of a pragma. */
+static int ask_text(sqlite3 *db, const char *sql, char *out, size_t size)
+{
+    sqlite3_stmt *statement = NULL;
+    int code = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
+    if (code == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
+        const unsigned char *text = sqlite3_column_text(statement, 0);
+        snprintf(out, size, "%s", text == NULL ? "" : (const char *)text);
+    }
+    int end = sqlite3_finalize(statement);
+    return code == SQLITE_OK ? end : code;
+}
+
+static syncguard_status examine_content(const examination *self, sqlite3 *db, syncguard_error *err)
+{
+    char answer[64] = "";
+    sqlite3_progress_handler(db, 10000, out_of_time, (void *)self->limits);
+    int code = ask_text(db, "PRAGMA journal_mode", answer, sizeof answer);
+    if (code == SQLITE_OK) {
+        bool wal = strcmp(answer, "wal") == 0;
+        tell(self, wal ? SYNCGUARD_FINE : SYNCGUARD_BLOCK, "journal", answer);
+        code = ask_text(db, "PRAGMA quick_check(1)", answer, sizeof answer);
+    }
+    if (code == SQLITE_INTERRUPT)
+        return syncguard_limits_check(self->limits, err);
+    if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) {
+        tell(self, SYNCGUARD_BLOCK, "structure", "the database is damaged");
+        return SYNCGUARD_OK;
+    }
+    if (code != SQLITE_OK) {
+        syncguard_status status = sg_sqlite_fail(db, self->sqlite->path, code, err);
+        return status == SG_SQLITE_BUSY
+                   ? syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_BUSY",
+                                    "%s: busy, cannot be examined now", self->sqlite->path)
+                   : status;
+    }
+    bool whole = strcmp(answer, "ok") == 0;
+    tell(self, whole ? SYNCGUARD_FINE : SYNCGUARD_BLOCK, "structure",
+         whole ? "whole" : "the database is damaged");
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_sqlite_examine(syncguard_backend *backend, const syncguard_limits *limits,
+                                   syncguard_finding_fn fn, void *context, syncguard_error *err)
+{
+    examination self = {sg_sqlite_of(backend), limits, fn, context};
+    sqlite3 *db = NULL;
+    syncguard_status status = sg_sqlite_same_process(self.sqlite, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_limits_check(limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    examine_place(&self);
+    examine_settings(&self);
+    status = sg_sqlite_connect(self.sqlite->path, &db, err);
+    if (status == SYNCGUARD_OK)
+        status = examine_content(&self, db, err);
+    if (db != NULL)
+        sqlite3_close(db);
+    return status;
+}

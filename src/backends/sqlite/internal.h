@@ -1,0 +1,212 @@
+/*
+ * What the files of the SQLite backend share.
+ *
+ * One connection per handle, used by one thread at a time: whoever is inside
+ * `gate` owns `db`, `statements`, `wal_fd` (until it is set) and the counts
+ * beside them. Nobody waits inside the gate: a busy database is left, and tried
+ * again after a pause outside (sg_sqlite_run).
+ *
+ * POSIX locks belong to the process and vanish when any descriptor of their file
+ * is closed. So nothing here ever opens the database or its -shm file except
+ * through SQLite; the -wal and -wake files carry no such locks.
+ */
+#ifndef SG_SQLITE_INTERNAL_H
+#define SG_SQLITE_INTERNAL_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "syncguard/sqlite.h"
+#include "syncguard/sys/backend.h"
+
+/* "SGLK" in the file header; the version counts incompatible layouts. */
+#define SG_SQLITE_APPLICATION_ID 0x53474c4b
+#define SG_SQLITE_LAYOUT 1
+/* SQLite's own limit for names is 512 and counts its suffixes. */
+#define SG_SQLITE_MAX_PATH_BYTES 480
+#define SG_BOOT_ID_SIZE 64
+
+/* Frames in the WAL from which a checkpoint is due: by an acquire, which syncs anyway; by
+ * anything, if no acquire comes along; when the last handle closes, so that the next start need
+ * not read them all. */
+#define SG_CHECKPOINT_FRAMES 1000
+#define SG_CHECKPOINT_FRAMES_LATE 4000
+#define SG_CHECKPOINT_FRAMES_CLOSE 128
+
+/* Inside the backend only: somebody else is writing, try again. */
+#define SG_SQLITE_BUSY ((syncguard_status)100)
+
+typedef enum sg_statement {
+    SG_BEGIN,
+    SG_BEGIN_IMMEDIATE,
+    SG_COMMIT,
+    SG_ROLLBACK,
+    SG_FIND_KEY,
+    SG_FIND_ID,
+    SG_COUNTER,
+    SG_SET_COUNTER,
+    SG_PUT_LOCK,
+    SG_DROP_LOCK,
+    SG_RENEW,
+    SG_LOOKUP_KEY,
+    SG_LOOKUP_ID,
+    SG_PAGE,
+    SG_STATEMENT_COUNT
+} sg_statement;
+
+/* ---- wake-up across processes (wake.c) --------------------------------------------------- */
+
+#define SG_WAKE_SLOTS 512
+
+struct sg_watched;
+
+typedef struct sg_wake {
+    pthread_mutex_t mutex; /* guards all below; never held while the core is called */
+    int fd;                /* the -wake file; -1: not open, or it cannot be */
+    bool broken;
+    bool started;
+    int inotify_fd;
+    syncguard_parker stop;
+    pthread_t thread;
+    uint64_t next_value;
+    size_t watched_count;
+    uint64_t seen[SG_WAKE_SLOTS]; /* valid where watched is not empty */
+    struct sg_watched *watched[SG_WAKE_SLOTS];
+} sg_wake;
+
+/* ---- the backend ------------------------------------------------------------------------- */
+
+typedef struct sg_sqlite {
+    syncguard_backend base;
+    pid_t pid;
+    bool durable; /* grants are synced before they are told */
+    char boot_id[SG_BOOT_ID_SIZE];
+    char *path;      /* the database as SQLite resolved it */
+    mode_t mode;     /* its permission bits: files beside it get the same */
+    char *wal_path;  /* beside it */
+    char *wake_path; /* beside it */
+    syncguard_gate gate;
+    sqlite3 *db;
+    sqlite3_stmt *statements[SG_STATEMENT_COUNT];
+    int wal_fd;              /* opened by the first grant, closed by destroy */
+    int wal_frames;          /* in the WAL after our last commit */
+    int wal_copied;          /* of these, in the database since our last checkpoint */
+    atomic_bool sync_failed; /* the WAL's content on disk is unknown: see sg_sqlite_heal */
+    sg_wake wake;
+} sg_sqlite;
+
+static inline sg_sqlite *sg_sqlite_of(syncguard_backend *backend)
+{
+    return (sg_sqlite *)backend;
+}
+
+/* A lock as far as decisions need it. */
+typedef struct sg_row {
+    bool found;
+    bool live;
+    char key[SYNCGUARD_KEY_SIZE];
+    size_t key_length;
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    char fence[SYNCGUARD_FENCE_SIZE];
+    int64_t expires_at_ms;
+    int64_t remaining_ms; /* until it stops being live; 0 or less: dead for that long */
+} sg_row;
+
+/* ---- place.c: folder, file, file system, boot ---------------------------------------------- */
+
+/* Makes folder and file if they are missing, refuses places that cannot work. Fills *mode. */
+syncguard_status sg_sqlite_place(const char *path, mode_t *mode, syncguard_error *err);
+/* What kind of file system path is on: its name, and whether locks there reach all users. */
+syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
+                                       syncguard_error *err);
+syncguard_status sg_sqlite_boot_id(char out[SG_BOOT_ID_SIZE], syncguard_error *err);
+/* "EACCES" and the like for messages' native field. */
+const char *sg_sqlite_errno_name(int error);
+
+/* ---- connection.c: connection, transactions, errors ---------------------------------------- */
+
+/* Opens and configures a connection without reading the file. */
+syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_error *err);
+/* Closes without a checkpoint. */
+void sg_sqlite_disconnect(sg_sqlite *sqlite);
+/* Translates an SQLite code; busy codes become SG_SQLITE_BUSY without touching err. */
+syncguard_status sg_sqlite_fail(sqlite3 *db, const char *path, int code, syncguard_error *err);
+/* The prepared statement, made on first use. */
+syncguard_status sg_sqlite_statement(sg_sqlite *sqlite, sg_statement which, sqlite3_stmt **out,
+                                     syncguard_error *err);
+/* Steps a statement that answers no rows, and resets it. */
+syncguard_status sg_sqlite_do(sg_sqlite *sqlite, sg_statement which, syncguard_error *err);
+syncguard_status sg_sqlite_done(sg_sqlite *sqlite, sqlite3_stmt *statement, syncguard_error *err);
+
+/* One attempt inside the gate. immediate: an earlier one lost a race, take the write lock first. */
+typedef syncguard_status (*sg_attempt)(sg_sqlite *sqlite, void *op, bool immediate,
+                                       syncguard_error *err);
+/* Runs attempts until one is not busy, within limits. Open transactions are rolled back. */
+syncguard_status sg_sqlite_run(sg_sqlite *sqlite, const syncguard_limits *limits,
+                               sg_attempt attempt, void *op, syncguard_error *err);
+syncguard_status sg_sqlite_begin(sg_sqlite *sqlite, bool immediate, syncguard_error *err);
+
+/* Makes everything that was committed durable. Outside the gate. */
+syncguard_status sg_sqlite_sync(sg_sqlite *sqlite, syncguard_error *err);
+/* Inside the gate, before a grant: after a failed sync nothing is granted until a checkpoint has
+ * carried the WAL into the database. */
+syncguard_status sg_sqlite_heal(sg_sqlite *sqlite, syncguard_error *err);
+/* Inside the gate, after a grant was committed: descriptor for sync, checkpoint if due. */
+syncguard_status sg_sqlite_settle(sg_sqlite *sqlite, syncguard_error *err);
+/* Inside the gate: a checkpoint if even without acquires it is time. */
+void sg_sqlite_checkpoint_late(sg_sqlite *sqlite);
+
+/* ---- schema.c ------------------------------------------------------------------------------ */
+
+/* Recognises the file, creates the tables in an empty one, switches to WAL. */
+syncguard_status sg_sqlite_recognise(sqlite3 *db, const char *path, const syncguard_limits *limits,
+                                     syncguard_error *err);
+
+/* ---- locks.c, renew.c, reads.c, examine.c: the operations ------------------------------------ */
+
+/* Reads the row of a key or an id and judges it by the boot clock, read afterwards. */
+syncguard_status sg_sqlite_find(sg_sqlite *sqlite, sg_statement which, const char *text,
+                                size_t length, sg_row *row, int64_t *now_ns, syncguard_error *err);
+/* Live rows of this boot; how long a row may still count, tolerance included. */
+int64_t sg_sqlite_remaining_ms(const sg_sqlite *sqlite, const char *boot_id, size_t length,
+                               int64_t boot_expires_ms, int64_t now_ns);
+
+syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                                   syncguard_error *err);
+syncguard_status sg_sqlite_release(syncguard_backend *backend, syncguard_release_op *op,
+                                   syncguard_error *err);
+syncguard_status sg_sqlite_undo(syncguard_backend *backend, const char *key, size_t key_length,
+                                const char *lock_id, int64_t until_ns,
+                                const syncguard_limits *limits, syncguard_error *err);
+syncguard_status sg_sqlite_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
+                                   syncguard_error *err);
+syncguard_status sg_sqlite_extend(syncguard_backend *backend, syncguard_extend_op *op,
+                                  syncguard_error *err);
+syncguard_status sg_sqlite_extend_many(syncguard_backend *backend, syncguard_extend_op *items,
+                                       size_t count, const syncguard_limits *limits,
+                                       syncguard_error *err);
+syncguard_status sg_sqlite_is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                     syncguard_error *err);
+syncguard_status sg_sqlite_lookup(syncguard_backend *backend, syncguard_lookup_op *op,
+                                  syncguard_error *err);
+syncguard_status sg_sqlite_list(syncguard_backend *backend, const syncguard_limits *limits,
+                                syncguard_record_fn fn, void *context, syncguard_error *err);
+syncguard_status sg_sqlite_examine(syncguard_backend *backend, const syncguard_limits *limits,
+                                   syncguard_finding_fn fn, void *context, syncguard_error *err);
+/* Every operation begins with this: InvalidArgument in a forked child. */
+syncguard_status sg_sqlite_same_process(const sg_sqlite *sqlite, syncguard_error *err);
+
+/* ---- wake.c -------------------------------------------------------------------------------- */
+
+syncguard_status sg_wake_init(sg_wake *wake, syncguard_error *err);
+/* Arms key. False if this store cannot report (waiters poll). */
+bool sg_wake_watch(sg_sqlite *sqlite, const char *key, size_t length);
+void sg_wake_unwatch(syncguard_backend *backend, const char *key, size_t length);
+/* Tells other processes that key is free. */
+void sg_wake_publish(sg_sqlite *sqlite, const char *key, size_t length);
+/* forked: the thread was the parent's. */
+void sg_wake_destroy(sg_wake *wake, bool forked);
+
+#endif

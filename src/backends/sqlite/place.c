@@ -1,0 +1,324 @@
+/*
+ * Where the database lives: its folder, the creation of the empty file, the file
+ * system below it, and which boot of the machine this is.
+ *
+ * Creation is the only moment at which a descriptor of the database is opened
+ * here. It happens with O_EXCL, so that no lock can exist yet, and under the
+ * module's mutex (see module.c), so that no handle of this process takes one
+ * before the descriptor is closed again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#else
+#include <sys/mount.h>
+#include <sys/param.h>
+#include <sys/sysctl.h>
+#endif
+
+#include "internal.h"
+
+const char *sg_sqlite_errno_name(int error)
+{
+    switch (error) {
+    case EACCES:
+        return "EACCES";
+    case EPERM:
+        return "EPERM";
+    case ENOENT:
+        return "ENOENT";
+    case ENOTDIR:
+        return "ENOTDIR";
+    case EROFS:
+        return "EROFS";
+    case ENOSPC:
+        return "ENOSPC";
+    case EDQUOT:
+        return "EDQUOT";
+    case EIO:
+        return "EIO";
+    case ELOOP:
+        return "ELOOP";
+    case ENAMETOOLONG:
+        return "ENAMETOOLONG";
+    case EMFILE:
+        return "EMFILE";
+    case ENFILE:
+        return "ENFILE";
+    case ENOMEM:
+        return "ENOMEM";
+    default:
+        return "errno";
+    }
+}
+
+static syncguard_status fail_errno(syncguard_error *err, int error, const char *path,
+                                   const char *what)
+{
+    syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+    if (error == EMFILE || error == ENFILE)
+        status = SYNCGUARD_E_RATE_LIMITED;
+    else if (error == ELOOP || error == ENAMETOOLONG || error == ENOTDIR)
+        status = SYNCGUARD_E_INVALID_ARGUMENT;
+    return syncguard_fail(err, status, sg_sqlite_errno_name(error), "%s: %s (errno %d)", path, what,
+                          error);
+}
+
+/* ---- file systems -------------------------------------------------------------------------- */
+
+#ifdef __linux__
+
+/* File systems that other kernels write too: locks of this one do not reach them. */
+static const struct {
+    unsigned long magic;
+    const char *name;
+} REMOTE[] = {
+    {0x6969, "nfs"},        {0x517b, "smb"},       {0xff534d42, "cifs"},   {0xfe534d42, "smb2"},
+    {0x5346414f, "afs"},    {0x6b414653, "afs"},   {0x73757245, "coda"},   {0x564c, "ncp"},
+    {0x01021997, "9p"},     {0x00c36400, "ceph"},  {0x0bd00bd0, "lustre"}, {0x47504653, "gpfs"},
+    {0x01161970, "gfs2"},   {0x7461636f, "ocfs2"}, {0x786f4256, "vboxsf"}, {0xbacbacbc, "vmhgfs"},
+    {0x19830326, "beegfs"},
+};
+#define FUSE_MAGIC 0x65735546UL
+
+/* FUSE says nothing about what is behind it; these are known to be of this machine. */
+static const char *const LOCAL_FUSE[] = {"fuseblk",        "fuse.fuse-overlayfs", "fuse.mergerfs",
+                                         "fuse.gocryptfs", "fuse.encfs",          "fuse.bindfs",
+                                         "fuse.ntfs-3g",   "fuse.lxcfs"};
+
+/* Finds the type of the mount with this device number in /proc/self/mountinfo. */
+static bool mount_type(dev_t device, char *name, size_t size)
+{
+    char wanted[48];
+    char line[2048];
+    bool found = false;
+    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    if (mounts == NULL)
+        return false;
+    snprintf(wanted, sizeof wanted, "%u:%u", major(device), minor(device));
+    while (!found && fgets(line, sizeof line, mounts) != NULL) {
+        char numbers[48];
+        char type[64];
+        const char *rest = strstr(line, " - ");
+        if (rest != NULL && sscanf(line, "%*d %*d %47s", numbers) == 1 &&
+            strcmp(numbers, wanted) == 0 && sscanf(rest, " - %63s", type) == 1) {
+            snprintf(name, size, "%s", type);
+            found = true;
+        }
+    }
+    fclose(mounts);
+    return found;
+}
+
+static bool fuse_is_local(const char *path, char *name, size_t size)
+{
+    struct stat about;
+    snprintf(name, size, "fuse");
+    if (stat(path, &about) != 0 || !mount_type(about.st_dev, name, size))
+        return false;
+    for (size_t i = 0; i < sizeof LOCAL_FUSE / sizeof LOCAL_FUSE[0]; i++) {
+        if (strcmp(name, LOCAL_FUSE[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
+                                       syncguard_error *err)
+{
+    struct statfs about;
+    if (statfs(path, &about) != 0)
+        return fail_errno(err, errno, path, "its file system cannot be told");
+    unsigned long magic = (unsigned long)about.f_type & 0xffffffffUL;
+    *local = true;
+    snprintf(name, size, "local (type %lx)", magic);
+    if (magic == FUSE_MAGIC) {
+        *local = fuse_is_local(path, name, size);
+        return SYNCGUARD_OK;
+    }
+    for (size_t i = 0; i < sizeof REMOTE / sizeof REMOTE[0]; i++) {
+        if (REMOTE[i].magic == magic) {
+            *local = false;
+            snprintf(name, size, "%s", REMOTE[i].name);
+        }
+    }
+    return SYNCGUARD_OK;
+}
+
+#else
+
+syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
+                                       syncguard_error *err)
+{
+    struct statfs about;
+    if (statfs(path, &about) != 0)
+        return fail_errno(err, errno, path, "its file system cannot be told");
+    *local = (about.f_flags & MNT_LOCAL) != 0;
+    snprintf(name, size, "%s", about.f_fstypename);
+    return SYNCGUARD_OK;
+}
+
+#endif
+
+static syncguard_status refuse_remote(const char *path, syncguard_error *err)
+{
+    char name[64];
+    bool local = true;
+    syncguard_status status = sg_sqlite_file_system(path, name, sizeof name, &local, err);
+    if (status == SYNCGUARD_OK && !local)
+        status =
+            syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                           "%s: on a file system that other machines may share (%s)", path, name);
+    return status;
+}
+
+/* ---- folder and file ----------------------------------------------------------------------- */
+
+/* The part before the last slash; "/" and "." where there is none. */
+static void folder_of(const char *path, char out[SG_SQLITE_MAX_PATH_BYTES + 1])
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 0 : (size_t)(slash - path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (slash == NULL)
+        snprintf(out, SG_SQLITE_MAX_PATH_BYTES + 1, ".");
+    else if (length == 0)
+        snprintf(out, SG_SQLITE_MAX_PATH_BYTES + 1, "/");
+    else
+        snprintf(out, SG_SQLITE_MAX_PATH_BYTES + 1, "%.*s", (int)length, path);
+}
+
+/* So that a name that was made survives a crash of the machine. */
+static void sync_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd); /* not all file systems can */
+        close(fd);
+    }
+}
+
+/* Makes the last folder of the path, 0700 whatever the umask; deeper ones must exist. */
+static syncguard_status make_folder(const char *folder, syncguard_error *err)
+{
+    char parent[SG_SQLITE_MAX_PATH_BYTES + 1];
+    folder_of(folder, parent);
+    if (mkdir(folder, 0700) != 0) {
+        if (errno == EEXIST) /* somebody else was faster */
+            return SYNCGUARD_OK;
+        if (errno == ENOENT)
+            return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
+                                  "%s: this folder does not exist", parent);
+        return fail_errno(err, errno, folder, "the folder cannot be made");
+    }
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fchmod(fd, 0700);
+        close(fd);
+    }
+    sync_folder(parent);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status check_file(const char *path, const struct stat *about, syncguard_error *err)
+{
+    if (!S_ISREG(about->st_mode))
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: not a regular file",
+                              path);
+    /* The files beside it are found by name: two names would be two sets of them. */
+    if (about->st_nlink > 1)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "%s: has more than one name (hard link)", path);
+    return refuse_remote(path, err);
+}
+
+/* Makes the empty file. A name that appears meanwhile is fine; a dangling link is not followed. */
+static syncguard_status make_file(const char *path, const char *folder, syncguard_error *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno == EEXIST ? SYNCGUARD_OK
+                               : fail_errno(err, errno, path, "the file cannot be made");
+    (void)fchmod(fd, 0600);
+    close(fd);
+    sync_folder(folder);
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_sqlite_place(const char *path, mode_t *mode, syncguard_error *err)
+{
+    char folder[SG_SQLITE_MAX_PATH_BYTES + 1];
+    struct stat about;
+    folder_of(path, folder);
+
+    if (stat(path, &about) != 0) {
+        if (errno != ENOENT)
+            return fail_errno(err, errno, path, "cannot be looked at");
+        if (stat(folder, &about) != 0) {
+            syncguard_status status = errno == ENOENT
+                                          ? make_folder(folder, err)
+                                          : fail_errno(err, errno, folder, "cannot be looked at");
+            if (status != SYNCGUARD_OK)
+                return status;
+        }
+        syncguard_status status = refuse_remote(folder, err);
+        if (status == SYNCGUARD_OK)
+            status = make_file(path, folder, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        if (stat(path, &about) != 0)
+            return fail_errno(err, errno, path, "cannot be looked at");
+    }
+    *mode = about.st_mode & 0777;
+    return check_file(path, &about, err);
+}
+
+/* ---- boot ---------------------------------------------------------------------------------- */
+
+#ifdef __linux__
+
+syncguard_status sg_sqlite_boot_id(char out[SG_BOOT_ID_SIZE], syncguard_error *err)
+{
+    static const char source[] = "/proc/sys/kernel/random/boot_id";
+    ssize_t got = -1;
+    int fd = open(source, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        got = read(fd, out, SG_BOOT_ID_SIZE - 1);
+        close(fd);
+    }
+    while (got > 0 && out[got - 1] == '\n')
+        got--;
+    if (got <= 0)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                              "%s: cannot be read, so locks of an earlier boot cannot be told",
+                              source);
+    out[got] = '\0';
+    return SYNCGUARD_OK;
+}
+
+#else
+
+syncguard_status sg_sqlite_boot_id(char out[SG_BOOT_ID_SIZE], syncguard_error *err)
+{
+#ifdef __APPLE__
+    const char *name = "kern.bootsessionuuid";
+#else
+    const char *name = "kern.boot_id";
+#endif
+    size_t size = SG_BOOT_ID_SIZE - 1;
+    if (sysctlbyname(name, out, &size, NULL, 0) != 0 || size == 0)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                              "%s: cannot be read, so locks of an earlier boot cannot be told",
+                              name);
+    out[size] = '\0';
+    return SYNCGUARD_OK;
+}
+
+#endif
