@@ -20,8 +20,6 @@
 
 #include "cli.h"
 
-extern char **environ;
-
 static bool stdout_is_pipe(void)
 {
     struct stat about;

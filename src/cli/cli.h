@@ -96,7 +96,7 @@ bool cli_duration(const char *text, int64_t *ms);
 int cli_exit_code(syncguard_status status);
 
 /* report.c: lines on stderr */
-void cli_set_verbose(bool verbose);
+void cli_set_verbose(bool on);
 /* "syncguard: ..." and a newline, in one write. */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Only with -v. */

@@ -5,8 +5,6 @@
 
 #include "cli.h"
 
-extern char **environ;
-
 enum { VARIABLES = 4 };
 
 static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)

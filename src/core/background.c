@@ -116,7 +116,7 @@ static void *work_loop(void *argument)
         if (task == NULL && work->draining)
             syncguard_parker_unpark(&work->idle);
         int64_t due = task == NULL ? SYNCGUARD_NO_DEADLINE : task->due_ns;
-        if (syncguard_clock_ns() < due) {
+        if (task == NULL || syncguard_clock_ns() < due) {
             syncguard_limits limits = {due, NULL};
             pthread_mutex_unlock(&work->mutex);
             (void)syncguard_parker_park(&work->parker, &limits, NULL);
