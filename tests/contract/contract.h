@@ -1,0 +1,110 @@
+/*
+ * The contract suite: what every store has to do, seen through the public
+ * interface only. Any backend URL, bare or through the telemetry decorator.
+ *
+ * Rules for tests here: no assumption about a store but its capabilities; keys
+ * come from fresh_key, so that runs share a store without meeting; assertions
+ * only in the main thread (cmocka jumps), threads report through variables;
+ * bounds of time are generous, and where a slow machine could spoil a timeline
+ * the timeline is run again.
+ */
+#ifndef CONTRACT_H
+#define CONTRACT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <syncguard.h>
+
+typedef struct contract_settings {
+    const char *url;
+    bool telemetry;
+} contract_settings;
+extern contract_settings contract;
+
+/* The handle of the running group, through the decorator if that was asked for. */
+extern syncguard_backend *store;
+/* Overwritten by every call that a test makes from the main thread. */
+extern syncguard_error err;
+
+typedef struct contract_group {
+    const char *name;
+    const struct CMUnitTest *tests;
+    size_t count;
+} contract_group;
+extern const contract_group keys_group, ids_group, fences_group, acquire_group, release_group,
+    lookup_group, time_group, races_group, options_group, helper_group, waiting_group, handle_group,
+    heartbeat_group, abort_group, fork_group, telemetry_group;
+
+/* Another handle on the same URL; options may be NULL. Fails the test if it cannot be opened. */
+syncguard_backend *open_store(const syncguard_options *options);
+/* Whether the store behind the handle has this name. */
+bool store_is(const char *name);
+/* Whether other handles and processes see the same locks. */
+bool store_is_shared(void);
+/* Says that a test has no meaning on this store, and counts it; return after it. */
+void not_applicable(const char *reason);
+
+/* A key that no other run and no other test uses; name is for people who look at the store. */
+typedef struct key {
+    char text[SYNCGUARD_KEY_SIZE];
+} key;
+key fresh_key(const char *name);
+/* A fresh key padded with 'x' to this many bytes. */
+key fresh_key_of(size_t bytes);
+/* A well-formed lock id that nobody holds. */
+#define FOREIGN_ID "AAAAAAAAAAAAAAAAAAAAAA"
+
+/* Milliseconds of a clock that does not step. */
+int64_t now_ms(void);
+void sleep_ms(int64_t ms);
+void sleep_until_ms(int64_t at);
+
+/* Acquires and asserts OK. */
+syncguard_grant take(const char *name, int64_t ttl_ms);
+/* Asserts what is_locked says. */
+void check_locked(const char *name, bool expected);
+/* Releases and asserts OK. */
+void give_back(const syncguard_grant *grant);
+
+void check_status(syncguard_status got, syncguard_status wanted, const char *text, const char *file,
+                  int line);
+/* The call may use &err: its message is shown when the status differs. */
+#define assert_status(wanted, call) check_status((call), (wanted), #call, __FILE__, __LINE__)
+
+/* Calls run(index, context) in `count` threads at once and waits for all. */
+void in_threads(int count, void (*run)(int index, void *context), void *context);
+/* A thread of its own for one function; join with pthread_join. */
+pthread_t start_thread(void *(*run)(void *), void *context);
+
+/* Runs this program again as another process: action is release, extend, acquire or is_locked.
+ * Returns the status that it had. Shared stores only. */
+syncguard_status in_other_process(const char *action, const char *argument);
+
+/* Events that the decorators of this process delivered (with --telemetry). */
+typedef struct event_filter {
+    int type;            /* -1: any */
+    const char *key;     /* NULL: any; compared by hash */
+    const char *lock_id; /* NULL: any; compared by hash */
+} event_filter;
+/* Number of matching events so far; the latest goes to *last if that is not NULL. */
+size_t count_events(event_filter filter, syncguard_event *last);
+/* Waits up to 5 s until there are at least this many; returns count_events. */
+size_t await_events(event_filter filter, size_t wanted, syncguard_event *last);
+/* For decorators that a test puts on by itself. */
+void record_event(void *context, const syncguard_event *event);
+
+#endif

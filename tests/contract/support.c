@@ -1,0 +1,339 @@
+/*
+ * What the tests of the contract suite share: the group's handle, keys, time,
+ * threads, other processes, recorded events.
+ */
+#include "contract.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+
+contract_settings contract;
+syncguard_backend *store;
+syncguard_error err;
+
+int act(int argc, char **argv);
+int open_group(void **state);
+int close_group(void **state);
+size_t not_applicable_count(void);
+
+static size_t inapplicable;
+
+int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void sleep_ms(int64_t ms)
+{
+    struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+
+    while (ms > 0 && nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
+void sleep_until_ms(int64_t at)
+{
+    sleep_ms(at - now_ms());
+}
+
+/* --- handles --- */
+
+static syncguard_backend *open_url(const syncguard_options *options, syncguard_status *status)
+{
+    syncguard_backend *bare = NULL;
+    syncguard_backend *decorated = NULL;
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+
+    *status = syncguard_open(contract.url, options, &bare, &err);
+    if (*status != SYNCGUARD_OK || !contract.telemetry)
+        return bare;
+    telemetry.on_event = record_event;
+    telemetry.queue_length = 65536;
+    *status = syncguard_telemetry_wrap(bare, &telemetry, &decorated, &err);
+    if (*status != SYNCGUARD_OK)
+        syncguard_close(bare);
+    return decorated;
+}
+
+syncguard_backend *open_store(const syncguard_options *options)
+{
+    syncguard_status status;
+    syncguard_backend *opened = open_url(options, &status);
+
+    check_status(status, SYNCGUARD_OK, "open", __FILE__, __LINE__);
+    assert_non_null(opened);
+    return opened;
+}
+
+int open_group(void **state)
+{
+    syncguard_status status;
+
+    (void)state;
+    store = open_url(NULL, &status);
+    if (status == SYNCGUARD_OK && store != NULL)
+        return 0;
+    print_error("cannot open the store: %s: %s\n", syncguard_status_name(status), err.message);
+    return -1;
+}
+
+int close_group(void **state)
+{
+    (void)state;
+    syncguard_close(store);
+    store = NULL;
+    return 0;
+}
+
+bool store_is(const char *name)
+{
+    return strcmp(syncguard_capabilities_get(store)->backend, name) == 0;
+}
+
+bool store_is_shared(void)
+{
+    return !store_is("memory");
+}
+
+void not_applicable(const char *reason)
+{
+    inapplicable++;
+    print_message("[   N/A    ] %s\n", reason);
+}
+
+size_t not_applicable_count(void)
+{
+    return inapplicable;
+}
+
+/* --- keys --- */
+
+key fresh_key(const char *name)
+{
+    static atomic_uint count;
+    struct timespec now;
+    key made;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(made.text, sizeof made.text, "ct-%s-%lx-%llx-%x", name, (long)getpid(),
+             (unsigned long long)now.tv_sec * 1000000000U + (unsigned long long)now.tv_nsec,
+             atomic_fetch_add(&count, 1));
+    return made;
+}
+
+key fresh_key_of(size_t bytes)
+{
+    key made = fresh_key("long");
+    size_t length = strlen(made.text);
+
+    assert_true(bytes < sizeof made.text && length < bytes);
+    memset(made.text + length, 'x', bytes - length);
+    made.text[bytes] = '\0';
+    return made;
+}
+
+/* --- short forms --- */
+
+void check_status(syncguard_status got, syncguard_status wanted, const char *text, const char *file,
+                  int line)
+{
+    if (got == wanted)
+        return;
+    print_error("%s\n    gave %s instead of %s (%s %s)\n", text, syncguard_status_name(got),
+                syncguard_status_name(wanted), err.native, err.message);
+    _fail(file, line);
+}
+
+syncguard_grant take(const char *name, int64_t ttl_ms)
+{
+    syncguard_grant grant;
+
+    memset(&grant, 0, sizeof grant);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(store, name, ttl_ms, NULL, &grant, &err));
+    return grant;
+}
+
+void check_locked(const char *name, bool expected)
+{
+    bool locked = !expected;
+
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(store, name, NULL, &locked, &err));
+    assert_int_equal(locked, expected);
+}
+
+void give_back(const syncguard_grant *grant)
+{
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant->lock_id, NULL, &err));
+}
+
+/* --- threads --- */
+
+typedef struct crowd {
+    pthread_barrier_t start;
+    void (*run)(int index, void *context);
+    void *context;
+} crowd;
+
+typedef struct member {
+    crowd *crowd;
+    int index;
+    pthread_t thread;
+} member;
+
+static void *member_run(void *argument)
+{
+    member *self = argument;
+
+    pthread_barrier_wait(&self->crowd->start);
+    self->crowd->run(self->index, self->crowd->context);
+    return NULL;
+}
+
+void in_threads(int count, void (*run)(int index, void *context), void *context)
+{
+    crowd all = {.run = run, .context = context};
+    member *members = calloc((size_t)count, sizeof *members);
+
+    assert_non_null(members);
+    assert_int_equal(pthread_barrier_init(&all.start, NULL, (unsigned)count), 0);
+    for (int i = 0; i < count; i++) {
+        members[i].crowd = &all;
+        members[i].index = i;
+        members[i].thread = start_thread(member_run, &members[i]);
+    }
+    for (int i = 0; i < count; i++)
+        pthread_join(members[i].thread, NULL);
+    pthread_barrier_destroy(&all.start);
+    free(members);
+}
+
+pthread_t start_thread(void *(*run)(void *), void *context)
+{
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, run, context), 0);
+    return thread;
+}
+
+/* --- other processes --- */
+
+/* Exit codes of an acting process: answers as they are, failures from 100 on. */
+static int exit_code_of(syncguard_status status)
+{
+    return status >= 0 ? (int)status : 100 - (int)status;
+}
+
+static syncguard_status status_of(int exit_code)
+{
+    return (syncguard_status)(exit_code >= 100 ? 100 - exit_code : exit_code);
+}
+
+int act(int argc, char **argv)
+{
+    syncguard_backend *backend = NULL;
+    syncguard_grant grant;
+    syncguard_status status;
+    bool locked = false;
+
+    if (argc != 3)
+        return 64;
+    status = syncguard_open(argv[0], NULL, &backend, &err);
+    if (status != SYNCGUARD_OK)
+        return exit_code_of(status);
+    if (strcmp(argv[1], "release") == 0)
+        status = syncguard_release(backend, argv[2], NULL, &err);
+    else if (strcmp(argv[1], "extend") == 0)
+        status = syncguard_extend(backend, argv[2], 30000, NULL, NULL, &err);
+    else if (strcmp(argv[1], "acquire") == 0)
+        status = syncguard_acquire(backend, argv[2], 30000, NULL, &grant, &err);
+    else {
+        status = syncguard_is_locked(backend, argv[2], NULL, &locked, &err);
+        if (status == SYNCGUARD_OK && locked)
+            status = SYNCGUARD_LOCKED;
+    }
+    syncguard_close(backend);
+    return exit_code_of(status);
+}
+
+syncguard_status in_other_process(const char *action, const char *argument)
+{
+    int status = 0;
+    pid_t pid;
+
+    fflush(NULL);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        execl("/proc/self/exe", "contract", "--act", contract.url, action, argument, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return status_of(WEXITSTATUS(status));
+}
+
+/* --- events --- */
+
+static struct {
+    pthread_mutex_t mutex;
+    syncguard_event *events;
+    size_t count;
+    size_t room;
+} recorded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void record_event(void *context, const syncguard_event *event)
+{
+    (void)context;
+    pthread_mutex_lock(&recorded.mutex);
+    if (recorded.count == recorded.room) {
+        size_t room = recorded.room > 0 ? recorded.room * 2 : 256;
+        syncguard_event *grown = realloc(recorded.events, room * sizeof *grown);
+        if (grown != NULL) {
+            recorded.events = grown;
+            recorded.room = room;
+        }
+    }
+    if (recorded.count < recorded.room)
+        recorded.events[recorded.count++] = *event;
+    pthread_mutex_unlock(&recorded.mutex);
+}
+
+static bool event_matches(const syncguard_event *event, const event_filter *filter,
+                          const char *key_hash, const char *id_hash)
+{
+    return (filter->type < 0 || (int)event->type == filter->type) &&
+           (filter->key == NULL || strcmp(event->key_hash, key_hash) == 0) &&
+           (filter->lock_id == NULL || strcmp(event->lock_id_hash, id_hash) == 0);
+}
+
+size_t count_events(event_filter filter, syncguard_event *last)
+{
+    char key_hash[SYNCGUARD_HASH_SIZE] = "";
+    char id_hash[SYNCGUARD_HASH_SIZE] = "";
+    size_t found = 0;
+
+    syncguard_hash(filter.key, key_hash);
+    syncguard_hash(filter.lock_id, id_hash);
+    pthread_mutex_lock(&recorded.mutex);
+    for (size_t i = 0; i < recorded.count; i++) {
+        if (!event_matches(&recorded.events[i], &filter, key_hash, id_hash))
+            continue;
+        found++;
+        if (last != NULL)
+            *last = recorded.events[i];
+    }
+    pthread_mutex_unlock(&recorded.mutex);
+    return found;
+}
+
+size_t await_events(event_filter filter, size_t wanted, syncguard_event *last)
+{
+    int64_t until = now_ms() + 5000;
+
+    while (count_events(filter, NULL) < wanted && now_ms() < until)
+        sleep_ms(5);
+    return count_events(filter, last);
+}

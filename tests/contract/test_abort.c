@@ -1,0 +1,231 @@
+/* Abort objects: already triggered, from another thread, from a signal handler. */
+#include "contract.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/time.h>
+
+static bool count_info(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    (*(int *)context)++;
+    return true;
+}
+
+static bool count_raw(void *context, const syncguard_lock_info_raw *raw)
+{
+    (void)raw;
+    (*(int *)context)++;
+    return true;
+}
+
+static void ignore_finding(void *context, syncguard_severity severity, const char *topic,
+                           const char *text)
+{
+    (void)severity;
+    (void)topic;
+    (void)text;
+    (*(int *)context)++;
+}
+
+static int never(void *context, syncguard_lock *lock)
+{
+    (void)lock;
+    *(int *)context = 1;
+    return 0;
+}
+
+static syncguard_abort *triggered_abort(void)
+{
+    syncguard_abort *made = NULL;
+
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&made, &err));
+    assert_false(syncguard_abort_triggered(made));
+    syncguard_abort_trigger(made);
+    syncguard_abort_trigger(made);
+    assert_true(syncguard_abort_triggered(made));
+    return made;
+}
+
+static void every_operation_answers_aborted(void **state)
+{
+    key name = fresh_key("aborted"), held = fresh_key("aborted-held");
+    syncguard_grant holder = take(held.text, 30000), grant;
+    syncguard_abort *abort_object = triggered_abort();
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_info info, after;
+    syncguard_lock_info_raw raw;
+    syncguard_lock *lock = NULL;
+    bool flag = false;
+    int calls = 0;
+
+    (void)state;
+    call.abort_object = abort_object;
+    options.abort_object = abort_object;
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, held.text, NULL, &info, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_acquire(store, name.text, 1000, &call, &grant, &err));
+    assert_int_equal(err.code, SYNCGUARD_E_ABORTED);
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_release(store, holder.lock_id, &call, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_extend(store, holder.lock_id, 90000, &call, NULL, &err));
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_is_locked(store, held.text, &call, &flag, &err));
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_get_by_key(store, held.text, &call, &after, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_get_by_id(store, holder.lock_id, &call, &after, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_get_by_key_raw(store, held.text, &call, &raw, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_get_by_id_raw(store, holder.lock_id, &call, &raw, &err));
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_owns(store, holder.lock_id, &call, &flag, &err));
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_list(store, &call, count_info, &calls, &err));
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_list_raw(store, &call, count_raw, &calls, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_examine(store, &call, ignore_finding, &calls, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_lock_acquire(store, name.text, &options, &lock, &err));
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_lock_try(store, name.text, &options, &lock, &err));
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_with_lock(store, name.text, &options, never, &calls, NULL, &err));
+    assert_null(lock);
+    assert_int_equal(calls, 0);
+
+    /* Nothing was sent: the one is free with an untouched counter, the other as it was. */
+    check_locked(name.text, false);
+    grant = take(name.text, 30000);
+    assert_string_equal(grant.fence, "000000000000001");
+    give_back(&grant);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, held.text, NULL, &after, &err));
+    assert_true(after.expires_at_ms == info.expires_at_ms);
+    give_back(&holder);
+    syncguard_abort_free(abort_object);
+}
+
+static void invalid_input_wins_over_an_abort(void **state)
+{
+    key name = fresh_key("both");
+    syncguard_abort *abort_object = triggered_abort();
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_grant grant;
+    syncguard_lock_info info;
+    bool flag = false;
+
+    (void)state;
+    call.abort_object = abort_object;
+    options.abort_object = abort_object;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_acquire(store, "", 1000, &call, &grant, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_acquire(store, name.text, 0, &call, &grant, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(store, "x", &call, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_extend(store, "x", 1000, &call, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_extend(store, FOREIGN_ID, 0, &call, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_is_locked(store, "\xFF", &call, &flag, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_get_by_key(store, "", &call, &info, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_get_by_id(store, "x", &call, &info, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_owns(store, "x", &call, &flag, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_lock_acquire(store, "", &options, &lock, &err));
+    options.ttl_ms = 0;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_lock_try(store, name.text, &options, &lock, &err));
+    syncguard_abort_free(abort_object);
+}
+
+static void abort_objects_take_nothing_for_granted(void **state)
+{
+    syncguard_abort *untouched = NULL;
+    key name = fresh_key("untouched");
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_grant grant;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&untouched, &err));
+    call.abort_object = untouched;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(store, name.text, 30000, &call, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, &call, &err));
+    syncguard_abort_free(untouched);
+    syncguard_abort_free(NULL);
+    syncguard_abort_trigger(NULL);
+    assert_false(syncguard_abort_triggered(NULL));
+}
+
+static syncguard_abort *signalled;
+static atomic_llong signalled_at_us;
+
+static int64_t now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+    atomic_store(&signalled_at_us, now_us());
+    errno = 12345;
+    syncguard_abort_trigger(signalled);
+    if (errno != 12345)
+        atomic_store(&signalled_at_us, 0);
+}
+
+static int compare_us(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+#define SIGNALS 15
+
+static void signal_handler_ends_a_blocked_acquire(void **state)
+{
+    key name = fresh_key("signal");
+    syncguard_grant holder = take(name.text, 60000);
+    struct sigaction action = {.sa_handler = on_alarm}, before;
+    struct itimerval timer = {{0, 0}, {0, 40000}};
+    int64_t delays[SIGNALS];
+
+    (void)state;
+    assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
+    for (int i = 0; i < SIGNALS; i++) {
+        syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+        syncguard_lock *lock = NULL;
+
+        assert_status(SYNCGUARD_OK, syncguard_abort_create(&signalled, &err));
+        options.abort_object = signalled;
+        options.retry_delay_ms = 10000;
+        options.timeout_ms = 30000;
+        assert_int_equal(setitimer(ITIMER_REAL, &timer, NULL), 0);
+        assert_status(SYNCGUARD_E_ABORTED,
+                      syncguard_lock_acquire(store, name.text, &options, &lock, &err));
+        delays[i] = now_us() - atomic_load(&signalled_at_us);
+        syncguard_abort_free(signalled);
+    }
+    sigaction(SIGALRM, &before, NULL);
+    qsort(delays, SIGNALS, sizeof delays[0], compare_us);
+    print_message("    median %lld us, worst %lld us\n", (long long)delays[SIGNALS / 2],
+                  (long long)delays[SIGNALS - 1]);
+    /* The promise is 10 and 100 ms; a busy machine gets some more. */
+    assert_true(delays[SIGNALS / 2] < 20000);
+    assert_true(delays[SIGNALS - 1] < 1000000);
+    give_back(&holder);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_operation_answers_aborted),
+    cmocka_unit_test(invalid_input_wins_over_an_abort),
+    cmocka_unit_test(abort_objects_take_nothing_for_granted),
+    cmocka_unit_test(signal_handler_ends_a_blocked_acquire),
+};
+const contract_group abort_group = {"abort", tests, sizeof tests / sizeof tests[0]};

@@ -1,0 +1,355 @@
+/* The lock helper: retries, pauses, timeout, the callback form and the scope form. */
+#include "contract.h"
+
+#define PAUSES 32
+
+/* What on_wait saw of one waiting acquire. */
+typedef struct pauses {
+    int calls;
+    int attempts[PAUSES];
+    int64_t at[PAUSES + 1]; /* the last one: when it ended */
+    int64_t remaining[PAUSES];
+    int64_t waited[PAUSES];
+} pauses;
+
+static void on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    pauses *all = context;
+
+    if (all->calls < PAUSES) {
+        all->attempts[all->calls] = attempts;
+        all->at[all->calls] = now_ms();
+        all->remaining[all->calls] = remaining_ms;
+        all->waited[all->calls] = waited_ms;
+    }
+    all->calls++;
+}
+
+/* Tries to get a held key with these options; how long it took. */
+static int64_t wait_in_vain(const char *name, syncguard_lock_options *options, pauses *all,
+                            syncguard_status expected)
+{
+    syncguard_lock *lock = (syncguard_lock *)&err;
+    int64_t started = now_ms();
+
+    memset(all, 0, sizeof *all);
+    options->on_wait = on_wait;
+    options->on_wait_context = all;
+    assert_status(expected, syncguard_lock_acquire(store, name, options, &lock, &err));
+    assert_null(lock);
+    assert_int_equal(err.code, expected);
+    if (all->calls <= PAUSES)
+        all->at[all->calls] = now_ms();
+    return now_ms() - started;
+}
+
+static void ten_retries_are_eleven_attempts(void **state)
+{
+    key name = fresh_key("eleven");
+    syncguard_grant holder = take(name.text, 60000);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    pauses all;
+
+    (void)state;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.retry_delay_ms = 20;
+    options.timeout_ms = 30000;
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_int_equal(all.calls, 10);
+    for (int i = 0; i < 10; i++) {
+        /* All tries: the counted ones, and one after joining the waiters at most. */
+        assert_in_range(all.attempts[i], i + 1, i + 2);
+        assert_true(all.waited[i] >= 0);
+        /* Between -1 (unknown) and what the holder may still have, tolerance included. */
+        assert_true(all.remaining[i] >= -1 && all.remaining[i] <= 61000);
+    }
+    if (contract.telemetry) {
+        event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
+        /* The holder's, eleven, and at most the one after joining. */
+        await_events(filter, 12, NULL);
+        sleep_ms(50);
+        assert_in_range(count_events(filter, NULL), 12, 13);
+    }
+    give_back(&holder);
+}
+
+static void retries_used_up_is_acquisition_timeout(void **state)
+{
+    key name = fresh_key("used-up");
+    syncguard_grant holder = take(name.text, 60000);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    pauses all;
+
+    (void)state;
+    options.max_retries = 2;
+    options.retry_delay_ms = 10;
+    options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_int_equal(all.calls, 2);
+    give_back(&holder);
+}
+
+static void zero_retries_or_timeout_is_one_attempt(void **state)
+{
+    key name = fresh_key("zero");
+    syncguard_grant holder = take(name.text, 60000);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    pauses all;
+
+    (void)state;
+    options.max_retries = 0;
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_int_equal(all.calls, 0);
+    syncguard_lock_options_init(&options, sizeof options);
+    options.timeout_ms = 0;
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_int_equal(all.calls, 0);
+    syncguard_lock_options_init(&options, sizeof options);
+    options.retry_delay_ms = 0; /* no pause, still ten retries */
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    give_back(&holder);
+    /* One attempt is enough for a free key. */
+    options.max_retries = 0;
+    options.timeout_ms = 0;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &options, &lock, &err));
+    syncguard_lock_dispose(lock);
+}
+
+static void timeout_ends_the_waiting(void **state)
+{
+    key name = fresh_key("timeout");
+    syncguard_grant holder = take(name.text, 60000);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    pauses all;
+    int64_t took;
+
+    (void)state;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = 300;
+    took = wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_true(took >= 290 && took < 1300);
+    /* A pause is cut to what is left. */
+    options.retry_delay_ms = 60000;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    took = wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_true(took >= 290 && took < 1300);
+    give_back(&holder);
+}
+
+static void check_pauses(const pauses *all, int count, const int *least, const int *most)
+{
+    assert_int_equal(all->calls, count);
+    for (int i = 0; i < count; i++) {
+        int64_t took = all->at[i + 1] - all->at[i];
+        if (took < least[i] || took > most[i] + 700)
+            fail_msg("pause %d took %lld ms, not %d to %d", i + 1, (long long)took, least[i],
+                     most[i]);
+    }
+}
+
+static void pauses_follow_backoff_and_jitter(void **state)
+{
+    key name = fresh_key("pauses");
+    syncguard_grant holder = take(name.text, 60000);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    pauses all;
+
+    (void)state;
+    options.max_retries = 4;
+    options.retry_delay_ms = 40;
+    options.timeout_ms = 60000;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    check_pauses(&all, 4, (int[]){39, 79, 159, 319}, (int[]){40, 80, 160, 320});
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    check_pauses(&all, 4, (int[]){39, 39, 39, 39}, (int[]){40, 40, 40, 40});
+    options.jitter = SYNCGUARD_JITTER_EQUAL;
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    check_pauses(&all, 4, (int[]){19, 19, 19, 19}, (int[]){40, 40, 40, 40});
+    options.jitter = SYNCGUARD_JITTER_FULL;
+    wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    check_pauses(&all, 4, (int[]){0, 0, 0, 0}, (int[]){40, 40, 40, 40});
+    give_back(&holder);
+}
+
+static void bad_lock_options_are_refused(void **state)
+{
+    key name = fresh_key("bad-options");
+    syncguard_lock_options good = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_options bad[11];
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        bad[i] = good;
+    bad[0].size = 4;
+    bad[1].size = 0;
+    bad[2].ttl_ms = 0;
+    bad[3].max_retries = -2;
+    bad[4].retry_delay_ms = -1;
+    bad[5].timeout_ms = -2;
+    bad[6].max_hold_ms = -1;
+    bad[7].backoff = (syncguard_backoff)7;
+    bad[8].jitter = (syncguard_jitter)7;
+    bad[9].on_lost = (syncguard_lost_fn)abort; /* needs auto_extend; never called */
+    bad[10].ttl_ms = -7;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        print_message("    bad options %zu\n", i);
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                      syncguard_lock_acquire(store, name.text, &bad[i], &lock, &err));
+        assert_null(lock);
+    }
+    check_locked(name.text, false);
+}
+
+static void try_answers_locked_at_once(void **state)
+{
+    key name = fresh_key("try");
+    syncguard_grant holder = take(name.text, 60000);
+    syncguard_lock *lock = (syncguard_lock *)&err;
+    int64_t started = now_ms();
+
+    (void)state;
+    assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, NULL, &lock, &err));
+    assert_null(lock);
+    assert_int_equal(err.code, SYNCGUARD_OK);
+    assert_true(now_ms() - started < 1500);
+    give_back(&holder);
+    assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name.text, NULL, &lock, &err));
+    assert_non_null(lock);
+    syncguard_lock_dispose(lock);
+    check_locked(name.text, false);
+}
+
+typedef struct job {
+    const char *name;
+    int result;
+    int ran;
+    bool held_inside;
+    bool locked_inside;
+    bool release_inside;
+    syncguard_abort *trigger;
+} job;
+
+static int work(void *context, syncguard_lock *lock)
+{
+    job *task = context;
+    syncguard_error mine;
+
+    task->ran++;
+    task->held_inside = syncguard_lock_held(lock);
+    if (syncguard_is_locked(store, task->name, NULL, &task->locked_inside, &mine) != SYNCGUARD_OK)
+        task->locked_inside = false;
+    if (task->release_inside)
+        syncguard_lock_release(lock, NULL, &mine);
+    syncguard_abort_trigger(task->trigger);
+    return task->result;
+}
+
+static void callback_form_runs_and_releases(void **state)
+{
+    key name = fresh_key("callback");
+    job task = {.name = name.text, .result = 0};
+    int result = -1;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        task.result = i * 21; /* also what a caller would call a failure */
+        assert_status(SYNCGUARD_OK,
+                      syncguard_with_lock(store, name.text, NULL, work, &task, &result, &err));
+        assert_int_equal(result, task.result);
+        assert_true(task.held_inside && task.locked_inside);
+        check_locked(name.text, false);
+    }
+    assert_int_equal(task.ran, 3);
+    task.release_inside = true;
+    assert_status(SYNCGUARD_OK,
+                  syncguard_with_lock(store, name.text, NULL, work, &task, NULL, &err));
+    check_locked(name.text, false);
+}
+
+static void callback_form_does_not_run_without_the_lock(void **state)
+{
+    key name = fresh_key("not-run");
+    syncguard_grant holder = take(name.text, 60000);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    job task = {.name = name.text};
+    int result = 77;
+
+    (void)state;
+    options.timeout_ms = 60;
+    assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
+                  syncguard_with_lock(store, name.text, &options, work, &task, &result, &err));
+    assert_int_equal(task.ran, 0);
+    check_locked(name.text, true);
+    give_back(&holder);
+}
+
+static void abort_inside_the_work_does_not_stop_the_release(void **state)
+{
+    key name = fresh_key("abort-work");
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_abort *abort_object = NULL;
+    job task = {.name = name.text, .result = 5};
+    int result = 0;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+    options.abort_object = abort_object;
+    task.trigger = abort_object;
+    assert_status(SYNCGUARD_OK,
+                  syncguard_with_lock(store, name.text, &options, work, &task, &result, &err));
+    assert_int_equal(result, 5);
+    check_locked(name.text, false);
+    syncguard_abort_free(abort_object);
+}
+
+static bool early_return(const char *name, int way)
+{
+    SYNCGUARD_SCOPED syncguard_lock *lock = NULL;
+
+    if (syncguard_lock_try(store, name, NULL, &lock, &err) != SYNCGUARD_OK)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        if (way == 0)
+            return true;
+        if (way == 1)
+            break;
+    }
+    return true;
+}
+
+static void scope_form_releases_on_every_way_out(void **state)
+{
+    key name = fresh_key("scope");
+    syncguard_grant holder;
+
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        assert_true(early_return(name.text, way));
+        check_locked(name.text, false);
+    }
+    /* A scope that got nothing disposes of nothing. */
+    holder = take(name.text, 30000);
+    assert_false(early_return(name.text, 0));
+    check_locked(name.text, true);
+    give_back(&holder);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ten_retries_are_eleven_attempts),
+    cmocka_unit_test(retries_used_up_is_acquisition_timeout),
+    cmocka_unit_test(zero_retries_or_timeout_is_one_attempt),
+    cmocka_unit_test(timeout_ends_the_waiting),
+    cmocka_unit_test(pauses_follow_backoff_and_jitter),
+    cmocka_unit_test(bad_lock_options_are_refused),
+    cmocka_unit_test(try_answers_locked_at_once),
+    cmocka_unit_test(callback_form_runs_and_releases),
+    cmocka_unit_test(callback_form_does_not_run_without_the_lock),
+    cmocka_unit_test(abort_inside_the_work_does_not_stop_the_release),
+    cmocka_unit_test(scope_form_releases_on_every_way_out),
+};
+const contract_group helper_group = {"helper", tests, sizeof tests / sizeof tests[0]};

@@ -1,0 +1,179 @@
+/*
+ * Races at the moment of expiry. Each key has a pair of threads: one acts with
+ * the old lock id around the moment at which the lock dies, the other tries to
+ * take the key over. Many keys, each with a shift of its own around the moment.
+ */
+#include "contract.h"
+
+#include <sched.h>
+
+#define DUELS 40
+#define TTL 200
+
+typedef struct duel {
+    key name;
+    syncguard_grant old;
+    int64_t dies_at; /* on our own clock, just about */
+    syncguard_status old_answer;
+    syncguard_status new_answer;
+    syncguard_grant new;
+} duel;
+
+typedef struct duels {
+    bool extending; /* else releasing */
+    duel each[DUELS];
+} duels;
+
+static void act_with_old_id(const duels *all, duel *one, int shift)
+{
+    syncguard_error mine;
+
+    sleep_until_ms(one->dies_at + shift);
+    if (all->extending)
+        one->old_answer = syncguard_extend(store, one->old.lock_id, 30000, NULL, NULL, &mine);
+    else
+        one->old_answer = syncguard_release(store, one->old.lock_id, NULL, &mine);
+}
+
+static void take_it_over(duel *one)
+{
+    syncguard_error mine;
+
+    sleep_until_ms(one->dies_at - 6);
+    do {
+        one->new_answer = syncguard_acquire(store, one->name.text, 30000, NULL, &one->new, &mine);
+        if (one->new_answer == SYNCGUARD_LOCKED)
+            sleep_ms(2);
+    } while (one->new_answer == SYNCGUARD_LOCKED && now_ms() < one->dies_at + 60);
+}
+
+static void duellist(int index, void *context)
+{
+    duels *all = context;
+    duel *one = &all->each[index / 2];
+
+    if (index % 2 == 0)
+        act_with_old_id(all, one, index / 2 % 13 - 6);
+    else
+        take_it_over(one);
+}
+
+static void run_duels(duels *all, bool extending)
+{
+    memset(all, 0, sizeof *all);
+    all->extending = extending;
+    for (int i = 0; i < DUELS; i++) {
+        all->each[i].name = fresh_key("duel");
+        all->each[i].old = take(all->each[i].name.text, TTL);
+        all->each[i].dies_at = now_ms() + TTL + SYNCGUARD_TIME_TOLERANCE_MS;
+    }
+    in_threads(2 * DUELS, duellist, all);
+}
+
+static void extend_and_take_over_never_both_succeed(void **state)
+{
+    static duels all;
+    int extended = 0, taken = 0;
+
+    (void)state;
+    run_duels(&all, true);
+    for (int i = 0; i < DUELS; i++) {
+        duel *one = &all.each[i];
+        bool kept = one->old_answer == SYNCGUARD_OK;
+        bool lost = one->new_answer == SYNCGUARD_OK;
+
+        assert_true(kept || one->old_answer == SYNCGUARD_ABSENT);
+        assert_true(lost || one->new_answer == SYNCGUARD_LOCKED);
+        assert_false(kept && lost);
+        extended += kept;
+        taken += lost;
+        if (lost)
+            assert_string_equal(one->new.fence, "000000000000002");
+        assert_status(
+            SYNCGUARD_OK,
+            syncguard_release(store, lost ? one->new.lock_id : one->old.lock_id, NULL, &err));
+    }
+    print_message("    %d extended, %d taken over\n", extended, taken);
+}
+
+static void release_never_removes_the_next_owner(void **state)
+{
+    static duels all;
+
+    (void)state;
+    run_duels(&all, false);
+    for (int i = 0; i < DUELS; i++) {
+        duel *one = &all.each[i];
+        bool owned = false;
+
+        assert_true(one->old_answer == SYNCGUARD_OK || one->old_answer == SYNCGUARD_ABSENT);
+        /* Released or expired: either way the key was to be had. */
+        assert_int_equal(one->new_answer, SYNCGUARD_OK);
+        assert_string_equal(one->new.fence, "000000000000002");
+        assert_status(SYNCGUARD_OK, syncguard_owns(store, one->new.lock_id, NULL, &owned, &err));
+        assert_true(owned);
+        give_back(&one->new);
+    }
+}
+
+#define CROWD 16
+#define ROUNDS 25
+
+typedef struct section {
+    key names[3];
+    atomic_int inside[3];
+    atomic_int overlaps;
+    atomic_int failures;
+    atomic_int grants;
+} section;
+
+/* Raw acquires and releases of a few keys by many threads: never two inside. */
+static void enter_and_leave(int index, void *context)
+{
+    section *all = context;
+    syncguard_error mine;
+    syncguard_grant grant;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        int which = (index + i) % 3;
+        syncguard_status status =
+            syncguard_acquire(store, all->names[which].text, 30000, NULL, &grant, &mine);
+
+        if (status == SYNCGUARD_LOCKED)
+            continue;
+        if (status != SYNCGUARD_OK) {
+            atomic_fetch_add(&all->failures, 1);
+            continue;
+        }
+        atomic_fetch_add(&all->grants, 1);
+        if (atomic_fetch_add(&all->inside[which], 1) != 0)
+            atomic_fetch_add(&all->overlaps, 1);
+        sched_yield();
+        atomic_fetch_sub(&all->inside[which], 1);
+        if (syncguard_release(store, grant.lock_id, NULL, &mine) != SYNCGUARD_OK)
+            atomic_fetch_add(&all->failures, 1);
+    }
+}
+
+static void never_two_holders_of_a_key(void **state)
+{
+    section all;
+
+    (void)state;
+    memset(&all, 0, sizeof all);
+    for (int i = 0; i < 3; i++)
+        all.names[i] = fresh_key("section");
+    in_threads(CROWD, enter_and_leave, &all);
+    assert_int_equal(atomic_load(&all.overlaps), 0);
+    assert_int_equal(atomic_load(&all.failures), 0);
+    assert_true(atomic_load(&all.grants) >= 3);
+    for (int i = 0; i < 3; i++)
+        check_locked(all.names[i].text, false);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(extend_and_take_over_never_both_succeed),
+    cmocka_unit_test(release_never_removes_the_next_owner),
+    cmocka_unit_test(never_two_holders_of_a_key),
+};
+const contract_group races_group = {"races", tests, sizeof tests / sizeof tests[0]};

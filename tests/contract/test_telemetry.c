@@ -1,0 +1,431 @@
+/*
+ * The telemetry decorator: events, drops, counters, and that a bare handle has
+ * none of it. These tests put decorators of their own over the store; what the
+ * decorator must not break is shown by the whole suite run with --telemetry.
+ */
+#include "contract.h"
+
+#include <ctype.h>
+
+/* A decorated handle over the suite's URL. */
+static syncguard_backend *decorate(const syncguard_telemetry_options *options)
+{
+    syncguard_backend *bare = NULL, *decorated = NULL;
+
+    assert_status(SYNCGUARD_OK, syncguard_open(contract.url, NULL, &bare, &err));
+    assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, options, &decorated, &err));
+    assert_non_null(decorated);
+    return decorated;
+}
+
+static syncguard_backend *decorate_recording(bool include_raw)
+{
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+
+    options.on_event = record_event;
+    options.include_raw = include_raw;
+    return decorate(&options);
+}
+
+static void check_event(event_filter filter, size_t number, bool ok, syncguard_event_reason reason)
+{
+    syncguard_event event;
+    size_t found = await_events(filter, number, &event);
+
+    assert_int_equal(found, number);
+    assert_int_equal(event.ok, ok);
+    assert_int_equal(event.reason, reason);
+    assert_int_equal(event.error, SYNCGUARD_OK);
+    assert_true(event.duration_us >= 0 && event.duration_us < 60000000);
+    assert_string_equal(event.key, "");
+    assert_string_equal(event.lock_id, "");
+    assert_int_equal(strlen(event.key_hash), filter.key != NULL ? SYNCGUARD_HASH_CHARS : 0);
+    assert_int_equal(strlen(event.lock_id_hash), filter.lock_id != NULL ? SYNCGUARD_HASH_CHARS : 0);
+}
+
+/* Absent is not-found or, on a store that cannot tell without asking, nothing. */
+static void check_absent_event(event_filter filter, size_t number)
+{
+    syncguard_event event;
+
+    assert_int_equal(await_events(filter, number, &event), number);
+    assert_false(event.ok);
+    assert_true(event.reason == SYNCGUARD_REASON_NOT_FOUND ||
+                event.reason == SYNCGUARD_REASON_NONE);
+    assert_int_equal(event.error, SYNCGUARD_OK);
+}
+
+static void every_operation_is_an_event(void **state)
+{
+    syncguard_backend *watched = decorate_recording(false);
+    key name = fresh_key("events"), idle = fresh_key("idle");
+    syncguard_grant grant, other;
+    syncguard_lock_info info;
+    bool flag = false;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(watched, name.text, 30000, NULL, &grant, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_ACQUIRE, name.text, grant.lock_id}, 1, true,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_LOCKED,
+                  syncguard_acquire(watched, name.text, 30000, NULL, &other, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_ACQUIRE, name.text, NULL}, 2, false,
+                SYNCGUARD_REASON_LOCKED);
+    assert_status(SYNCGUARD_OK, syncguard_extend(watched, grant.lock_id, 30000, NULL, NULL, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_EXTEND, NULL, grant.lock_id}, 1, true,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(watched, name.text, NULL, &flag, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_IS_LOCKED, name.text, NULL}, 1, true,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(watched, idle.text, NULL, &flag, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_IS_LOCKED, idle.text, NULL}, 1, false,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(watched, name.text, NULL, &info, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_LOOKUP, name.text, NULL}, 1, true,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(watched, idle.text, NULL, &info, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_LOOKUP, idle.text, NULL}, 1, false,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id(watched, grant.lock_id, NULL, &info, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_LOOKUP, NULL, grant.lock_id}, 1, true,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_OK, syncguard_owns(watched, grant.lock_id, NULL, &flag, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_LOOKUP, NULL, grant.lock_id}, 2, true,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_OK, syncguard_release(watched, grant.lock_id, NULL, &err));
+    check_event((event_filter){SYNCGUARD_EVENT_RELEASE, NULL, grant.lock_id}, 1, true,
+                SYNCGUARD_REASON_NONE);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(watched, grant.lock_id, NULL, &err));
+    check_absent_event((event_filter){SYNCGUARD_EVENT_RELEASE, NULL, grant.lock_id}, 2);
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(watched, grant.lock_id, 30000, NULL, NULL, &err));
+    check_absent_event((event_filter){SYNCGUARD_EVENT_EXTEND, NULL, grant.lock_id}, 2);
+    assert_true(syncguard_telemetry_dropped(watched) == 0);
+    syncguard_close(watched);
+}
+
+static bool skip_info(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    (*(int *)context)++;
+    return true;
+}
+
+static void list_and_refused_arguments_are_no_events(void **state)
+{
+    event_filter any = {-1, NULL, NULL};
+    syncguard_backend *watched = decorate_recording(false);
+    syncguard_grant grant;
+    size_t before;
+    int calls = 0;
+
+    (void)state;
+    sleep_ms(100);
+    before = count_events(any, NULL);
+    assert_status(SYNCGUARD_OK, syncguard_list(watched, NULL, skip_info, &calls, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_acquire(watched, "", 1000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(watched, "x", NULL, &err));
+    sleep_ms(100);
+    assert_int_equal(count_events(any, NULL), before);
+    syncguard_close(watched);
+}
+
+static void expired_locks_have_their_reason(void **state)
+{
+    syncguard_backend *watched = decorate_recording(false);
+    key names[2] = {fresh_key("expired"), fresh_key("expired")};
+    syncguard_grant grants[2];
+    syncguard_event event;
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(watched, names[i].text, 100, NULL, &grants[i], &err));
+    sleep_ms(1700);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(watched, grants[0].lock_id, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(watched, grants[1].lock_id, 1000, NULL, NULL, &err));
+    for (int i = 0; i < 2; i++) {
+        event_filter filter = {i == 0 ? SYNCGUARD_EVENT_RELEASE : SYNCGUARD_EVENT_EXTEND, NULL,
+                               grants[i].lock_id};
+        assert_int_equal(await_events(filter, 1, &event), 1);
+        assert_false(event.ok);
+        /* A store that drops expired records by itself can only say not-found. */
+        assert_int_not_equal(event.reason, SYNCGUARD_REASON_LOCKED);
+        assert_int_equal(event.error, SYNCGUARD_OK);
+        if (store_is("memory") || store_is("sqlite"))
+            assert_int_equal(event.reason, SYNCGUARD_REASON_EXPIRED);
+    }
+    syncguard_close(watched);
+}
+
+static void raw_names_only_if_asked_for(void **state)
+{
+    key name = fresh_key("s3cret");
+    syncguard_event event;
+    syncguard_grant grant;
+    event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
+
+    (void)state;
+    for (int raw = 0; raw < 2; raw++) {
+        syncguard_backend *watched = decorate_recording(raw == 1);
+
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(watched, name.text, 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(watched, grant.lock_id, NULL, &err));
+        syncguard_close(watched); /* delivers what is queued */
+        assert_int_equal(count_events(filter, &event), (size_t)raw + 1);
+        if (raw == 1) {
+            assert_string_equal(event.key, name.text);
+            assert_string_equal(event.lock_id, grant.lock_id);
+        } else {
+            assert_null(memmem(&event, sizeof event, "s3cret", 6));
+            assert_null(memmem(&event, sizeof event, grant.lock_id, 22));
+        }
+    }
+}
+
+typedef struct slow_listener {
+    atomic_int calls;
+    atomic_bool blocked;
+} slow_listener;
+
+static void listen_slowly(void *context, const syncguard_event *event)
+{
+    slow_listener *self = context;
+
+    (void)event;
+    atomic_fetch_add(&self->calls, 1);
+    while (atomic_load(&self->blocked))
+        sleep_ms(5);
+}
+
+static void blocked_callback_delays_nobody(void **state)
+{
+    slow_listener listener = {.blocked = true};
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_backend *watched;
+    key name = fresh_key("slow");
+    bool flag = false;
+    int64_t worst = 0;
+
+    (void)state;
+    options.on_event = listen_slowly;
+    options.on_event_context = &listener;
+    options.queue_length = 10;
+    watched = decorate(&options);
+    for (int i = 0; i < 200; i++) {
+        int64_t started = now_ms();
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(watched, name.text, NULL, &flag, &err));
+        if (now_ms() - started > worst)
+            worst = now_ms() - started;
+    }
+    assert_true(worst < 1500);
+    /* One in the callback, ten in the queue; the rest is counted. */
+    assert_in_range(syncguard_telemetry_dropped(watched), 189, 190);
+    atomic_store(&listener.blocked, false);
+    syncguard_close(watched);
+    assert_in_range(atomic_load(&listener.calls), 10, 11);
+}
+
+static void errors_are_events_too(void **state)
+{
+    syncguard_backend *watched = decorate_recording(false);
+    syncguard_options brief = SYNCGUARD_OPTIONS_INIT;
+    key name = fresh_key("error");
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_event event;
+    syncguard_grant grant;
+    syncguard_status status;
+
+    (void)state;
+    (void)brief;
+    /* The shortest deadline: a remote store cannot keep it, a near one may. */
+    call.timeout_ms = 1;
+    status = syncguard_acquire(watched, name.text, 30000, &call, &grant, &err);
+    if (status < 0) {
+        event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
+        assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
+        if (await_events(filter, 1, &event) > 0) {
+            assert_false(event.ok);
+            assert_int_equal(event.reason, SYNCGUARD_REASON_NONE);
+            assert_int_equal(event.error, status);
+        }
+    } else {
+        assert_status(SYNCGUARD_OK, syncguard_release(watched, grant.lock_id, NULL, &err));
+    }
+    syncguard_close(watched);
+}
+
+static void names_of_events(void **state)
+{
+    (void)state;
+    assert_string_equal(syncguard_event_type_name(SYNCGUARD_EVENT_ACQUIRE), "acquire");
+    assert_string_equal(syncguard_event_type_name(SYNCGUARD_EVENT_RELEASE), "release");
+    assert_string_equal(syncguard_event_type_name(SYNCGUARD_EVENT_EXTEND), "extend");
+    assert_string_equal(syncguard_event_type_name(SYNCGUARD_EVENT_IS_LOCKED), "isLocked");
+    assert_string_equal(syncguard_event_type_name(SYNCGUARD_EVENT_LOOKUP), "lookup");
+    assert_string_equal(syncguard_event_reason_name(SYNCGUARD_REASON_NONE), "");
+    assert_string_equal(syncguard_event_reason_name(SYNCGUARD_REASON_LOCKED), "locked");
+    assert_string_equal(syncguard_event_reason_name(SYNCGUARD_REASON_EXPIRED), "expired");
+    assert_string_equal(syncguard_event_reason_name(SYNCGUARD_REASON_NOT_FOUND), "not-found");
+}
+
+/* The value of the sample that begins with these words, or -1. */
+static double sample(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+
+    return at != NULL ? strtod(at + strlen(words), NULL) : -1;
+}
+
+/* One line of the exposition format: a comment, or a name, labels and a value. */
+static bool well_formed(const char *line, size_t length)
+{
+    size_t at = 0;
+
+    if (length > 7 && (strncmp(line, "# HELP ", 7) == 0 || strncmp(line, "# TYPE ", 7) == 0))
+        return true;
+    while (at < length && (isalnum((unsigned char)line[at]) || line[at] == '_'))
+        at++;
+    if (at == 0)
+        return false;
+    if (line[at] == '{') {
+        const char *end = memchr(line + at, '}', length - at);
+        if (end == NULL)
+            return false;
+        at = (size_t)(end - line) + 1;
+    }
+    if (at + 1 >= length || line[at] != ' ')
+        return false;
+    for (at++; at < length; at++) {
+        if (!isdigit((unsigned char)line[at]) && line[at] != '.')
+            return false;
+    }
+    return true;
+}
+
+static void check_format(const char *text)
+{
+    while (*text != '\0') {
+        const char *end = strchr(text, '\n');
+        assert_non_null(end);
+        if (!well_formed(text, (size_t)(end - text)))
+            fail_msg("not a line of metrics: %.*s", (int)(end - text), text);
+        text = end + 1;
+    }
+}
+
+static void counters_in_prometheus_text(void **state)
+{
+    syncguard_backend *counted = decorate(NULL);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    key name = fresh_key("metrics");
+    syncguard_lock *lock = NULL, *second = NULL;
+    char small[64], *text;
+    double failed;
+    size_t length;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(counted, name.text, NULL, &lock, &err));
+    options.max_retries = 2;
+    options.retry_delay_ms = 5;
+    assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
+                  syncguard_lock_acquire(counted, name.text, &options, &second, &err));
+    syncguard_lock_dispose(lock);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(counted, FOREIGN_ID, NULL, &err));
+
+    length = syncguard_telemetry_prometheus(counted, NULL, 0);
+    assert_true(length > 1000);
+    assert_true(syncguard_telemetry_prometheus(counted, small, sizeof small) == length);
+    assert_int_equal(strlen(small), sizeof small - 1);
+    text = malloc(length + 1);
+    assert_non_null(text);
+    assert_true(syncguard_telemetry_prometheus(counted, text, length + 1) == length);
+    assert_int_equal(strlen(text), length);
+    check_format(text);
+    assert_null(strstr(text, name.text));
+    assert_true(sample(text,
+                       "syncguard_operations_total{type=\"acquire\",result=\"ok\",reason=\"\","
+                       "error=\"\"}") == 1);
+    /* Three counted tries, and one after joining the waiters at most. */
+    failed = sample(text, "syncguard_operations_total{type=\"acquire\",result=\"fail\",reason="
+                          "\"locked\",error=\"\"}");
+    assert_true(failed == 3 || failed == 4);
+    assert_true(sample(text,
+                       "syncguard_operations_total{type=\"release\",result=\"ok\",reason=\"\","
+                       "error=\"\"}") == 1);
+    assert_true(sample(text, "syncguard_operation_duration_seconds_count{type=\"acquire\"}") ==
+                failed + 1);
+    assert_true(sample(text, "syncguard_operation_duration_seconds_bucket{type=\"acquire\",le="
+                             "\"+Inf\"}") == failed + 1);
+    assert_true(sample(text, "syncguard_operation_duration_seconds_sum{type=\"acquire\"}") > 0);
+    assert_true(sample(text, "syncguard_wait_seconds_count") >= 1);
+    assert_true(sample(text, "syncguard_wait_attempts_sum") >= 3);
+    assert_true(sample(text, "syncguard_events_dropped_total") == 0);
+    free(text);
+    syncguard_close(counted);
+}
+
+static void bad_telemetry_options_are_refused(void **state)
+{
+    syncguard_backend *bare = NULL, *decorated = NULL;
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    key name = fresh_key("not-wrapped");
+    syncguard_grant grant;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_open(contract.url, NULL, &bare, &err));
+    options.size = 2;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_telemetry_wrap(bare, &options, &decorated, &err));
+    assert_null(decorated);
+    syncguard_telemetry_options_init(&options, sizeof options);
+    options.on_event = record_event;
+    options.queue_length = SIZE_MAX / 2;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_telemetry_wrap(bare, &options, &decorated, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_telemetry_wrap(NULL, NULL, &decorated, &err));
+    /* The bare handle is still the caller's, and works. */
+    assert_status(SYNCGUARD_OK, syncguard_acquire(bare, name.text, 1000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(bare, grant.lock_id, NULL, &err));
+    /* It has neither drops nor a text. */
+    assert_true(syncguard_telemetry_dropped(bare) == 0);
+    assert_true(syncguard_telemetry_prometheus(bare, NULL, 0) == 0);
+    syncguard_close(bare);
+}
+
+static void decorators_can_be_stacked(void **state)
+{
+    syncguard_backend *inner = decorate_recording(false), *outer = NULL;
+    key name = fresh_key("stacked");
+    event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    options.on_event = record_event;
+    assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(inner, &options, &outer, &err));
+    assert_string_equal(syncguard_capabilities_get(outer)->backend,
+                        syncguard_capabilities_get(store)->backend);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(outer, name.text, NULL, &lock, &err));
+    syncguard_lock_dispose(lock);
+    syncguard_close(outer);
+    assert_int_equal(count_events(filter, NULL), 2);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_operation_is_an_event),
+    cmocka_unit_test(list_and_refused_arguments_are_no_events),
+    cmocka_unit_test(expired_locks_have_their_reason),
+    cmocka_unit_test(raw_names_only_if_asked_for),
+    cmocka_unit_test(blocked_callback_delays_nobody),
+    cmocka_unit_test(errors_are_events_too),
+    cmocka_unit_test(names_of_events),
+    cmocka_unit_test(counters_in_prometheus_text),
+    cmocka_unit_test(bad_telemetry_options_are_refused),
+    cmocka_unit_test(decorators_can_be_stacked),
+};
+const contract_group telemetry_group = {"telemetry", tests, sizeof tests / sizeof tests[0]};

@@ -1,0 +1,298 @@
+/*
+ * Time: one timeline for all operations. Locks of TTL ms are taken, looked at a
+ * little past their expiry (inside the tolerance: everything still works) and
+ * long past it (nothing does). It runs once; the tests judge what it saw. A
+ * machine that was too slow to look at the right moment looks again.
+ */
+#include "contract.h"
+
+#define TTL 800
+#define INSIDE_MS 250  /* past the last expiry */
+#define INSIDE_END 900 /* past the first expiry: later than this a look says nothing */
+#define OUTSIDE_MS 1500
+#define CLEAN_TTL 100
+
+/* What read-only operations said about one lock. */
+typedef struct look {
+    bool locked;
+    bool owned;
+    bool listed;
+    syncguard_status by_key;
+    syncguard_status by_id;
+} look;
+
+static struct timeline {
+    bool done;
+    look inside;
+    look outside;
+    syncguard_status acquire_inside, release_inside, extend_inside;
+    int64_t extended_to;
+    bool extended_still_held;
+    syncguard_status release_outside, extend_outside;
+    bool revived;
+    syncguard_status take_over;
+    syncguard_grant taken_over, new_owner;
+    syncguard_status old_release, old_extend;
+    bool new_owner_survived;
+    bool handle_held, handle_held_late;
+    int64_t handle_remaining_late;
+    syncguard_lost_reason handle_lost_late;
+    syncguard_status handle_acquire;
+    atomic_int release_errors;
+    syncguard_status clean_status;
+    bool clean_locked;
+    syncguard_grant clean_next;
+    bool clean_listed;
+} seen;
+
+typedef struct search {
+    const char *hash;
+    bool found;
+} search;
+
+static bool find(void *context, const syncguard_lock_info *info)
+{
+    search *wanted = context;
+
+    if (strcmp(info->key_hash, wanted->hash) == 0)
+        wanted->found = true;
+    return !wanted->found;
+}
+
+static bool is_listed(syncguard_backend *backend, const char *name)
+{
+    char hash[SYNCGUARD_HASH_SIZE];
+    search wanted = {hash, false};
+
+    assert_true(syncguard_hash(name, hash));
+    assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, find, &wanted, &err));
+    return wanted.found;
+}
+
+static look look_at(const char *name, const syncguard_grant *grant)
+{
+    look at;
+    syncguard_lock_info info;
+
+    memset(&at, 0, sizeof at);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(store, name, NULL, &at.locked, &err));
+    assert_status(SYNCGUARD_OK, syncguard_owns(store, grant->lock_id, NULL, &at.owned, &err));
+    at.by_key = syncguard_get_by_key(store, name, NULL, &info, &err);
+    at.by_id = syncguard_get_by_id(store, grant->lock_id, NULL, &info, &err);
+    at.listed = is_listed(store, name);
+    return at;
+}
+
+static void count_release_error(void *context, const syncguard_error *error, const char *name,
+                                const char *lock_id, const char *source)
+{
+    (void)context;
+    (void)error;
+    (void)name;
+    (void)lock_id;
+    (void)source;
+    atomic_fetch_add(&seen.release_errors, 1);
+}
+
+enum { LOOKED_AT, RELEASED_INSIDE, EXTENDED_INSIDE, RELEASED_LATE, EXTENDED_LATE, TAKEN, LOCKS };
+
+static void look_inside(const key *names, const syncguard_grant *grants)
+{
+    syncguard_grant refused;
+
+    seen.release_inside = syncguard_release(store, grants[RELEASED_INSIDE].lock_id, NULL, &err);
+    seen.extend_inside = syncguard_extend(store, grants[EXTENDED_INSIDE].lock_id, 30000, NULL,
+                                          &seen.extended_to, &err);
+    seen.acquire_inside =
+        syncguard_acquire(store, names[LOOKED_AT].text, 1000, NULL, &refused, &err);
+    seen.inside = look_at(names[LOOKED_AT].text, &grants[LOOKED_AT]);
+}
+
+static void look_outside(const key *names, const syncguard_grant *grants)
+{
+    const char *old_id = grants[TAKEN].lock_id;
+
+    seen.outside = look_at(names[LOOKED_AT].text, &grants[LOOKED_AT]);
+    seen.release_outside = syncguard_release(store, grants[RELEASED_LATE].lock_id, NULL, &err);
+    seen.extend_outside =
+        syncguard_extend(store, grants[EXTENDED_LATE].lock_id, 30000, NULL, NULL, &err);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_is_locked(store, names[EXTENDED_LATE].text, NULL, &seen.revived, &err));
+    assert_status(SYNCGUARD_OK, syncguard_owns(store, grants[EXTENDED_INSIDE].lock_id, NULL,
+                                               &seen.extended_still_held, &err));
+    seen.taken_over = grants[TAKEN];
+    seen.take_over =
+        syncguard_acquire(store, names[TAKEN].text, 30000, NULL, &seen.new_owner, &err);
+    seen.old_extend = syncguard_extend(store, old_id, 30000, NULL, NULL, &err);
+    seen.old_release = syncguard_release(store, old_id, NULL, &err);
+    assert_status(SYNCGUARD_OK, syncguard_owns(store, seen.new_owner.lock_id, NULL,
+                                               &seen.new_owner_survived, &err));
+    syncguard_release(store, seen.new_owner.lock_id, NULL, &err);
+    syncguard_release(store, grants[EXTENDED_INSIDE].lock_id, NULL, &err);
+}
+
+/* A dead lock, looked at by a handle that may clean: the counter must survive. */
+static void look_with_cleanup(syncguard_backend *cleaner, const char *name)
+{
+    seen.clean_status = syncguard_is_locked(cleaner, name, NULL, &seen.clean_locked, &err);
+    sleep_ms(300);
+    seen.clean_listed = is_listed(cleaner, name);
+    assert_status(SYNCGUARD_OK,
+                  syncguard_acquire(cleaner, name, 1000, NULL, &seen.clean_next, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(cleaner, seen.clean_next.lock_id, NULL, &err));
+}
+
+/* False if the machine was too slow for the look inside the tolerance. */
+static bool run_timeline(void)
+{
+    key names[LOCKS], handle_name = fresh_key("time-handle"), clean_name = fresh_key("time-clean");
+    syncguard_grant grants[LOCKS], dead;
+    syncguard_lock *lock = NULL;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_options cleaning = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *cleaner;
+    int64_t first, last;
+    bool in_time;
+
+    memset(&seen, 0, sizeof seen);
+    cleaning.cleanup_in_is_locked = true;
+    cleaner = open_store(&cleaning);
+    options.ttl_ms = TTL;
+    options.on_release_error = count_release_error;
+
+    first = now_ms();
+    assert_status(SYNCGUARD_OK,
+                  syncguard_acquire(cleaner, clean_name.text, CLEAN_TTL, NULL, &dead, &err));
+    seen.handle_acquire = syncguard_lock_try(store, handle_name.text, &options, &lock, &err);
+    assert_status(SYNCGUARD_OK, seen.handle_acquire);
+    seen.handle_held = syncguard_lock_held(lock);
+    for (int i = 0; i < LOCKS; i++) {
+        names[i] = fresh_key("time");
+        grants[i] = take(names[i].text, TTL);
+    }
+    last = now_ms();
+
+    sleep_until_ms(last + TTL + INSIDE_MS);
+    look_inside(names, grants);
+    in_time = now_ms() < first + TTL + INSIDE_END;
+    seen.handle_held_late = syncguard_lock_held(lock);
+    seen.handle_remaining_late = syncguard_lock_remaining_ms(lock);
+    seen.handle_lost_late = syncguard_lock_lost(lock);
+
+    sleep_until_ms(last + TTL + OUTSIDE_MS);
+    look_outside(names, grants);
+    syncguard_lock_dispose(lock);
+    sleep_until_ms(last + CLEAN_TTL + 2400);
+    look_with_cleanup(cleaner, clean_name.text);
+    syncguard_close(cleaner);
+    return in_time;
+}
+
+static void need_timeline(void)
+{
+    for (int tries = 0; !seen.done && tries < 3; tries++) {
+        bool in_time = run_timeline();
+        seen.done = in_time;
+    }
+    assert_true(seen.done);
+}
+
+static void live_within_the_tolerance(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_true(seen.inside.locked);
+    assert_true(seen.inside.owned);
+    assert_true(seen.inside.listed);
+    assert_int_equal(seen.inside.by_key, SYNCGUARD_OK);
+    assert_int_equal(seen.inside.by_id, SYNCGUARD_OK);
+    assert_int_equal(seen.acquire_inside, SYNCGUARD_LOCKED);
+}
+
+static void dead_after_the_tolerance(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_false(seen.outside.locked);
+    assert_false(seen.outside.owned);
+    assert_false(seen.outside.listed);
+    assert_int_equal(seen.outside.by_key, SYNCGUARD_ABSENT);
+    assert_int_equal(seen.outside.by_id, SYNCGUARD_ABSENT);
+}
+
+static void release_within_the_tolerance_succeeds(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_int_equal(seen.release_inside, SYNCGUARD_OK);
+}
+
+static void release_after_the_tolerance_is_absent(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_int_equal(seen.release_outside, SYNCGUARD_ABSENT);
+}
+
+static void extend_within_the_tolerance_succeeds(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_int_equal(seen.extend_inside, SYNCGUARD_OK);
+    assert_true(seen.extended_to > seen.taken_over.expires_at_ms + 25000);
+    assert_true(seen.extended_still_held);
+}
+
+static void extend_never_revives(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_int_equal(seen.extend_outside, SYNCGUARD_ABSENT);
+    assert_false(seen.revived);
+}
+
+static void expired_lock_is_taken_over(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_int_equal(seen.take_over, SYNCGUARD_OK);
+    assert_string_equal(seen.taken_over.fence, "000000000000001");
+    assert_string_equal(seen.new_owner.fence, "000000000000002");
+    assert_int_equal(seen.old_extend, SYNCGUARD_ABSENT);
+    assert_int_equal(seen.old_release, SYNCGUARD_ABSENT);
+    assert_true(seen.new_owner_survived);
+}
+
+static void handle_knows_that_its_lease_ended(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_true(seen.handle_held);
+    assert_false(seen.handle_held_late);
+    assert_true(seen.handle_remaining_late == 0);
+    assert_int_not_equal(seen.handle_lost_late, SYNCGUARD_LOST_NO);
+    assert_int_equal(atomic_load(&seen.release_errors), 0); /* absent at disposal is no error */
+}
+
+static void cleanup_keeps_the_answer_and_the_counter(void **state)
+{
+    (void)state;
+    need_timeline();
+    assert_int_equal(seen.clean_status, SYNCGUARD_OK);
+    assert_false(seen.clean_locked);
+    assert_false(seen.clean_listed);
+    assert_string_equal(seen.clean_next.fence, "000000000000002");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(live_within_the_tolerance),
+    cmocka_unit_test(dead_after_the_tolerance),
+    cmocka_unit_test(release_within_the_tolerance_succeeds),
+    cmocka_unit_test(release_after_the_tolerance_is_absent),
+    cmocka_unit_test(extend_within_the_tolerance_succeeds),
+    cmocka_unit_test(extend_never_revives),
+    cmocka_unit_test(expired_lock_is_taken_over),
+    cmocka_unit_test(handle_knows_that_its_lease_ended),
+    cmocka_unit_test(cleanup_keeps_the_answer_and_the_counter),
+};
+const contract_group time_group = {"time", tests, sizeof tests / sizeof tests[0]};
