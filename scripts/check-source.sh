@@ -1,6 +1,6 @@
 #!/bin/sh
 # House rules that no compiler knows: calls a library must not make, memory that goes around the
-# allocator, unfinished places, overlong files and functions, foreign code.
+# allocator, headers of another room, unfinished places, overlong files and functions, foreign code.
 #
 # A line that has to break a rule says so and why: "check-source: allow NAME, reason" in a comment
 # on that line or the one above.
@@ -65,6 +65,23 @@ def check_calls(path, text, lines):
     return code
 
 
+# Which room may not look into which (docs/architecture.md).
+ROOMS = [
+    ("src/cli/", r"syncguard/sys/|core/|util/|backends/", "the command uses public headers only"),
+    ("src/backends/(?!memory/)", r"core/|util/|cli/", "a module uses public and sys/ headers only"),
+    ("src/core/", r"sqlite3|hiredis|libpq|curl|jansson|openssl", "the core links no client library"),
+    ("src/util/", r"core/|backends/|cli/", "util stands below everything else"),
+]
+
+
+def check_rooms(path, lines):
+    for room, closed, rule in ROOMS:
+        if re.match(room, path):
+            for number, line in enumerate(lines, 1):
+                if re.match(r'\s*#\s*include\s+["<](' + closed + ")", line):
+                    fault(path, number, rule)
+
+
 def check_lengths(path, code):
     lines = code.split("\n")
     if len(lines) > MAX_FILE:
@@ -99,6 +116,7 @@ for path in filter(None, files):
         if path != "scripts/check-source.sh" and MACHINE.search(line):
             fault(path, number, "a path of one machine: " + line.strip()[:60])
     if is_c:
+        check_rooms(path, lines)
         code = check_calls(path, text, lines)
         if path.startswith(("src/", "include/")):
             check_lengths(path, code)
