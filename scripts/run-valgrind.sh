@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs the test programs labelled "unit" or "valgrind" under memcheck: no error, no leak, no
+# Runs the test programs labelled "unit", "core" or "valgrind" under memcheck: no error, no leak, no
 # descriptor left open.
 #
 #     run-valgrind.sh BUILD
 set -eu
 build=${1:-build}
 cd "$build"
-ctest --show-only=json-v1 -L 'unit|valgrind' -LE 'novalgrind|slow' >valgrind-tests.json
+ctest --show-only=json-v1 -L 'unit|core|valgrind' -LE 'novalgrind|slow' >valgrind-tests.json
 exec python3 - <<'END'
 import json
 import subprocess
