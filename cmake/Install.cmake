@@ -101,10 +101,11 @@ install(FILES ${CMAKE_BINARY_DIR}/SyncGuardConfig.cmake
   ${CMAKE_BINARY_DIR}/SyncGuardConfigVersion.cmake DESTINATION ${package_dir})
 
 if(TARGET syncguard-cli)
-  # The command finds the libraries of its own tree wherever that is put.
+  # The command finds the libraries of its own tree wherever that is put; the second place is for
+  # the build folder, see BUILD_WITH_INSTALL_RPATH.
   file(RELATIVE_PATH lib_from_bin "/prefix/${CMAKE_INSTALL_BINDIR}"
     "/prefix/${CMAKE_INSTALL_LIBDIR}")
-  set_target_properties(syncguard-cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+  set_target_properties(syncguard-cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin};$ORIGIN")
   install(TARGETS syncguard-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 

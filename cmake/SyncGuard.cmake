@@ -22,8 +22,10 @@ function(syncguard_library name)
   add_library(${name} SHARED ${ARGN})
   add_library(${name}_static STATIC ${ARGN})
   target_compile_definitions(${name}_static PRIVATE SYNCGUARD_STATIC)
+  # The installed search path ($ORIGIN) also fits the build folder. Otherwise CMake pads the one of
+  # the build folder with colons, and an empty part of it is the working directory.
   set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION}
-    SOVERSION ${SYNCGUARD_ABI_MAJOR})
+    SOVERSION ${SYNCGUARD_ABI_MAJOR} BUILD_WITH_INSTALL_RPATH ON)
   set_target_properties(${name}_static PROPERTIES OUTPUT_NAME ${name})
   foreach(target ${name} ${name}_static)
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:syncguard_settings>)

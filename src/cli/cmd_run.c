@@ -22,7 +22,10 @@ static char **command_of(const cli_options *options)
     if (strcmp(rest[0], "--") == 0) {
         rest++;
     } else if (rest[0][0] == '-') {
-        cli_usage_error("run", "options stand before the key, -- before such a command");
+        char shown[32];
+        cli_plain(rest[0], shown, sizeof shown);
+        shown[strcspn(shown, "=")] = '\0';
+        cli_usage_error("run", "%s stands behind the key; options stand before it", shown);
         return NULL;
     }
     if (rest[0] == NULL) {

@@ -1,0 +1,115 @@
+#!/bin/bash
+# acquire, release, extend, status, list, setup, doctor, version; JSON; what is shown of whom.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+
+exits "acquire" 0 acquire --ttl 60s secret-key
+check "lock id line" grep -Eqx 'lockId: [A-Za-z0-9_-]{22}' out
+check "fence line" grep -Eqx 'fence: 000000000000001' out
+check "expiry line" grep -Eqx 'expiresAtMs: [0-9]{13}' out
+id=$(sed -n 's/^lockId: //p' out)
+exits "held" 1 acquire -n secret-key
+exits "held, -w" 75 acquire -w 200ms secret-key
+exits "held, -E" 5 acquire -n -E 5 secret-key
+
+exits "status" 0 status secret-key
+check "held" contains "$out" "state: held"
+check "no lock id without --raw" lacks "$out" "$id"
+check "no owner without --raw" lacks "$out" tester@
+exits "status --id" 0 status --id "$id"
+check "no key without --raw" lacks "$out" secret-key
+exits "status --raw" 0 status --raw secret-key
+check "lock id with --raw" contains "$out" "$id"
+check "owner with --raw" grep -Eqx 'owner: tester@.+:[0-9]+' out
+
+exits "status --json" 0 status --json secret-key
+same "held" true "$(json held)"
+same "fence" 000000000000001 "$(json fence)"
+key_hash=$(json keyHash)
+check "hash of 24 digits" [ ${#key_hash} = 24 ]
+expires=$(json expiresAtMs)
+same "the lease" 60000 $((expires - $(json acquiredAtMs)))
+check "no lock id" lacks "$out" "$id"
+exits "status --raw --json by id" 0 status --raw --json --id "$id"
+same "key" secret-key "$(json key)"
+same "lock id" "$id" "$(json lockId)"
+
+exits "list" 0 list
+check "list has the hash" contains "$out" "$key_hash"
+check "list has no key" lacks "$out" secret-key
+check "list has no id" lacks "$out" "$id"
+exits "list --raw" 0 list --raw
+check "list --raw has the key" contains "$out" secret-key
+same "fields between tabs" 6 "$(awk -F'\t' '{ print NF }' out)"
+exits "list --json" 0 list --json
+same "same hash" "$key_hash" "$(json keyHash)"
+check "no key" lacks "$out" secret-key
+
+sleep 0.05
+exits "extend" 0 extend --json --ttl 90s "$id"
+check "moves the expiry" [ "$(json expiresAtMs)" -gt $((expires + 29000)) ]
+exits "extend, plain" 0 extend "$id"
+check "one line" grep -Eqx 'expiresAtMs: [0-9]{13}' out
+exits "release" 0 release "$id"
+same "release is quiet" "" "$out$err"
+exits "release again" 1 release "$id"
+exits "extend what is gone" 1 extend "$id"
+exits "status of what is gone" 1 status secret-key
+check "free" contains "$out" "state: free"
+exits "status of an id that is gone" 1 status --id "$id"
+exits "status --json, free" 1 status --json secret-key
+same "not held" false "$(json held)"
+exits "empty list" 0 list --json
+same "empty list" "" "$out"
+# One id in 64 begins like an option.
+exits "an id with a minus sign" 1 release -aaaaaaaaaaaaaaaaaaaaa
+exits "an id with a minus sign, options behind" 1 extend -aaaaaaaaaaaaaaaaaaaaa --ttl 5s
+
+# Keys and owners that would hurt a terminal or a parser.
+nasty=$'a"b\\c\n\x1b[31m\xc2\x9b\xe2\x82\xac\x7f/*'
+exits "nasty key" 0 acquire --json --owner $'evil\x1b]0;x\x07"' "$nasty"
+same "round trip through JSON" "$nasty" "$(json key)"
+exits "nasty list" 0 list --raw
+same "one line" 1 "$(wc -l <out)"
+same "no control characters but tab and newline" 0 "$(tr -d '\t\n' <out | LC_ALL=C grep -c '[[:cntrl:]]')"
+check "no C1 control" lacks "$out" $'\xc2\x9b'
+exits "nasty JSON" 0 list --raw --json
+same "key" "$nasty" "$(json key)"
+same "owner" $'evil\x1b]0;x\x07"' "$(json owner)"
+id=$(json lockId)
+exits "status" 0 status --raw -- "$nasty"
+same "no escape" 0 "$(grep -c $'\x1b' out)"
+exits "release" 0 release -- "$id"
+
+# What cannot be written is no success; a lock that nobody knows of is not kept.
+code=0
+"$SG" acquire unknown >/dev/full 2>/dev/null || code=$?
+same "output full" 70 $code
+exits "released again" 1 status unknown
+code=0
+"$SG" version >/dev/full 2>/dev/null || code=$?
+same "version to a full disk" 70 $code
+
+exits "version" 0 version
+check "version" grep -Eqx 'syncguard [0-9]+\.[0-9]+\.[0-9]+' out
+exits "version --json" 0 version --json
+check "a version" [ -n "$(json version)" ]
+exits "setup" 0 setup
+exits "setup again" 0 setup
+exits "setup --print" 0 setup --print
+run_sg doctor
+check "doctor: exit code $code" [ "$code" -le 2 ]
+run_sg doctor --json
+check "doctor --json" python3 -c '
+import json, sys
+for line in open("out"):
+    finding = json.loads(line)
+    assert finding["severity"] in ("fine", "warn", "block") and finding["topic"] and finding["text"]'
+
+# The marker key appears nowhere that it was not asked for.
+for arguments in "list -v" "status -v --id $id" "doctor -v"; do
+    # shellcheck disable=SC2086 # several words
+    run_sg $arguments
+    check "$arguments keeps the key" lacks "$out$err" secret-key
+done
+finish

@@ -1,0 +1,115 @@
+#!/bin/bash
+# Never two children: crashed holders, lost locks, stopped holders. Times are generous; only
+# "not earlier" is exact.
+# shellcheck disable=SC2016
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+
+# family COMMAND...: a child that leaves a grandchild in its group; both write their pids.
+family='sh -c "echo \$\$ >grandchild; exec sleep 60" & echo $$ >child; wait; sleep 60'
+start_family() {
+    rm -f child grandchild
+    "$SG" run "$@" -- sh -c "$family" 2>lost_err &
+    runner=$!
+    until_true 20 test -s child
+    until_true 20 test -s grandchild
+    child=$(cat child)
+    grandchild=$(cat grandchild)
+}
+lock_id_of() { "$SG" status --raw --json "$1" | sed -n 's/.*"lockId":"\([^"]*\)".*/\1/p'; }
+
+# kill -9 of the holder: free after TTL + 1 s, not earlier; its family is ended.
+start_family --ttl 2s k
+sleep 0.3 # the guard is up
+kill -9 $runner
+killed=$(now_ms)
+wait $runner 2>/dev/null
+check "still held after the crash" held k
+check "its child is ended" until_true 10 gone "$child"
+check "its grandchild too" until_true 10 gone "$grandchild"
+exits "the next one waits for the lease" 0 run k -- true
+# Renewed at most a third of the TTL before: at least 4/3 s and the tolerance remain.
+took=$(($(now_ms) - killed))
+check "not earlier, $took ms" [ $took -ge 2200 ]
+check "not much later, $took ms" [ $took -le 15000 ]
+"$SG" acquire --ttl 1s exact >grant
+expires=$(sed -n 's/^expiresAtMs: //p' grant)
+exits "after an acquire" 0 run exact -- date +%s%3N
+check "TTL + 1 s, not earlier" [ "$out" -ge $((expires + 950)) ]
+
+# Somebody releases it under our feet: the whole family goes, exit 76.
+start_family --ttl 1500ms k
+"$SG" release "$(lock_id_of k)"
+same "forced release" 0 $?
+wait $runner
+same "lost: exit code" 76 $?
+check "says so" grep -q 'lock is lost' lost_err
+check "child ended" gone "$child"
+check "grandchild ended" until_true 10 gone "$grandchild"
+
+# Found absent at the end only: still no success.
+exits "released from inside" 76 run --ttl 30s k -- sh -c "'$SG' release \$SYNCGUARD_LOCK_ID"
+exits "released from inside, only warned" 0 run --on-lost=warn k -- \
+    sh -c "'$SG' release \$SYNCGUARD_LOCK_ID"
+
+# A child that does not listen to SIGTERM is killed.
+rm -f up
+"$SG" run --ttl 1500ms k -- sh -c 'trap "" TERM; echo up >up; while :; do sleep 0.1; done' 2>/dev/null &
+runner=$!
+until_true 20 test -s up
+"$SG" release "$(lock_id_of k)"
+begun=$(now_ms)
+wait $runner
+same "a deaf child" 76 $?
+check "within the grace" [ $(($(now_ms) - begun)) -lt 8000 ]
+
+# --grace leaves time to clean up.
+rm -f up
+"$SG" run --ttl 6s --grace 2s k -- \
+    sh -c 'trap "sleep 1; echo clean >up; exit 0" TERM; echo up >up; while :; do sleep 0.1; done' 2>/dev/null &
+runner=$!
+until_true 20 test -s up
+"$SG" release "$(lock_id_of k)"
+wait $runner
+same "cleaned up, still lost" 76 $?
+same "the child had its time" clean "$(cat up)"
+
+# --on-lost=warn: the child goes on, and its code counts.
+rm -f up
+"$SG" run --on-lost=warn --ttl 1s k -- sh -c 'echo up >up; sleep 3; exit 4' 2>warned &
+runner=$!
+until_true 20 test -s up
+"$SG" release "$(lock_id_of k)"
+wait $runner
+same "warn: the child's code" 4 $?
+same "warn: said once" 1 "$(grep -c 'lock is lost' warned)"
+
+# --max-hold ends the renewing, then the child.
+begun=$(now_ms)
+exits "max-hold" 76 run --ttl 1500ms --max-hold 1s k -- sleep 60
+check "max-hold ends it" [ $(($(now_ms) - begun)) -lt 10000 ]
+check "says why" contains "$err" max-hold
+
+# Renewing keeps a lock well past its TTL.
+exits "renewed" 0 run --ttl 1s k -- sleep 4
+
+# Stopped past its lease, then continued: the child must not go on.
+start_family --ttl 1s k
+kill -STOP $runner
+exits "the next holder" 0 run -w 30s k -- true
+kill -CONT $runner
+wait $runner
+same "stopped for too long" 76 $?
+check "child ended" gone "$child"
+check "grandchild ended" until_true 10 gone "$grandchild"
+
+# Stopped for a moment only: it goes on.
+"$SG" run --ttl 6s k -- sh -c 'echo up >up2; sleep 2; exit 6' &
+runner=$!
+until_true 20 test -s up2
+kill -STOP $runner
+sleep 1
+kill -CONT $runner
+wait $runner
+same "stopped for a moment" 6 $?
+finish
