@@ -13,9 +13,12 @@
 #include <sys/wait.h>
 
 static const contract_group *const groups[] = {
-    &keys_group,      &ids_group,   &fences_group,  &acquire_group,   &release_group, &lookup_group,
-    &time_group,      &races_group, &options_group, &helper_group,    &waiting_group, &handle_group,
-    &heartbeat_group, &abort_group, &fork_group,    &telemetry_group,
+    &keys_group,    &ids_group,    &fences_group,    &acquire_group, &release_group,
+    &lookup_group,  &time_group,   &races_group,     &options_group, &helper_group,
+    &waiting_group, &handle_group, &heartbeat_group, &abort_group,   &telemetry_group,
+#ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
+    &fork_group,
+#endif
 };
 #define GROUPS (sizeof groups / sizeof groups[0])
 

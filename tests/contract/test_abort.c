@@ -171,12 +171,15 @@ static int64_t now_us(void)
 
 static void on_alarm(int number)
 {
+    int before = errno;
+
     (void)number;
     atomic_store(&signalled_at_us, now_us());
     errno = 12345;
     syncguard_abort_trigger(signalled);
     if (errno != 12345)
         atomic_store(&signalled_at_us, 0);
+    errno = before;
 }
 
 static int compare_us(const void *a, const void *b)
