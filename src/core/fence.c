@@ -11,7 +11,8 @@ syncguard_status syncguard_fence_format(int64_t value, char out[SYNCGUARD_FENCE_
 
     if (value < 0 || value > LARGEST) {
         out[0] = '\0';
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the fence counter is unreadable");
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "a fence has 15 digits: the value is negative or too large");
     }
     for (i = SYNCGUARD_FENCE_DIGITS - 1; i >= 0; i--) {
         out[i] = (char)('0' + value % 10);

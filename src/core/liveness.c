@@ -1,13 +1,20 @@
 /* The one liveness rule and the one sum that makes an expiry. */
+#include "core/liveness.h"
+
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/names.h"
 
-bool syncguard_is_live(int64_t expires_at_ms, int64_t now_ms)
+bool sg_is_live_within(int64_t expires_at_ms, int64_t now_ms, int64_t tolerance_ms)
 {
     /* Before this the threshold would lie below every number. */
-    if (now_ms < INT64_MIN + SYNCGUARD_TIME_TOLERANCE_MS)
+    if (now_ms < INT64_MIN + tolerance_ms)
         return true;
-    return expires_at_ms > now_ms - SYNCGUARD_TIME_TOLERANCE_MS;
+    return expires_at_ms > now_ms - tolerance_ms;
+}
+
+bool syncguard_is_live(int64_t expires_at_ms, int64_t now_ms)
+{
+    return sg_is_live_within(expires_at_ms, now_ms, SYNCGUARD_TIME_TOLERANCE_MS);
 }
 
 syncguard_status syncguard_expiry(int64_t now_ms, int64_t ttl_ms, int64_t *expires_at_ms,

@@ -106,6 +106,8 @@ syncguard_status syncguard_storage_name(const char *prefix, const char *text, si
                                         size_t reserve, char *out, size_t *length,
                                         syncguard_error *err)
 {
+    if (!text[0])
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the key is empty");
     return make_name(prefix, "", text, limit, reserve, out, length, err);
 }
 

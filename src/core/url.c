@@ -154,6 +154,8 @@ static syncguard_status parse_option(syncguard_url *url, const char *from, const
         return status;
     if (!equals)
         return refuse_option(err, option->name, "has no value");
+    if (equals == from)
+        return refuse(err, "the URL has an option without a name");
     for (i = 0; i + 1 < url->option_count; i++) {
         if (strcmp(url->options[i].name, option->name) == 0)
             return refuse_option(err, option->name, "is given more than once");

@@ -32,8 +32,8 @@ SYNCGUARD_API ptrdiff_t syncguard_nfc(const char *text, size_t length, char *out
  * The stored name of (prefix, text): "prefix:text", or "text" without a prefix;
  * trailing colons of the prefix are dropped. Where that plus reserve passes
  * limit, "prefix:" and 22 characters of its SHA-256. InvalidArgument if even
- * that is too long. text must be in NFC already; out has SYNCGUARD_NAME_SIZE
- * bytes.
+ * that is too long, or if text is empty. text must be in NFC already; out has
+ * SYNCGUARD_NAME_SIZE bytes.
  */
 SYNCGUARD_API syncguard_status syncguard_storage_name(const char *prefix, const char *text,
                                                       size_t limit, size_t reserve, char *out,
@@ -62,7 +62,8 @@ SYNCGUARD_API bool syncguard_is_live(int64_t expires_at_ms, int64_t now_ms);
 SYNCGUARD_API syncguard_status syncguard_expiry(int64_t now_ms, int64_t ttl_ms,
                                                 int64_t *expires_at_ms, syncguard_error *err);
 
-/* 15 digits; Internal for values below 0 or of more digits. */
+/* 15 digits; InvalidArgument for values below 0 or of more digits (what a store says is judged
+ * first, by syncguard_fence_next: there such a value is Internal). */
 SYNCGUARD_API syncguard_status syncguard_fence_format(int64_t value, char out[SYNCGUARD_FENCE_SIZE],
                                                       syncguard_error *err);
 /* True if text is exactly 15 digits. */

@@ -1,0 +1,318 @@
+/* Clocks, limits, waiting, parkers, gates, threads. */
+#include "unit.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "syncguard/sys/wait.h"
+
+#define MS SYNCGUARD_NS_PER_MS
+
+static syncguard_limits limits_in(int64_t ms, syncguard_abort *a)
+{
+    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), ms), a};
+
+    return limits;
+}
+
+static void test_clock(void **state)
+{
+    int64_t a = syncguard_clock_ns();
+    int64_t b = syncguard_clock_ns();
+
+    (void)state;
+    assert_true(a > 0 && b >= a);
+    assert_true(syncguard_wall_ms() > INT64_C(1600000000000));
+    assert_int_equal(syncguard_clock_after(5, 2), 5 + 2 * MS);
+    assert_int_equal(syncguard_clock_after(5, -2), 5);
+    assert_true(syncguard_clock_after(a, SYNCGUARD_MAX_TIME_MS) == SYNCGUARD_NO_DEADLINE);
+    assert_true(syncguard_clock_after(a, INT64_MAX) == SYNCGUARD_NO_DEADLINE);
+}
+
+static void test_limits(void **state)
+{
+    syncguard_limits none = {SYNCGUARD_NO_DEADLINE, NULL};
+    syncguard_limits past = {1, NULL};
+    syncguard_limits both;
+    syncguard_error err;
+
+    (void)state;
+    assert_int_equal(syncguard_limits_check(&none, &err), SYNCGUARD_OK);
+    assert_true(syncguard_limits_left_ns(&none) == SYNCGUARD_NO_DEADLINE);
+    assert_int_equal(syncguard_limits_check(&past, &err), SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_int_equal(err.code, SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_int_equal(syncguard_limits_left_ns(&past), 0);
+    assert_int_equal(syncguard_limits_until(&none, 77).deadline_ns, 77);
+    assert_int_equal(syncguard_limits_until(&past, 77).deadline_ns, 1);
+    /* The abort wins over the deadline. */
+    both = past;
+    assert_int_equal(syncguard_abort_create(&both.abort_object, NULL), SYNCGUARD_OK);
+    syncguard_abort_trigger(both.abort_object);
+    assert_int_equal(syncguard_limits_check(&both, &err), SYNCGUARD_E_ABORTED);
+    syncguard_abort_free(both.abort_object);
+}
+
+static void test_wait_fds(void **state)
+{
+    int ends[2];
+    struct pollfd fds[15];
+    syncguard_limits limits = limits_in(30, NULL);
+    int64_t start = syncguard_clock_ns();
+    int i;
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    for (i = 0; i < 15; i++)
+        fds[i] = (struct pollfd){ends[0], POLLIN, 0};
+    assert_int_equal(syncguard_wait_fds(fds, 1, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_true(syncguard_clock_ns() - start >= 30 * MS);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    limits = limits_in(5000, NULL);
+    assert_int_equal(syncguard_wait_fds(fds, 14, &limits, NULL), SYNCGUARD_OK);
+    assert_int_equal(fds[13].revents, POLLIN);
+    assert_int_equal(syncguard_wait_fds(fds, 15, &limits, NULL), SYNCGUARD_E_INTERNAL);
+    /* Past the deadline is past, whatever is ready: a store that drips bytes holds nobody. */
+    limits.deadline_ns = 1;
+    assert_int_equal(syncguard_wait_fds(fds, 1, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_int_equal(syncguard_abort_create(&limits.abort_object, NULL), SYNCGUARD_OK);
+    limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
+    assert_int_equal(syncguard_wait_fds(fds, 14, &limits, NULL), SYNCGUARD_OK);
+    syncguard_abort_trigger(limits.abort_object);
+    assert_int_equal(syncguard_wait_fds(fds, 1, &limits, NULL), SYNCGUARD_E_ABORTED);
+    syncguard_abort_free(limits.abort_object);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void test_wait_until(void **state)
+{
+    int64_t start = syncguard_clock_ns();
+    syncguard_limits limits = limits_in(5000, NULL);
+    syncguard_error err;
+
+    (void)state;
+    assert_int_equal(syncguard_wait_until(start + 20 * MS, &limits, &err), SYNCGUARD_OK);
+    assert_int_equal(err.code, SYNCGUARD_OK);
+    assert_true(syncguard_clock_ns() >= start + 20 * MS);
+    assert_int_equal(syncguard_wait_until(0, &limits, &err), SYNCGUARD_OK);
+    limits = limits_in(10, NULL);
+    assert_int_equal(syncguard_wait_until(start + 60000 * MS, &limits, &err),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+}
+
+static volatile sig_atomic_t alarms;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    alarms++;
+}
+
+/* Interrupted waits go on. */
+static void test_interrupted(void **state)
+{
+    struct sigaction action;
+    struct itimerval often = {{0, 3000}, {0, 3000}};
+    struct itimerval never = {{0, 0}, {0, 0}};
+    int64_t start = syncguard_clock_ns();
+
+    (void)state;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_alarm;
+    assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    assert_int_equal(syncguard_wait_until(start + 50 * MS, NULL, NULL), SYNCGUARD_OK);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_true(syncguard_clock_ns() >= start + 50 * MS);
+    assert_true(alarms > 0);
+}
+
+static void test_parker(void **state)
+{
+    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
+    syncguard_limits limits = limits_in(5000, NULL);
+
+    (void)state;
+    assert_int_equal(syncguard_parker_open(&parker, NULL), SYNCGUARD_OK);
+    assert_true(fcntl(parker.fds[0], F_GETFD) & FD_CLOEXEC);
+    syncguard_parker_unpark(&parker);
+    syncguard_parker_unpark(&parker);
+    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_OK);
+    limits = limits_in(5, NULL);
+    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    syncguard_parker_close(&parker);
+    assert_int_equal(parker.fds[0], -1);
+    syncguard_parker_close(&parker);
+}
+
+static void *report_mask(void *argument)
+{
+    sigset_t *mask = argument;
+
+    pthread_sigmask(SIG_SETMASK, NULL, mask);
+    return NULL;
+}
+
+static void test_thread(void **state)
+{
+    pthread_t thread;
+    sigset_t mask;
+    sigset_t own;
+
+    (void)state;
+    sigemptyset(&mask);
+    assert_int_equal(syncguard_thread_start(&thread, report_mask, &mask), 0);
+    pthread_join(thread, NULL);
+    assert_true(sigismember(&mask, SIGTERM));
+    assert_true(sigismember(&mask, SIGUSR1));
+    pthread_sigmask(SIG_SETMASK, NULL, &own);
+    assert_false(sigismember(&own, SIGTERM));
+}
+
+typedef struct crowd {
+    syncguard_gate gate;
+    atomic_int inside;
+    atomic_int most;
+    atomic_int entered;
+    atomic_int refused;
+    int64_t patience_ms;
+} crowd;
+
+static void *push(void *argument)
+{
+    crowd *c = argument;
+    int i;
+
+    for (i = 0; i < 200; i++) {
+        syncguard_limits limits = limits_in(c->patience_ms, NULL);
+        int now;
+        int most;
+
+        if (syncguard_gate_enter(&c->gate, &limits, NULL) != SYNCGUARD_OK) {
+            atomic_fetch_add(&c->refused, 1);
+            continue;
+        }
+        now = atomic_fetch_add(&c->inside, 1) + 1;
+        for (most = c->most; now > most && !atomic_compare_exchange_weak(&c->most, &most, now);)
+            ;
+        atomic_fetch_add(&c->entered, 1);
+        if (i % 16 == 0)
+            sched_yield();
+        atomic_fetch_sub(&c->inside, 1);
+        syncguard_gate_leave(&c->gate);
+    }
+    return NULL;
+}
+
+static void run_crowd(crowd *c, int places, int64_t patience_ms)
+{
+    pthread_t threads[8];
+    int i;
+
+    memset(c, 0, sizeof *c);
+    c->patience_ms = patience_ms;
+    assert_int_equal(syncguard_gate_init(&c->gate, places, NULL), SYNCGUARD_OK);
+    for (i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, push, c), 0);
+    for (i = 0; i < 8; i++)
+        pthread_join(threads[i], NULL);
+    /* Nothing is lost: all places are back. */
+    assert_int_equal(c->gate.places, places);
+    assert_null(c->gate.first);
+    assert_true(c->most <= places);
+    assert_int_equal(c->entered + c->refused, 1600);
+    syncguard_gate_destroy(&c->gate);
+}
+
+static void test_gate(void **state)
+{
+    crowd c;
+
+    (void)state;
+    run_crowd(&c, 2, 30000);
+    assert_int_equal(c.refused, 0);
+    /* Impatient threads: admission and giving up meet. */
+    run_crowd(&c, 1, 0);
+}
+
+typedef struct line {
+    syncguard_gate gate;
+    pthread_mutex_t mutex;
+    int order[3];
+    int count;
+} line;
+
+typedef struct visitor {
+    line *line;
+    int number;
+} visitor;
+
+static void *queue_up(void *argument)
+{
+    visitor *v = argument;
+    syncguard_limits limits = limits_in(30000, NULL);
+
+    assert_int_equal(syncguard_gate_enter(&v->line->gate, &limits, NULL), SYNCGUARD_OK);
+    pthread_mutex_lock(&v->line->mutex);
+    v->line->order[v->line->count++] = v->number;
+    pthread_mutex_unlock(&v->line->mutex);
+    syncguard_gate_leave(&v->line->gate);
+    return NULL;
+}
+
+static int waiting(syncguard_gate *gate)
+{
+    int count = 0;
+
+    pthread_mutex_lock(&gate->mutex);
+    if (gate->first)
+        count = gate->first == gate->last ? 1 : 2;
+    pthread_mutex_unlock(&gate->mutex);
+    return count;
+}
+
+/* In the order of their coming; one that gives up does not stop the others. */
+static void test_gate_order(void **state)
+{
+    line l = {.count = 0};
+    visitor visitors[2] = {{&l, 1}, {&l, 2}};
+    pthread_t threads[2];
+    syncguard_limits limits = limits_in(20, NULL);
+    int i;
+
+    (void)state;
+    pthread_mutex_init(&l.mutex, NULL);
+    assert_int_equal(syncguard_gate_init(&l.gate, 1, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_gate_enter(&l.gate, NULL, NULL), SYNCGUARD_OK);
+    for (i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, queue_up, &visitors[i]), 0);
+        while (waiting(&l.gate) < i + 1)
+            sched_yield();
+    }
+    assert_int_equal(syncguard_gate_enter(&l.gate, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    syncguard_gate_leave(&l.gate);
+    for (i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(l.order[0], 1);
+    assert_int_equal(l.order[1], 2);
+    assert_int_equal(l.gate.places, 1);
+    syncguard_gate_destroy(&l.gate);
+    pthread_mutex_destroy(&l.mutex);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_clock),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_wait_fds),    cmocka_unit_test(test_wait_until),
+        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_parker),
+        cmocka_unit_test(test_thread),      cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_gate_order),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
