@@ -512,8 +512,31 @@ static bool read_file(const char *path)
 
 static int by_call(const void *a, const void *b)
 {
-    const op *x = a, *y = b;
-    return (x->r.call_ns > y->r.call_ns) - (x->r.call_ns < y->r.call_ns);
+    const history_record *x = &((const op *)a)->r, *y = &((const op *)b)->r;
+    if (x->call_ns != y->call_ns)
+        return x->call_ns < y->call_ns ? -1 : 1;
+    if (x->thread != y->thread)
+        return x->thread < y->thread ? -1 : 1;
+    return (x->outcome > y->outcome) - (x->outcome < y->outcome);
+}
+
+/* Invocations whose response is there as well go; the others are of unknown outcome. */
+static void settle_pending(history *h)
+{
+    size_t kept = 0;
+    qsort(h->ops, h->count, sizeof *h->ops, by_call);
+    for (size_t i = 0; i < h->count; i++) {
+        history_record *r = &h->ops[i].r;
+        const history_record *before = kept > 0 ? &h->ops[kept - 1].r : NULL;
+        if (r->outcome == HISTORY_PENDING) {
+            if (before != NULL && before->call_ns == r->call_ns && before->thread == r->thread)
+                continue;
+            r->outcome = HISTORY_UNKNOWN;
+            r->return_ns = r->call_ns + GHOST_NS;
+        }
+        h->ops[kept++] = h->ops[i];
+    }
+    h->count = kept;
 }
 
 typedef struct id_index {
@@ -534,7 +557,7 @@ static bool connect(history *h)
     h->ghosts = calloc(h->count + 1, sizeof *h->ghosts);
     if (index == NULL || h->ghosts == NULL)
         return false;
-    qsort(h->ops, h->count, sizeof *h->ops, by_call);
+    settle_pending(h);
     for (size_t i = 0; i < h->count; i++) {
         const history_record *r = &h->ops[i].r;
         if (r->kind != HISTORY_ACQUIRE)

@@ -61,6 +61,14 @@ static void name_key(const client *c, uint32_t key, char *name, size_t size)
     snprintf(name, size, "%s-%u", c->prefix, key);
 }
 
+/* O_APPEND keeps the records of all threads whole. */
+static void put(const worker *w, history_record *r)
+{
+    r->mark = HISTORY_MARK;
+    if (write(w->c->out, r, sizeof *r) != (ssize_t)sizeof *r)
+        fprintf(stderr, "fault_client: the history could not be written\n");
+}
+
 static history_record begin(const worker *w, history_kind kind, uint32_t key)
 {
     history_record r;
@@ -72,16 +80,25 @@ static history_record begin(const worker *w, history_kind kind, uint32_t key)
     return r;
 }
 
-/* O_APPEND keeps the records of all threads whole. */
+static history_record begin_mutation(const worker *w, history_kind kind, uint32_t key,
+                                     const char *lock_id, int64_t ttl_ms)
+{
+    history_record r = begin(w, kind, key);
+    if (lock_id != NULL)
+        memcpy(r.lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
+    r.ttl_ms = ttl_ms;
+    r.outcome = HISTORY_PENDING;
+    put(w, &r);
+    return r;
+}
+
 static void finish(const worker *w, history_record *r, syncguard_status status,
                    history_outcome outcome)
 {
     r->return_ns = syncguard_clock_ns();
     r->status = (int32_t)status;
     r->outcome = outcome;
-    r->mark = HISTORY_MARK;
-    if (write(w->c->out, r, sizeof *r) != (ssize_t)sizeof *r)
-        fprintf(stderr, "fault_client: the history could not be written\n");
+    put(w, r);
 }
 
 static history_outcome mutation(syncguard_status status)
@@ -102,17 +119,14 @@ static history_outcome reading(syncguard_status status, bool yes)
 
 static void release(worker *w, uint32_t key, const char *lock_id)
 {
-    history_record r = begin(w, HISTORY_RELEASE, key);
-    memcpy(r.lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
+    history_record r = begin_mutation(w, HISTORY_RELEASE, key, lock_id, 0);
     syncguard_status status = syncguard_release(w->c->backend, lock_id, NULL, NULL);
     finish(w, &r, status, mutation(status));
 }
 
 static syncguard_status extend(worker *w, uint32_t key, const char *lock_id, int64_t ttl_ms)
 {
-    history_record r = begin(w, HISTORY_EXTEND, key);
-    memcpy(r.lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
-    r.ttl_ms = ttl_ms;
+    history_record r = begin_mutation(w, HISTORY_EXTEND, key, lock_id, ttl_ms);
     syncguard_status status = syncguard_extend(w->c->backend, lock_id, ttl_ms, NULL, NULL, NULL);
     finish(w, &r, status, mutation(status));
     return status;
@@ -189,8 +203,7 @@ static void take(worker *w, uint32_t key)
     char name[64];
     syncguard_grant grant;
     name_key(w->c, key, name, sizeof name);
-    history_record r = begin(w, HISTORY_ACQUIRE, key);
-    r.ttl_ms = 50 + (int64_t)draw(w, 400);
+    history_record r = begin_mutation(w, HISTORY_ACQUIRE, key, NULL, 50 + (int64_t)draw(w, 400));
     syncguard_status status = syncguard_acquire(w->c->backend, name, r.ttl_ms, NULL, &grant, NULL);
     if (status == SYNCGUARD_OK) {
         memcpy(r.lock_id, grant.lock_id, SYNCGUARD_LOCK_ID_SIZE);

@@ -20,7 +20,8 @@ typedef enum history_outcome {
     HISTORY_OK = 0,      /* acquired, released, extended, locked, found, written */
     HISTORY_NO = 1,      /* locked by another, absent, not locked, nothing found, refused */
     HISTORY_UNKNOWN = 2, /* failed, and may have happened or may still happen */
-    HISTORY_FAILED = 3   /* failed, and did not happen (reads; refused before sending) */
+    HISTORY_FAILED = 3,  /* failed, and did not happen (reads; refused before sending) */
+    HISTORY_PENDING = 4  /* written before a mutation is sent: all there is if the client dies */
 } history_outcome;
 
 /* One operation; fixed size, so that a file cut short by kill -9 still reads. */

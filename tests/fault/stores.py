@@ -1,0 +1,226 @@
+"""The stores of a fault run: started on free loopback ports, stopped by their pid."""
+
+import glob
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for_port(port, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            with socket.create_connection(("127.0.0.1", port), 0.5):
+                return
+        except OSError:
+            time.sleep(0.02)
+    raise RuntimeError("no server came up on port %d" % port)
+
+
+class Sqlite:
+    name = "sqlite"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.process = None
+
+    def start(self):
+        pass
+
+    def url(self, port=None):
+        return "sqlite:" + os.path.join(self.folder, "locks.db")
+
+    def stop(self):
+        pass
+
+
+class Server:
+    """A server process that can be killed, stopped and started again."""
+
+    process = None
+    port = None
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+class Redis(Server):
+    name = "redis"
+
+    def __init__(self, folder, persistent=True):
+        self.folder = folder
+        self.persistent = persistent
+        self.port = free_port()
+
+    def start(self):
+        arguments = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
+                     "--dir", self.folder, "--loglevel", "warning"]
+        if self.persistent:
+            arguments += ["--appendonly", "yes", "--appendfsync", "always"]
+        self.process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+        wait_for_port(self.port)
+        while b"PONG" not in self.command("PING"):
+            time.sleep(0.02)
+
+    def command(self, *words):
+        with socket.create_connection(("127.0.0.1", self.port), 2) as s:
+            s.sendall(b"*%d\r\n" % len(words) +
+                      b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words))
+            return s.recv(65536)
+
+    def url(self, port=None):
+        return "redis://127.0.0.1:%d" % (port or self.port)
+
+
+class Postgres(Server):
+    name = "postgres"
+
+    def __init__(self, folder):
+        self.data = os.path.join(folder, "data")
+        self.port = free_port()
+        bins = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
+        self.bin = bins[-1] if bins else os.path.dirname(shutil.which("initdb") or "/usr/bin/x")
+        self.folder = folder
+        self.made = False
+
+    def _as_user(self, arguments):
+        """PostgreSQL refuses to run as root."""
+        if os.geteuid() == 0:
+            return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"] + arguments
+        return arguments
+
+    def start(self):
+        if not self.made:
+            if os.geteuid() == 0:
+                shutil.chown(self.folder, "postgres", "postgres")
+            os.chmod(self.folder, 0o755)
+            subprocess.run(self._as_user([self.bin + "/initdb", "-D", self.data, "-U", "postgres",
+                                          "-A", "trust", "--no-sync", "-E", "UTF8",
+                                          "--locale=C"]),
+                           check=True, stdout=subprocess.DEVNULL, cwd="/")
+            self.made = True
+        self.process = subprocess.Popen(
+            self._as_user([self.bin + "/postgres", "-D", self.data, "-p", str(self.port),
+                           "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=60",
+                           "-c", "unix_socket_directories=" + self.folder]),
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        wait_for_port(self.port)
+        while subprocess.run([self.bin + "/pg_isready", "-q", "-h", "127.0.0.1", "-p",
+                              str(self.port)], check=False).returncode != 0:
+            time.sleep(0.05)
+
+    def sql(self, text):
+        return subprocess.run([self.bin + "/psql", "-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p",
+                               str(self.port), "-U", "postgres", "-c", text], check=False,
+                              capture_output=True, text=True).stdout
+
+    def kill(self):
+        """All of its processes, as a crash of the machine would."""
+        group = subprocess.run(["pgrep", "-P", str(self.process.pid)], check=False,
+                               capture_output=True, text=True).stdout.split()
+        super().kill()
+        for pid in group:
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        pid_file = os.path.join(self.data, "postmaster.pid")
+        if os.path.exists(pid_file):
+            os.unlink(pid_file)
+
+    def _signal_all(self, number):
+        children = subprocess.run(["pgrep", "-P", str(self.process.pid)], check=False,
+                                  capture_output=True, text=True).stdout.split()
+        for pid in [self.process.pid] + [int(c) for c in children]:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def pause(self):
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self):
+        self._signal_all(signal.SIGCONT)
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.resume()
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(20)
+
+    def url(self, port=None):
+        return "postgres://postgres@127.0.0.1:%d/postgres" % (port or self.port)
+
+
+class Firestore(Server):
+    name = "firestore"
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = free_port()
+
+    @staticmethod
+    def program():
+        listed = subprocess.run(["dpkg", "-L", "google-cloud-cli-firestore-emulator"], check=False,
+                                capture_output=True, text=True).stdout.split()
+        found = [p for p in listed if p.endswith("/cloud_firestore_emulator")]
+        return found[0] if found else shutil.which("cloud_firestore_emulator")
+
+    def start(self):
+        self.process = subprocess.Popen([self.program(), "start", "--host=127.0.0.1",
+                                         "--port=%d" % self.port], stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL, start_new_session=True)
+        wait_for_port(self.port, 60)
+
+    def _signal(self, number):
+        os.killpg(self.process.pid, number)
+
+    def pause(self):
+        self._signal(signal.SIGSTOP)
+
+    def resume(self):
+        self._signal(signal.SIGCONT)
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.resume()
+            self._signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._signal(signal.SIGKILL)
+                self.process.wait()
+
+    def url(self, port=None):
+        return "firestore://fault-run"
+
+    def environment(self, port=None):
+        return {"FIRESTORE_EMULATOR_HOST": "127.0.0.1:%d" % (port or self.port)}
