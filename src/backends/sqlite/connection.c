@@ -30,15 +30,14 @@ static const char *const SQL[SG_STATEMENT_COUNT] = {
     [SG_FIND_ID] = "SELECT key, lock_id, fence, expires_at_ms, boot_id, boot_expires_ms"
                    " FROM syncguard_locks WHERE lock_id = ?1",
     [SG_COUNTER] = "SELECT fence FROM syncguard_fence_counters WHERE fence_key = ?1",
-    [SG_SET_COUNTER] = "INSERT INTO syncguard_fence_counters(fence_key, fence) VALUES(?1, ?2)"
-                       " ON CONFLICT(fence_key) DO UPDATE SET fence = excluded.fence",
-    [SG_PUT_LOCK] =
+    [SG_NEW_COUNTER] = "INSERT INTO syncguard_fence_counters(fence_key, fence) VALUES(?1, ?2)",
+    [SG_SET_COUNTER] = "UPDATE syncguard_fence_counters SET fence = ?2 WHERE fence_key = ?1",
+    [SG_NEW_LOCK] =
         "INSERT INTO syncguard_locks(key, lock_id, expires_at_ms, acquired_at_ms, fence, owner,"
-        " boot_id, boot_expires_ms) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
-        " ON CONFLICT(key) DO UPDATE SET lock_id = excluded.lock_id,"
-        " expires_at_ms = excluded.expires_at_ms, acquired_at_ms = excluded.acquired_at_ms,"
-        " fence = excluded.fence, owner = excluded.owner, boot_id = excluded.boot_id,"
-        " boot_expires_ms = excluded.boot_expires_ms",
+        " boot_id, boot_expires_ms) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    [SG_SET_LOCK] =
+        "UPDATE syncguard_locks SET lock_id = ?2, expires_at_ms = ?3, acquired_at_ms = ?4,"
+        " fence = ?5, owner = ?6, boot_id = ?7, boot_expires_ms = ?8 WHERE key = ?1",
     [SG_DROP_LOCK] = "DELETE FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2",
     [SG_RENEW] = "UPDATE syncguard_locks SET expires_at_ms = ?3, boot_expires_ms = ?4"
                  " WHERE key = ?1 AND lock_id = ?2",

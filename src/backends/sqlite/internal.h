@@ -46,8 +46,10 @@ typedef enum sg_statement {
     SG_FIND_KEY,
     SG_FIND_ID,
     SG_COUNTER,
+    SG_NEW_COUNTER,
     SG_SET_COUNTER,
-    SG_PUT_LOCK,
+    SG_NEW_LOCK,
+    SG_SET_LOCK,
     SG_DROP_LOCK,
     SG_RENEW,
     SG_LOOKUP_KEY,
@@ -91,6 +93,7 @@ typedef struct sg_sqlite {
     sqlite3 *db;
     sqlite3_stmt *statements[SG_STATEMENT_COUNT];
     int wal_fd;              /* opened by the first grant, closed by destroy */
+    int64_t next_look_ns;    /* when to see again that the file is still in its place */
     int wal_frames;          /* in the WAL after our last commit */
     int wal_copied;          /* of these, in the database since our last checkpoint */
     atomic_bool sync_failed; /* the WAL's content on disk is unknown: see sg_sqlite_heal */

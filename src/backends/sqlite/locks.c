@@ -10,6 +10,8 @@
 
 #include "internal.h"
 
+#define LOOK_EVERY_NS (10 * SYNCGUARD_NS_PER_MS)
+
 int64_t sg_sqlite_remaining_ms(const sg_sqlite *sqlite, const char *boot_id, size_t length,
                                int64_t boot_expires_ms, int64_t now_ns)
 {
@@ -96,16 +98,18 @@ typedef struct acquire_work {
 } acquire_work;
 
 static syncguard_status read_counter(sg_sqlite *sqlite, const acquire_work *work, int64_t *current,
-                                     syncguard_error *err)
+                                     bool *found, syncguard_error *err)
 {
     sqlite3_stmt *statement = NULL;
     syncguard_status status = sg_sqlite_statement(sqlite, SG_COUNTER, &statement, err);
     if (status != SYNCGUARD_OK)
         return status;
     *current = 0;
+    *found = false;
     sqlite3_bind_text(statement, 1, work->counter, (int)work->counter_length, SQLITE_STATIC);
     int code = sqlite3_step(statement);
     if (code == SQLITE_ROW) {
+        *found = true;
         if (sqlite3_column_type(statement, 0) == SQLITE_INTEGER)
             *current = sqlite3_column_int64(statement, 0);
         else
@@ -119,10 +123,11 @@ static syncguard_status read_counter(sg_sqlite *sqlite, const acquire_work *work
 }
 
 static syncguard_status write_counter(sg_sqlite *sqlite, const acquire_work *work, int64_t fence,
-                                      syncguard_error *err)
+                                      bool found, syncguard_error *err)
 {
     sqlite3_stmt *statement = NULL;
-    syncguard_status status = sg_sqlite_statement(sqlite, SG_SET_COUNTER, &statement, err);
+    syncguard_status status =
+        sg_sqlite_statement(sqlite, found ? SG_SET_COUNTER : SG_NEW_COUNTER, &statement, err);
     if (status != SYNCGUARD_OK)
         return status;
     sqlite3_bind_text(statement, 1, work->counter, (int)work->counter_length, SQLITE_STATIC);
@@ -131,11 +136,13 @@ static syncguard_status write_counter(sg_sqlite *sqlite, const acquire_work *wor
 }
 
 static syncguard_status write_lock(sg_sqlite *sqlite, const acquire_work *work, const char *fence,
-                                   int64_t wall_ms, int64_t now_ns, syncguard_error *err)
+                                   int64_t wall_ms, int64_t now_ns, bool found,
+                                   syncguard_error *err)
 {
     const syncguard_acquire_op *op = work->op;
     sqlite3_stmt *statement = NULL;
-    syncguard_status status = sg_sqlite_statement(sqlite, SG_PUT_LOCK, &statement, err);
+    syncguard_status status =
+        sg_sqlite_statement(sqlite, found ? SG_SET_LOCK : SG_NEW_LOCK, &statement, err);
     if (status != SYNCGUARD_OK)
         return status;
     sqlite3_bind_text(statement, 1, work->name, (int)work->name_length, SQLITE_STATIC);
@@ -149,14 +156,18 @@ static syncguard_status write_lock(sg_sqlite *sqlite, const acquire_work *work, 
     return sg_sqlite_done(sqlite, statement, err);
 }
 
-/* The file at the path must still be ours: whoever removed it would let a second holder in. */
-static syncguard_status still_there(sg_sqlite *sqlite, syncguard_error *err)
+/* The file at the path must still be ours: whoever removed it would let a second holder in. It is
+ * a walk along the path, so not more often than every few milliseconds. */
+static syncguard_status still_there(sg_sqlite *sqlite, int64_t now_ns, syncguard_error *err)
 {
     int moved = 0;
+    if (now_ns < sqlite->next_look_ns)
+        return SYNCGUARD_OK;
     int code = sqlite3_file_control(sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
     if (code == SQLITE_OK && moved)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_READONLY_DBMOVED",
                               "%s: was removed or replaced while it was open", sqlite->path);
+    sqlite->next_look_ns = now_ns + LOOK_EVERY_NS;
     return SYNCGUARD_OK;
 }
 
@@ -180,15 +191,16 @@ static syncguard_status commit_grant(sg_sqlite *sqlite, const acquire_work *work
     return status;
 }
 
-static syncguard_status grant(sg_sqlite *sqlite, acquire_work *work, int64_t now_ns,
+static syncguard_status grant(sg_sqlite *sqlite, acquire_work *work, bool over_dead, int64_t now_ns,
                               syncguard_error *err)
 {
     syncguard_acquire_op *op = work->op;
     char fence[SYNCGUARD_FENCE_SIZE];
     int64_t current = 0;
+    bool counted = false;
     int64_t wall_ms = syncguard_wall_ms();
 
-    syncguard_status status = read_counter(sqlite, work, &current, err);
+    syncguard_status status = read_counter(sqlite, work, &current, &counted, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_fence_next(current, &op->fence, err);
     if (status == SYNCGUARD_OK)
@@ -196,11 +208,11 @@ static syncguard_status grant(sg_sqlite *sqlite, acquire_work *work, int64_t now
     if (status == SYNCGUARD_OK)
         status = syncguard_expiry(wall_ms, op->ttl_ms, &op->expires_at_ms, err);
     if (status == SYNCGUARD_OK)
-        status = write_counter(sqlite, work, op->fence, err);
+        status = write_counter(sqlite, work, op->fence, counted, err);
     if (status == SYNCGUARD_OK)
-        status = write_lock(sqlite, work, fence, wall_ms, now_ns, err);
+        status = write_lock(sqlite, work, fence, wall_ms, now_ns, over_dead, err);
     if (status == SYNCGUARD_OK)
-        status = still_there(sqlite, err);
+        status = still_there(sqlite, now_ns, err);
     if (status == SYNCGUARD_OK)
         status = commit_grant(sqlite, work, err);
     return status;
@@ -244,7 +256,7 @@ static syncguard_status attempt_acquire(sg_sqlite *sqlite, void *argument, bool 
         status = grant_again(sqlite, op, &row, err);
     } else {
         op->first_sent_ns = now_ns; /* the stored expiry counts from here, so the lease may too */
-        status = grant(sqlite, work, now_ns, err);
+        status = grant(sqlite, work, row.found, now_ns, err);
     }
     if (status != SYNCGUARD_OK)
         return status;

@@ -222,11 +222,7 @@ no_base:
 void syncguard_sqlite_options_init(syncguard_sqlite_options *options, size_t size)
 {
     static const syncguard_sqlite_options defaults = SYNCGUARD_SQLITE_OPTIONS_INIT;
-    if (options == NULL || size < sizeof options->size)
-        return;
-    memset(options, 0, size);
-    memcpy(options, &defaults, size < sizeof defaults ? size : sizeof defaults);
-    options->size = size;
+    syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
 syncguard_status syncguard_sqlite_open(const syncguard_sqlite_options *sqlite_options,
@@ -239,8 +235,8 @@ syncguard_status syncguard_sqlite_open(const syncguard_sqlite_options *sqlite_op
     if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out is NULL");
     *out = NULL;
-    syncguard_status status = syncguard_struct_read(sqlite_options, &own, sizeof own, sizeof own,
-                                                    "sqlite_options", err);
+    syncguard_status status =
+        syncguard_struct_read(sqlite_options, &own, sizeof own, sizeof own, "sqlite_options", err);
     if (status == SYNCGUARD_OK && own.durability != SYNCGUARD_SQLITE_FULL &&
         own.durability != SYNCGUARD_SQLITE_NORMAL)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,

@@ -112,7 +112,7 @@ static syncguard_status fill_once(sqlite3 *db, const char *path, syncguard_error
 {
     int64_t tables = 0;
     int64_t application = 0;
-    int code = sqlite3_exec(db, "PRAGMA page_size=4096; BEGIN IMMEDIATE", NULL, NULL, NULL);
+    int code = sqlite3_exec(db, "PRAGMA page_size=2048; BEGIN IMMEDIATE", NULL, NULL, NULL);
     if (code == SQLITE_OK)
         code = ask(db, "SELECT count(*) FROM sqlite_master", &tables);
     if (code == SQLITE_OK)
