@@ -116,6 +116,8 @@ void cli_release_error(void *context, const syncguard_error *error, const char *
 void cli_status_line(const char *text);
 /* True if stderr is a terminal that can replace a line. */
 bool cli_on_terminal(void);
+/* True if it is, and this process stands in its foreground. */
+bool cli_may_show_line(void);
 
 /* store.c */
 /* Opens the store that the options name. owner may be NULL. CLI_OK or an exit code. */
@@ -179,7 +181,6 @@ typedef struct cli_waiting {
     syncguard_backend *backend;
     const char *key;
     syncguard_abort *abort_object;
-    bool on_terminal;
     int64_t next_look_ms;
 } cli_waiting;
 void cli_on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms);

@@ -29,7 +29,7 @@ static int acquire(const cli_options *options, syncguard_backend *backend,
     syncguard_error err;
     syncguard_lock_options how;
     syncguard_lock *lock = NULL;
-    cli_waiting waiting = {backend, key, abort_object, false, 0};
+    cli_waiting waiting = {backend, key, abort_object, 0};
 
     cli_lock_options(options, &waiting, &how);
     syncguard_status status = options->nonblock

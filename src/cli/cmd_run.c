@@ -80,7 +80,7 @@ static syncguard_status take_lock(const cli_options *options, syncguard_backend 
                                   syncguard_error *err)
 {
     syncguard_lock_options how;
-    cli_waiting waiting = {backend, options->operands[0], abort_object, false, 0};
+    cli_waiting waiting = {backend, options->operands[0], abort_object, 0};
     cli_lock_options(options, &waiting, &how);
     how.auto_extend = true;
     how.max_hold_ms = options->max_hold_ms;

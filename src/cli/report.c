@@ -168,6 +168,12 @@ static size_t fitting(const char *text)
     return length;
 }
 
+/* A job in the background has no line of its own to keep: the shell writes there. */
+bool cli_may_show_line(void)
+{
+    return cli_on_terminal() && tcgetpgrp(STDERR_FILENO) == getpgrp();
+}
+
 void cli_status_line(const char *text)
 {
     char line[1024];

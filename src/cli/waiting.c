@@ -24,7 +24,7 @@ static void describe(const cli_waiting *waiting, int64_t waited_ms, int64_t rema
         cli_span(remaining_ms, span, sizeof span);
         snprintf(left, sizeof left, ", lease ends in %s", span);
     }
-    snprintf(out, size, "waiting %s for '%s': held by %s for %s%s", waited, key, owner, since,
+    snprintf(out, size, "waiting %s for '%s' (held by %s for %s%s)", waited, key, owner, since,
              left);
 }
 
@@ -50,8 +50,10 @@ void cli_on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaini
 {
     cli_waiting *waiting = context;
     char text[1024];
-    bool failed = false, terminal = waiting->on_terminal;
+    bool failed = false, terminal = cli_may_show_line();
     (void)attempts;
+    if (!terminal)
+        cli_status_line(NULL); /* we were put into the background */
     /* Without a terminal a look now and then is enough. */
     if (!terminal && waited_ms < waiting->next_look_ms)
         return;
@@ -76,7 +78,6 @@ void cli_lock_options(const cli_options *options, cli_waiting *waiting, syncguar
     out->abort_object = waiting->abort_object;
     out->on_wait = cli_on_wait;
     out->on_wait_context = waiting;
-    waiting->on_terminal = cli_on_terminal();
     waiting->next_look_ms = options->verbose ? 0 : FIRST_REPORT_MS;
 }
 

@@ -3,7 +3,7 @@
 #
 #     source lib.sh "$@"        first argument: the command to test
 #
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2317
 set -u
 SG=$1
 [ -x "$SG" ] || {
@@ -11,7 +11,6 @@ SG=$1
     exit 1
 }
 SG=$(cd "$(dirname "$SG")" && pwd)/$(basename "$SG")
-TEST_FOLDER=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 WORK=$(mktemp -d)
 export HOME=$WORK/home XDG_STATE_HOME=$WORK/state USER=tester
 mkdir "$HOME" "$XDG_STATE_HOME"

@@ -11,10 +11,10 @@ check "there are commands" [ -n "$commands" ]
 for command in $commands; do
     page=$pages/syncguard-$command.1
     check "page of $command" [ -f "$page" ] || continue
-    "$SG" "$command" --help | grep -oE '^  +(-[a-zA-Z], )?--[a-z-]+' | tr -d ' ' | sort >help
+    "$SG" "$command" --help | grep -oE '^  +(-[a-zA-Z], )?--[a-z-]+' | tr -d ' ' | sort >in-help
     sed -n 's/^\.It \(Fl .*\)/\1/p' "$page" | sed -E 's/ (Ar|Cm) .*//; s/Fl -/--/g; s/Fl /-/g' |
-        tr -d ' ' | sort >page
-    check "options of $command: $(diff help page | tr '\n' ' ')" cmp -s help page
+        tr -d ' ' | sort >in-page
+    check "options of $command: $(diff in-help in-page | tr '\n' ' ')" cmp -s in-help in-page
     check "syncguard.1 mentions $command" grep -q "Xr syncguard-$command 1" "$pages/syncguard.1"
     name=$(sed -n 's/^\.Nd //p' "$page")
     check "$command has a name line" [ -n "$name" ]

@@ -1,0 +1,146 @@
+#!/bin/bash
+# The command at a terminal, under an interactive shell: who may read, Ctrl-C, Ctrl-Z, the line that
+# shows what is waited for. tmux is the terminal.
+# shellcheck disable=SC2016,SC2317 # the shell in the terminal expands; traps call functions
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+
+export TMUX_TMPDIR=$WORK LC_ALL=C.UTF-8 SG
+unset TMUX TMUX_PANE BASH_ENV ENV PROMPT_COMMAND
+tmux_() { tmux -L test -f /dev/null "$@"; }
+end_terminal() {
+    tmux_ kill-server 2>/dev/null
+    at_exit
+}
+trap end_terminal EXIT
+
+screen() { tmux_ capture-pane -p -J; }
+on_screen() { screen | grep -Eq -- "$1"; }
+# sees TEXT PATTERN: within a generous time.
+sees() {
+    check "$1: /$2/ appears" until_true 20 on_screen "$2" || screen | sed '/^$/d; s/^/    screen: /'
+}
+keys() { tmux_ send-keys "$@"; }
+# Each piece of work begins on an empty screen, with a prompt of its own number.
+number=0
+fresh() {
+    number=$((number + 1))
+    keys "PS1='ready$number> '; clear" Enter
+    until_true 20 on_screen "^ready$number>" || check "a prompt" false
+}
+
+check "a terminal" tmux_ new-session -d -x 120 -y 30 'bash --norc --noprofile -i' || finish
+
+fresh
+keys '$SG run k -- cat' Enter
+until_true 20 held k
+keys 'hello' Enter
+sees "the child reads" '^hello$'
+keys C-d
+sees "and ends" "^ready$number> *$"
+keys 'echo code=$?' Enter
+sees "exit code" '^code=0'
+
+fresh
+keys '$SG run k -- sleep 100' Enter
+until_true 20 held k
+sleep 0.3
+keys C-c
+sees "Ctrl-C ends the child" "\^C"
+keys 'echo code=$?' Enter
+sees "exit code" '^code=130'
+check "released" until_true 10 free k
+
+fresh
+keys '$SG run k -- sh -c "echo begin; sleep 3; echo finis\\h"' Enter
+sees "started" '^begin'
+keys C-z
+sees "Ctrl-Z gives the prompt back" 'Stopped'
+check "still held" held k
+keys 'fg; echo code=$?' Enter
+sees "continued" '^finish'
+sees "exit code" '^code=0'
+
+fresh
+keys '$SG run --ttl 1s k -- sh -c "echo begin; sleep 30; echo finis\\h"' Enter
+sees "started" '^begin'
+keys C-z
+sees "stopped" 'Stopped'
+check "free when the lease is over" until_true 20 free k
+keys 'fg; echo code=$?' Enter
+sees "told" 'lock is lost'
+sees "ended" '^code=76'
+check "and did not go on" lacks "$(screen)" finish
+
+# The line that tells what is waited for, and that it goes away.
+"$SG" run --owner somebody k -- sleep 100 &
+holder=$!
+until_true 20 held k
+fresh
+keys '$SG run k -- echo mi\ne' Enter
+sees "who holds it" "^waiting .* for 'k' \(held by somebody for .*, lease ends in .*s\)"
+kill $holder
+wait $holder
+sees "its turn" '^mine'
+check "the line is gone" lacks "$(screen)" "waiting"
+
+"$SG" run k -- sleep 100 &
+holder=$!
+until_true 20 held k
+fresh
+keys '$SG run k -- echo mi\ne' Enter
+sees "waits" "^waiting"
+keys C-c
+keys 'echo code=$?' Enter
+sees "Ctrl-C ends the waiting" '^code=130'
+check "nothing ran" lacks "$(screen)" mine
+keys '$SG run -n k -- echo mi\ne' Enter
+sees "-n says why" 'another owner holds the lock'
+kill $holder
+wait $holder
+
+# A script is interrupted as a whole, as it would be without us.
+cat >script <<'SCRIPT'
+echo begin
+"$SG" run k -- sleep 100
+echo went on
+SCRIPT
+fresh
+keys 'bash ./script' Enter
+sees "script" '^begin'
+until_true 20 held k
+sleep 0.3
+keys C-c
+keys 'echo code=$?' Enter
+sees "Ctrl-C ends the script" '^code=130'
+check "it did not go on" lacks "$(screen)" "went on"
+
+# In a pipeline the neighbour keeps the terminal; a child that needs it gets it.
+fresh
+keys '$SG run k -- echo piped | sh -c "cat; read x </dev/tty; echo read \$x"' Enter
+sees "pipeline" '^piped'
+keys 'typed' Enter
+sees "the neighbour reads" '^read typed'
+fresh
+keys 'echo | $SG run k -- sh -c "echo begin; read x </dev/tty; echo got \$x"' Enter
+sees "started" '^begin'
+keys 'typed' Enter
+sees "the child reads" '^got typed'
+
+# A child that is killed does not leave the terminal behind in a strange mode.
+fresh
+keys '$SG run k -- sh -c "stty raw -echo; kill -9 \$\$"; echo co\de=$?' Enter
+sees "killed" '^code=137'
+keys 'echo visi\ble' Enter
+sees "modes are restored" '^visible$'
+
+fresh
+"$SG" run --owner somebody other -- sleep 100 &
+holder=$!
+until_true 20 held other
+keys '$SG list --raw' Enter
+sees "a table with a heading" '^FENCE +ACQUIRED +LEFT +LOCK ID +OWNER +KEY'
+sees "a row" '^[0-9]{15} .* somebody +other'
+kill $holder
+wait $holder
+finish
