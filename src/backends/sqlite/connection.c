@@ -222,7 +222,13 @@ syncguard_status sg_sqlite_do(sg_sqlite *sqlite, sg_statement which, syncguard_e
  */
 syncguard_status sg_sqlite_begin(sg_sqlite *sqlite, bool immediate, syncguard_error *err)
 {
-    return sg_sqlite_do(sqlite, immediate ? SG_BEGIN_IMMEDIATE : SG_BEGIN, err);
+    /* The way back is made ready first: without memory it could not be prepared any more, and a
+     * transaction that cannot be ended would hold the file against everybody. */
+    sqlite3_stmt *way_back = NULL;
+    syncguard_status status = sg_sqlite_statement(sqlite, SG_ROLLBACK, &way_back, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_do(sqlite, immediate ? SG_BEGIN_IMMEDIATE : SG_BEGIN, err);
+    return status;
 }
 
 static syncguard_status attempt_in_gate(sg_sqlite *sqlite, const syncguard_limits *limits,

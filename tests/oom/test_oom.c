@@ -1,0 +1,678 @@
+/*
+ * Out of memory: for every public operation the first, second, third ...
+ * allocation fails, until the operation gets through without meeting the failure;
+ * once with that single failure, once with every later one failing too.
+ *
+ *     oom memory | sqlite | engine
+ *
+ * "memory" and "sqlite" fail the library's own allocations, "engine" those of
+ * SQLite. After each failure: OutOfMemory and nothing else, the handle works
+ * again, no lock is left behind (single failure), and when all is closed not one
+ * block is.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <syncguard.h>
+#include <syncguard/sys/alloc.h>
+#include <syncguard/sys/backend.h>
+#ifdef OOM_WITH_SQLITE
+#include <sqlite3.h>
+#endif
+
+#define MOST_FAILURES 5000
+
+/* --- the failing allocator --- */
+
+static atomic_long live;      /* blocks of the library */
+static atomic_long countdown; /* allocations until one fails; 0: none fails */
+static atomic_bool for_good;  /* all later ones fail too */
+static atomic_long failures;
+static bool fail_engine; /* SQLite's allocations fail instead of ours */
+
+static bool fails_now(void)
+{
+    long left = atomic_load(&countdown);
+
+    while (left > 0 && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
+        continue;
+    if (left == 1 && atomic_load(&for_good))
+        atomic_store(&countdown, 1);
+    if (left != 1)
+        return false;
+    atomic_fetch_add(&failures, 1);
+    return true;
+}
+
+static void arm(long after, bool persistent)
+{
+    atomic_store(&failures, 0);
+    atomic_store(&for_good, persistent);
+    atomic_store(&countdown, after);
+}
+
+static void disarm(void)
+{
+    atomic_store(&countdown, 0);
+}
+
+static void *failing_malloc(size_t size)
+{
+    void *block = !fail_engine && fails_now() ? NULL : malloc(size);
+
+    if (block != NULL)
+        atomic_fetch_add(&live, 1);
+    return block;
+}
+
+static void *failing_realloc(void *block, size_t size)
+{
+    void *grown = !fail_engine && fails_now() ? NULL : realloc(block, size);
+
+    if (block == NULL && grown != NULL)
+        atomic_fetch_add(&live, 1);
+    return grown;
+}
+
+static void counting_free(void *block)
+{
+    if (block != NULL)
+        atomic_fetch_sub(&live, 1);
+    free(block);
+}
+
+#ifdef OOM_WITH_SQLITE
+static sqlite3_mem_methods engine;
+static atomic_long engine_live;
+
+static void *engine_malloc(int size)
+{
+    void *block = fail_engine && fails_now() ? NULL : engine.xMalloc(size);
+
+    if (block != NULL)
+        atomic_fetch_add(&engine_live, 1);
+    return block;
+}
+
+static void *engine_realloc(void *block, int size)
+{
+    return fail_engine && fails_now() ? NULL : engine.xRealloc(block, size);
+}
+
+static void engine_free(void *block)
+{
+    if (block != NULL)
+        atomic_fetch_sub(&engine_live, 1);
+    engine.xFree(block);
+}
+
+static void wrap_engine(void)
+{
+    sqlite3_mem_methods wrapped;
+
+    assert_int_equal(sqlite3_config(SQLITE_CONFIG_GETMALLOC, &engine), SQLITE_OK);
+    wrapped = engine;
+    wrapped.xMalloc = engine_malloc;
+    wrapped.xRealloc = engine_realloc;
+    wrapped.xFree = engine_free;
+    assert_int_equal(sqlite3_config(SQLITE_CONFIG_MALLOC, &wrapped), SQLITE_OK);
+}
+#endif
+
+/* --- the operations --- */
+
+static char url[512];
+
+/* What one armed operation works with; made unarmed. */
+typedef struct scene {
+    syncguard_backend *backend;
+    char key[128];
+    syncguard_grant grant; /* of held_key */
+    char held_key[128];
+    syncguard_lock *lock; /* of lock_key */
+    char lock_key[128];
+    syncguard_error err;
+} scene;
+
+typedef syncguard_status (*operation)(scene *s);
+
+static syncguard_status op_acquire(scene *s)
+{
+    syncguard_grant grant;
+    syncguard_status status = syncguard_acquire(s->backend, s->key, 30000, NULL, &grant, &s->err);
+
+    if (status == SYNCGUARD_OK) {
+        disarm();
+        assert_int_equal(syncguard_release(s->backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
+    }
+    return status;
+}
+
+static syncguard_status op_acquire_locked(scene *s)
+{
+    syncguard_grant grant;
+    syncguard_status status =
+        syncguard_acquire(s->backend, s->held_key, 30000, NULL, &grant, &s->err);
+
+    assert_true(status < 0 || status == SYNCGUARD_LOCKED);
+    return status < 0 ? status : SYNCGUARD_OK;
+}
+
+static syncguard_status op_release(scene *s)
+{
+    syncguard_status status = syncguard_release(s->backend, s->grant.lock_id, NULL, &s->err);
+
+    if (status == SYNCGUARD_OK) {
+        disarm();
+        assert_int_equal(syncguard_acquire(s->backend, s->held_key, 60000, NULL, &s->grant, NULL),
+                         SYNCGUARD_OK);
+    }
+    return status;
+}
+
+static syncguard_status op_release_absent(scene *s)
+{
+    syncguard_status status =
+        syncguard_release(s->backend, "AAAAAAAAAAAAAAAAAAAAAA", NULL, &s->err);
+
+    assert_true(status < 0 || status == SYNCGUARD_ABSENT);
+    return status < 0 ? status : SYNCGUARD_OK;
+}
+
+static syncguard_status op_extend(scene *s)
+{
+    int64_t expires;
+
+    return syncguard_extend(s->backend, s->grant.lock_id, 60000, NULL, &expires, &s->err);
+}
+
+static syncguard_status op_is_locked(scene *s)
+{
+    bool locked = false;
+    syncguard_status status = syncguard_is_locked(s->backend, s->held_key, NULL, &locked, &s->err);
+
+    assert_true(status < 0 || locked);
+    return status;
+}
+
+static syncguard_status op_get_by_key(scene *s)
+{
+    syncguard_lock_info info;
+
+    return syncguard_get_by_key(s->backend, s->held_key, NULL, &info, &s->err);
+}
+
+static syncguard_status op_get_by_id(scene *s)
+{
+    syncguard_lock_info info;
+
+    return syncguard_get_by_id(s->backend, s->grant.lock_id, NULL, &info, &s->err);
+}
+
+static syncguard_status op_get_raw(scene *s)
+{
+    syncguard_lock_info_raw raw;
+    syncguard_status status =
+        syncguard_get_by_key_raw(s->backend, s->held_key, NULL, &raw, &s->err);
+
+    return status != SYNCGUARD_OK
+               ? status
+               : syncguard_get_by_id_raw(s->backend, s->grant.lock_id, NULL, &raw, &s->err);
+}
+
+static syncguard_status op_owns(scene *s)
+{
+    bool owned = false;
+    syncguard_status status = syncguard_owns(s->backend, s->grant.lock_id, NULL, &owned, &s->err);
+
+    assert_true(status < 0 || owned);
+    return status;
+}
+
+static bool see_info(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    (*(int *)context)++;
+    return true;
+}
+
+static bool see_raw(void *context, const syncguard_lock_info_raw *raw)
+{
+    (void)raw;
+    (*(int *)context)++;
+    return true;
+}
+
+static syncguard_status op_list(scene *s)
+{
+    int seen = 0;
+    syncguard_status status = syncguard_list(s->backend, NULL, see_info, &seen, &s->err);
+
+    assert_true(status < 0 || seen >= 2);
+    return status;
+}
+
+static syncguard_status op_list_raw(scene *s)
+{
+    int seen = 0;
+    syncguard_status status = syncguard_list_raw(s->backend, NULL, see_raw, &seen, &s->err);
+
+    assert_true(status < 0 || seen >= 2);
+    return status;
+}
+
+static void see_finding(void *context, syncguard_severity severity, const char *topic,
+                        const char *text)
+{
+    (void)context;
+    (void)severity;
+    (void)topic;
+    (void)text;
+}
+
+static syncguard_status op_examine(scene *s)
+{
+    return syncguard_examine(s->backend, NULL, see_finding, NULL, &s->err);
+}
+
+static syncguard_status take_lock(scene *s, bool auto_extend)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_status status;
+
+    options.auto_extend = auto_extend;
+    status = syncguard_lock_acquire(s->backend, s->key, &options, &lock, &s->err);
+    assert_true((status == SYNCGUARD_OK) == (lock != NULL));
+    disarm();
+    syncguard_lock_dispose(lock);
+    return status;
+}
+
+static syncguard_status op_lock_acquire(scene *s)
+{
+    return take_lock(s, false);
+}
+
+static syncguard_status op_lock_auto_extend(scene *s)
+{
+    return take_lock(s, true);
+}
+
+static syncguard_status op_lock_wait(scene *s)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_status status;
+
+    options.max_retries = 2;
+    options.retry_delay_ms = 1;
+    status = syncguard_lock_acquire(s->backend, s->held_key, &options, &lock, &s->err);
+    assert_null(lock);
+    return status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
+}
+
+static int work(void *context, syncguard_lock *lock)
+{
+    (void)context;
+    (void)lock;
+    return 3;
+}
+
+static void ignore_release_error(void *context, const syncguard_error *error, const char *key,
+                                 const char *lock_id, const char *source)
+{
+    (void)context;
+    (void)key;
+    (void)lock_id;
+    (void)source;
+    assert_int_equal(error->code, SYNCGUARD_E_OUT_OF_MEMORY);
+}
+
+static syncguard_status op_with_lock(scene *s)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    int result = 0;
+    syncguard_status status;
+
+    options.on_release_error = ignore_release_error;
+    status = syncguard_with_lock(s->backend, s->key, &options, work, NULL, &result, &s->err);
+    assert_true(status < 0 || result == 3);
+    return status;
+}
+
+static syncguard_status op_lock_extend(scene *s)
+{
+    return syncguard_lock_extend(s->lock, 60000, NULL, NULL, &s->err);
+}
+
+static void take_scene_lock(scene *s)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+
+    options.ttl_ms = 60000;
+    options.auto_extend = true;
+    options.timeout_ms = 10000;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.on_release_error = ignore_release_error;
+    assert_int_equal(syncguard_lock_acquire(s->backend, s->lock_key, &options, &s->lock, NULL),
+                     SYNCGUARD_OK);
+}
+
+/* A failed release goes on in the background, so that the key can be had again at once. */
+static syncguard_status op_lock_release(scene *s)
+{
+    syncguard_status status = syncguard_lock_release(s->lock, NULL, &s->err);
+    char id[SYNCGUARD_LOCK_ID_SIZE];
+
+    memcpy(id, syncguard_lock_id(s->lock), sizeof id);
+    disarm();
+    syncguard_lock_dispose(s->lock);
+    if (status < 0) /* with no memory at all not even the background is told */
+        (void)syncguard_release(s->backend, id, NULL, NULL);
+    take_scene_lock(s);
+    return status;
+}
+
+static syncguard_status op_lock_dispose(scene *s)
+{
+    char id[SYNCGUARD_LOCK_ID_SIZE];
+
+    memcpy(id, syncguard_lock_id(s->lock), sizeof id);
+    syncguard_lock_dispose(s->lock);
+    disarm();
+    (void)syncguard_release(s->backend, id, NULL, NULL);
+    take_scene_lock(s);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status op_abort(scene *s)
+{
+    syncguard_abort *made = NULL;
+    syncguard_status status = syncguard_abort_create(&made, &s->err);
+
+    assert_true((status == SYNCGUARD_OK) == (made != NULL));
+    syncguard_abort_trigger(made);
+    syncguard_abort_free(made);
+    return status;
+}
+
+static atomic_int events;
+
+static void count_event(void *context, const syncguard_event *event)
+{
+    (void)context;
+    (void)event;
+    atomic_fetch_add(&events, 1);
+}
+
+static syncguard_status op_telemetry(scene *s)
+{
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_backend *bare = NULL, *decorated = NULL;
+    syncguard_grant grant;
+    char text[256];
+    syncguard_status status = syncguard_open(url, NULL, &bare, &s->err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    options.on_event = count_event;
+    status = syncguard_telemetry_wrap(bare, &options, &decorated, &s->err);
+    if (status != SYNCGUARD_OK) {
+        assert_null(decorated);
+        syncguard_close(bare);
+        return status;
+    }
+    status = syncguard_acquire(decorated, "caf\xC3\xA9-oom", 1000, NULL, &grant, &s->err);
+    if (status == SYNCGUARD_OK) {
+        disarm();
+        assert_int_equal(syncguard_release(decorated, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
+    }
+    assert_true(syncguard_telemetry_prometheus(decorated, text, sizeof text) > 100);
+    syncguard_close(decorated);
+    return status;
+}
+
+static syncguard_status op_open(scene *s)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *opened = NULL;
+    char with_options[600];
+    syncguard_status status;
+
+    options.owner = "somebody@somewhere:1";
+    snprintf(with_options, sizeof with_options, "%s%ctimeout_ms=4000&cleanup=1", url,
+             strchr(url, '?') != NULL ? '&' : '?');
+    status = syncguard_open(with_options, &options, &opened, &s->err);
+    assert_true((status == SYNCGUARD_OK) == (opened != NULL));
+    syncguard_close(opened);
+    return status;
+}
+
+static syncguard_status op_setup(scene *s)
+{
+    return syncguard_setup(url, NULL, NULL, NULL, &s->err);
+}
+
+static syncguard_status op_hash(scene *s)
+{
+    char hash[SYNCGUARD_HASH_SIZE];
+
+    if (syncguard_hash("cafe\xCC\x81", hash))
+        return SYNCGUARD_OK;
+    assert_string_equal(hash, "");
+    return s->err.code = SYNCGUARD_E_OUT_OF_MEMORY;
+}
+
+static syncguard_status op_default_url(scene *s)
+{
+    char buffer[4096];
+
+    return syncguard_default_url(buffer, sizeof buffer, &s->err);
+}
+
+static const struct {
+    const char *name;
+    operation run;
+} operations[] = {
+    {"open", op_open},
+    {"setup", op_setup},
+    {"default_url", op_default_url},
+    {"acquire", op_acquire},
+    {"acquire (locked)", op_acquire_locked},
+    {"release", op_release},
+    {"release (absent)", op_release_absent},
+    {"extend", op_extend},
+    {"is_locked", op_is_locked},
+    {"get_by_key", op_get_by_key},
+    {"get_by_id", op_get_by_id},
+    {"raw twins", op_get_raw},
+    {"owns", op_owns},
+    {"list", op_list},
+    {"list_raw", op_list_raw},
+    {"examine", op_examine},
+    {"lock_acquire", op_lock_acquire},
+    {"lock_acquire (auto_extend)", op_lock_auto_extend},
+    {"lock_acquire (waiting)", op_lock_wait},
+    {"with_lock", op_with_lock},
+    {"lock_extend", op_lock_extend},
+    {"lock_release", op_lock_release},
+    {"lock_dispose", op_lock_dispose},
+    {"abort_create", op_abort},
+    {"telemetry", op_telemetry},
+    {"hash", op_hash},
+};
+#define OPERATIONS (sizeof operations / sizeof operations[0])
+
+/* --- the sweep --- */
+
+static void pause_ms(long ms)
+{
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000};
+
+    nanosleep(&left, NULL);
+}
+
+static void make_scene(scene *s, size_t which)
+{
+    memset(s, 0, sizeof *s);
+    /* Accents, so that normalising needs memory. */
+    snprintf(s->held_key, sizeof s->held_key, "oom-held-e\xCC\x81-%zu", which);
+    snprintf(s->lock_key, sizeof s->lock_key, "oom-lock-%zu", which);
+    assert_int_equal(syncguard_open(url, NULL, &s->backend, &s->err), SYNCGUARD_OK);
+    assert_int_equal(syncguard_acquire(s->backend, s->held_key, 60000, NULL, &s->grant, &s->err),
+                     SYNCGUARD_OK);
+    take_scene_lock(s);
+}
+
+static void end_scene(scene *s)
+{
+    syncguard_lock_dispose(s->lock);
+    assert_int_equal(syncguard_release(s->backend, s->grant.lock_id, NULL, NULL), SYNCGUARD_OK);
+    syncguard_close(s->backend);
+}
+
+/* The handle works as before, and the key is free (or will be as soon as the background is done).
+ */
+static void check_usable(scene *s, const char *name, long at, bool persistent)
+{
+    syncguard_grant grant;
+    bool owned = false;
+    syncguard_status status = SYNCGUARD_LOCKED;
+
+    for (int i = 0; i < 200 && status == SYNCGUARD_LOCKED; i++) {
+        status = syncguard_acquire(s->backend, s->key, 1000, NULL, &grant, &s->err);
+        if (status == SYNCGUARD_LOCKED)
+            pause_ms(10);
+    }
+    if (status == SYNCGUARD_LOCKED && persistent) {
+        return; /* nobody could be told: it ends with its TTL */
+    }
+    if (status != SYNCGUARD_OK)
+        fail_msg("%s, allocation %ld: afterwards acquire gives %s (%s)", name, at,
+                 syncguard_status_name(status), s->err.message);
+    assert_int_equal(syncguard_release(s->backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_owns(s->backend, s->grant.lock_id, NULL, &owned, NULL),
+                     SYNCGUARD_OK);
+    assert_true(owned);
+}
+
+/* Returns how many allocations were made to fail. */
+static long sweep(size_t which, bool persistent)
+{
+    const char *name = operations[which].name;
+    scene s;
+    long at;
+
+    make_scene(&s, which);
+    for (at = 1; at < MOST_FAILURES; at++) {
+        syncguard_status status;
+        bool met;
+
+        /* New each time, so that record and counter have to be made. */
+        snprintf(s.key, sizeof s.key, "oom-e\xCC\x81-%zu-%d-%ld", which, persistent, at);
+        arm(at, persistent);
+        status = operations[which].run(&s);
+        disarm();
+        met = atomic_load(&failures) > 0;
+        if (status != SYNCGUARD_OK && status != SYNCGUARD_E_OUT_OF_MEMORY)
+            fail_msg("%s, allocation %ld: %s (%s %s)", name, at, syncguard_status_name(status),
+                     s.err.native, s.err.message);
+        if (status != SYNCGUARD_OK && !met)
+            fail_msg("%s: %s without a failed allocation", name, s.err.message);
+        if (status != SYNCGUARD_OK)
+            assert_int_equal(s.err.code, status);
+        check_usable(&s, name, at, persistent);
+        if (!met)
+            break;
+    }
+    assert_true(at < MOST_FAILURES);
+    end_scene(&s);
+    return at - 1;
+}
+
+static void every_allocation_fails(bool persistent)
+{
+    long total = 0;
+
+    for (size_t i = 0; i < OPERATIONS; i++) {
+        long before = atomic_load(&live);
+        long failed = sweep(i, persistent);
+
+        print_message("    %-28s %4ld allocations failed\n", operations[i].name, failed);
+        if (atomic_load(&live) != before)
+            fail_msg("%s: %ld blocks leaked", operations[i].name, atomic_load(&live) - before);
+        total += failed;
+    }
+    print_message("    %ld in all\n", total);
+    assert_true(total > 0);
+}
+
+static void each_allocation_fails_once(void **state)
+{
+    (void)state;
+    every_allocation_fails(false);
+}
+
+static void all_allocations_fail_from_some_moment_on(void **state)
+{
+    (void)state;
+    every_allocation_fails(true);
+}
+
+static void nothing_is_left_in_the_engine(void **state)
+{
+    (void)state;
+#ifdef OOM_WITH_SQLITE
+    /* What SQLite keeps for itself was allocated by the first open, before the sweeps. */
+    sqlite3_shutdown();
+    assert_int_equal(atomic_load(&engine_live), 0);
+#endif
+    assert_int_equal(atomic_load(&live), 0);
+}
+
+#ifdef OOM_WITH_SQLITE
+extern const syncguard_module syncguard_module_sqlite;
+#endif
+
+int main(int argc, char **argv)
+{
+    const syncguard_allocator allocator = {failing_malloc, failing_realloc, counting_free};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_allocation_fails_once),
+        cmocka_unit_test(all_allocations_fail_from_some_moment_on),
+        cmocka_unit_test(nothing_is_left_in_the_engine),
+    };
+    char folder[] = "/tmp/syncguard-oom.XXXXXX";
+    char command[256];
+    int failed;
+
+    if (argc != 2)
+        return 64;
+    syncguard_allocator_set(&allocator);
+    fail_engine = strcmp(argv[1], "engine") == 0;
+    if (mkdtemp(folder) == NULL)
+        return 1;
+    snprintf(url, sizeof url, "memory:");
+#ifdef OOM_WITH_SQLITE
+    wrap_engine();
+    snprintf(url, sizeof url, "sqlite:%s/locks.db?durability=normal", folder);
+    if (syncguard_module_register(&syncguard_module_sqlite, NULL) != SYNCGUARD_OK)
+        return 1;
+#endif
+    setenv("XDG_STATE_HOME", folder, 1);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) == 0 ? failed : 1;
+}
