@@ -1,0 +1,97 @@
+/*
+ * From SQLSTATE to status: by the code alone, never by the server's words, which
+ * are not passed on either (they may quote a key).
+ */
+#include <string.h>
+
+#include "pg.h"
+
+typedef struct mapping {
+    const char *prefix; /* of the code; the first that fits counts */
+    syncguard_status status;
+    const char *text;
+} mapping;
+
+#define UNAVAILABLE SYNCGUARD_E_SERVICE_UNAVAILABLE
+
+static const mapping mappings[] = {
+    {"08", UNAVAILABLE, "the connection to the server failed"},
+    {"25006", UNAVAILABLE, "the server takes no writes (a standby, or read-only by default)"},
+    {"25P03", UNAVAILABLE, "the server ended the session"},
+    {"28", SYNCGUARD_E_AUTH_FAILED, "the server refused the credentials"},
+    {"3D000", SYNCGUARD_E_INVALID_ARGUMENT, "the database does not exist"},
+    {"3F000", SYNCGUARD_E_INVALID_ARGUMENT, "the schema of the tables does not exist"},
+    {"40", UNAVAILABLE, "the server broke the transaction off in favour of another"},
+    {"42501", SYNCGUARD_E_AUTH_FAILED, "the role lacks a right on the tables"},
+    {"42P01", SYNCGUARD_E_INVALID_ARGUMENT, "the tables are missing: run syncguard setup"},
+    {"42703", SYNCGUARD_E_INVALID_ARGUMENT, "the tables lack a column: run syncguard setup"},
+    {"42P10", SYNCGUARD_E_INVALID_ARGUMENT, "the tables lack a unique key: run syncguard setup"},
+    {"53300", SYNCGUARD_E_RATE_LIMITED, "the server has no connection left"},
+    {"53400", SYNCGUARD_E_RATE_LIMITED, "a configured limit of the server was reached"},
+    {"53", UNAVAILABLE, "the server is short of a resource"},
+    {"55P03", SYNCGUARD_E_NETWORK_TIMEOUT, "a lock inside the server was not to be had in time"},
+    {"57014", SYNCGUARD_E_NETWORK_TIMEOUT, "the server broke the statement off"},
+    {"57", UNAVAILABLE, "the server is going down, coming up, or ended the session"},
+    {"58", UNAVAILABLE, "the server's system failed"},
+};
+
+syncguard_status sg_pg_fail(syncguard_error *err, const char *sqlstate)
+{
+    size_t i;
+
+    if (!sqlstate || !*sqlstate)
+        return syncguard_fail(err, UNAVAILABLE, NULL, "the connection to the server was lost");
+    for (i = 0; i < sizeof mappings / sizeof *mappings; i++) {
+        if (strncmp(sqlstate, mappings[i].prefix, strlen(mappings[i].prefix)) == 0)
+            return syncguard_fail(err, mappings[i].status, sqlstate, "%s", mappings[i].text);
+    }
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, sqlstate, "the server failed unexpectedly");
+}
+
+/*
+ * Connection errors carry their code in the message only, at the end of a line,
+ * once libpq was told to report nothing else of what the server says
+ * (PQERRORS_SQLSTATE). Looks at the last line that ends so.
+ */
+static bool find_code(const char *message, char out[6])
+{
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const char *line = message;
+    bool found = false;
+
+    while (*line) {
+        size_t length = strcspn(line, "\n");
+        const char *code = line + length - 5;
+
+        if (length > 8 && strspn(code, digits) == 5 && memcmp(code - 3, ":  ", 3) == 0) {
+            memcpy(out, code, 5);
+            out[5] = '\0';
+            found = true;
+        }
+        line += length;
+        line += strspn(line, "\n");
+    }
+    return found;
+}
+
+syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg)
+{
+    const char *message = pg ? PQerrorMessage(pg) : "";
+    const char *reason;
+    char code[6];
+
+    if (!pg)
+        return syncguard_fail_memory(err);
+    if (find_code(message, code))
+        return sg_pg_fail(err, code);
+    if (PQconnectionNeedsPassword(pg))
+        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
+                              "the server wants a password and none was given");
+    /* The words of libpq and of the system, less the names before them. */
+    reason = strstr(message, "failed: ");
+    reason = reason ? reason + strlen("failed: ") : strrchr(message, ':');
+    if (reason)
+        reason += strspn(reason, ": ");
+    return syncguard_fail(err, UNAVAILABLE, NULL, "cannot connect to the server: %.*s",
+                          (int)(reason ? strcspn(reason, "\n") : 0), reason ? reason : "");
+}

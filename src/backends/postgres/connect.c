@@ -1,0 +1,276 @@
+/*
+ * Connecting. libpq resolves names and reads files while it connects, which can
+ * take as long as it likes; so each attempt is made by a thread of its own, and
+ * its caller waits for it like for anything else. An attempt that was left is
+ * finished all the same and its connection goes to the pool, or to the next
+ * caller: without that a short deadline would never get anywhere.
+ *
+ * Locking: a job is guarded by its pool's mutex. Who finds it both finished and
+ * not owned frees it: the thread if nobody waits any more, else the owner.
+ */
+#include <string.h>
+
+#include "pg.h"
+
+/* An attempt gets at least this long, however short the deadline of who wanted it. */
+#define MIN_ATTEMPT_MS 2000
+/* One that is older than this is not worth waiting for: a new one may be faster. */
+#define FRESH_ATTEMPT_NS (500 * SYNCGUARD_NS_PER_MS)
+/* Given parameters, host, hostaddr, port, end. */
+#define MAX_PARAMETERS 96
+
+static void be_silent(void *context, const PGresult *result)
+{
+    (void)context;
+    (void)result;
+}
+
+static PGconn *begin(const sg_pg_target *target, int host)
+{
+    const char *keywords[MAX_PARAMETERS];
+    const char *values[MAX_PARAMETERS];
+    size_t count = 0;
+    PGconn *pg;
+
+    for (; target->keywords[count] && count < MAX_PARAMETERS - 4; count++) {
+        keywords[count] = target->keywords[count];
+        values[count] = target->values[count];
+    }
+    keywords[count] = "host";
+    values[count++] = target->hosts[host];
+    keywords[count] = "hostaddr";
+    values[count++] = target->hostaddrs[host];
+    keywords[count] = "port";
+    values[count++] = target->ports[host];
+    keywords[count] = NULL;
+    values[count] = NULL;
+    pg = PQconnectStartParams(keywords, values, 0);
+    if (!pg)
+        return NULL;
+    /* Without this it prints to stderr. */
+    PQsetNoticeReceiver(pg, be_silent, NULL);
+    PQsetErrorVerbosity(pg, PQERRORS_SQLSTATE);
+    return pg;
+}
+
+/* Drives one attempt to its end. */
+static syncguard_status finish(PGconn *pg, int64_t deadline_ns, syncguard_error *err)
+{
+    syncguard_limits limits = {deadline_ns, NULL};
+    PostgresPollingStatusType next = PGRES_POLLING_WRITING;
+    syncguard_status status;
+
+    if (PQstatus(pg) == CONNECTION_BAD)
+        return sg_pg_fail_connect(err, pg);
+    while (next != PGRES_POLLING_OK) {
+        struct pollfd fd = {PQsocket(pg), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, 0};
+
+        status = syncguard_wait_fds(&fd, 1, &limits, err);
+        if (status != SYNCGUARD_OK)
+            return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
+                                  "connecting to the server took too long");
+        next = PQconnectPoll(pg);
+        if (next == PGRES_POLLING_FAILED)
+            return sg_pg_fail_connect(err, pg);
+    }
+    if (PQsetnonblocking(pg, 1) != 0 || !PQenterPipelineMode(pg))
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libpq refuses pipeline mode");
+    return SYNCGUARD_OK;
+}
+
+/* When the attempt at a host must be over, if left hosts still have to be tried after it. */
+static int64_t host_deadline(const sg_pg_target *target, int left, int64_t deadline_ns)
+{
+    int64_t now = syncguard_clock_ns();
+    int64_t share = (deadline_ns - now) / (left + 1);
+
+    if (target->connect_timeout_ms > 0)
+        share = target->connect_timeout_ms * SYNCGUARD_NS_PER_MS;
+    return now + share < deadline_ns ? now + share : deadline_ns;
+}
+
+syncguard_status sg_pg_connect(sg_pg_connection *connection, int64_t deadline_ns,
+                               syncguard_error *err)
+{
+    sg_pg_pool *pool = connection->pool;
+    const sg_pg_target *target = pool->target;
+    syncguard_status status = SYNCGUARD_OK;
+    int first;
+    int i;
+
+    pthread_mutex_lock(&pool->mutex);
+    first = pool->first_host;
+    pthread_mutex_unlock(&pool->mutex);
+    connection->generation = atomic_load(&pool->generation);
+    for (i = 0; i < target->host_count; i++) {
+        int host = (first + i) % target->host_count;
+
+        connection->pg = begin(target, host);
+        if (!connection->pg)
+            return syncguard_fail_memory(err);
+        status = finish(connection->pg,
+                        host_deadline(target, target->host_count - 1 - i, deadline_ns), err);
+        if (status == SYNCGUARD_OK) {
+            pthread_mutex_lock(&pool->mutex);
+            pool->first_host = host;
+            pthread_mutex_unlock(&pool->mutex);
+            return status;
+        }
+        PQfinish(connection->pg);
+        connection->pg = NULL;
+    }
+    return status;
+}
+
+static void free_job(sg_pg_job *job)
+{
+    syncguard_parker_close(&job->done);
+    syncguard_free(job);
+}
+
+static void unlink_orphan(sg_pg_job *job)
+{
+    sg_pg_job **link = &job->pool->orphans;
+
+    while (*link && *link != job)
+        link = &(*link)->next;
+    if (*link)
+        *link = job->next;
+}
+
+static void *run(void *argument)
+{
+    sg_pg_job *job = argument;
+    sg_pg_pool *pool = job->pool;
+    sg_pg_connection *left = NULL;
+    bool orphan;
+    bool ok;
+
+    job->status = sg_pg_connect(job->connection, job->deadline_ns, &job->error);
+    pthread_mutex_lock(&pool->mutex);
+    pool->jobs--;
+    job->finished = true;
+    orphan = !job->owned;
+    ok = job->status == SYNCGUARD_OK;
+    if (orphan) {
+        unlink_orphan(job);
+        left = job->connection;
+    } else {
+        /* The owner can free the job as soon as the mutex is free. */
+        syncguard_parker_unpark(&job->done);
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    if (orphan) {
+        if (ok)
+            sg_pg_give_back(left);
+        else
+            sg_pg_discard(left);
+        free_job(job);
+    }
+    sg_pg_pool_unref(pool);
+    return NULL;
+}
+
+static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, sg_pg_job **out,
+                              syncguard_error *err)
+{
+    sg_pg_job *job = syncguard_calloc(1, sizeof *job);
+    int64_t left_ns = syncguard_limits_left_ns(limits);
+    int64_t now = syncguard_clock_ns();
+    syncguard_status status = SYNCGUARD_OK;
+    pthread_t thread;
+
+    if (!job)
+        return syncguard_fail_memory(err);
+    job->pool = pool;
+    job->owned = true;
+    job->started_ns = now;
+    job->done = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+    if (left_ns == SYNCGUARD_NO_DEADLINE)
+        left_ns = pool->timeout_ms * SYNCGUARD_NS_PER_MS;
+    if (left_ns < MIN_ATTEMPT_MS * SYNCGUARD_NS_PER_MS)
+        left_ns = MIN_ATTEMPT_MS * SYNCGUARD_NS_PER_MS;
+    job->deadline_ns = now + left_ns;
+    job->connection = sg_pg_connection_create(pool);
+    if (!job->connection)
+        status = syncguard_fail_memory(err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_parker_open(&job->done, err);
+    if (status == SYNCGUARD_OK) {
+        pthread_mutex_lock(&pool->mutex);
+        pool->references++;
+        pool->jobs++;
+        pthread_mutex_unlock(&pool->mutex);
+        if (syncguard_thread_start(&thread, run, job) != 0) {
+            status = syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no thread left");
+            pthread_mutex_lock(&pool->mutex);
+            pool->references--;
+            pool->jobs--;
+            pthread_mutex_unlock(&pool->mutex);
+        } else {
+            pthread_detach(thread);
+        }
+    }
+    if (status != SYNCGUARD_OK) {
+        if (job->connection)
+            sg_pg_discard(job->connection);
+        free_job(job);
+        return status;
+    }
+    *out = job;
+    return SYNCGUARD_OK;
+}
+
+/* Takes over an attempt that somebody left, if it is fresh or there are too many already. */
+static sg_pg_job *adopt(sg_pg_pool *pool)
+{
+    int64_t now = syncguard_clock_ns();
+    sg_pg_job *job;
+
+    pthread_mutex_lock(&pool->mutex);
+    job = pool->orphans;
+    if (job && (now - job->started_ns < FRESH_ATTEMPT_NS || pool->jobs >= 2 * pool->max)) {
+        pool->orphans = job->next;
+        job->next = NULL;
+        job->owned = true;
+    } else {
+        job = NULL;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return job;
+}
+
+syncguard_status sg_pg_connect_wait(sg_pg_pool *pool, const syncguard_limits *limits,
+                                    sg_pg_connection **out, syncguard_error *err)
+{
+    sg_pg_job *job = adopt(pool);
+    syncguard_status status = SYNCGUARD_OK;
+    bool finished;
+
+    *out = NULL;
+    if (!job)
+        status = start(pool, limits, &job, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = syncguard_parker_park(&job->done, limits, err);
+    pthread_mutex_lock(&pool->mutex);
+    finished = job->finished;
+    if (!finished) {
+        job->owned = false;
+        job->next = pool->orphans;
+        pool->orphans = job;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    if (!finished)
+        return status;
+    status = job->status;
+    if (status == SYNCGUARD_OK) {
+        *out = job->connection;
+    } else {
+        if (err)
+            *err = job->error;
+        sg_pg_discard(job->connection);
+    }
+    free_job(job);
+    return status;
+}

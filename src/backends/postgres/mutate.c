@@ -1,0 +1,261 @@
+/*
+ * Acquire, release, extend, undo and cleanup: each a transaction that goes to
+ * the server in one flush (see sql.c for the order inside it).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pg.h"
+
+syncguard_status sg_pg_name(const char *key, char *out, syncguard_error *err)
+{
+    size_t length = 0;
+
+    return syncguard_storage_name(NULL, key, SYNCGUARD_POSTGRES_LIMIT_BYTES,
+                                  SYNCGUARD_POSTGRES_RESERVE_BYTES, out, &length, err);
+}
+
+static void number(char out[24], int64_t value)
+{
+    snprintf(out, 24, "%lld", (long long)value);
+}
+
+static void add(sg_pg_flush *flush, sg_pg_statement statement)
+{
+    sg_pg_flush_add(flush, statement, 0, NULL);
+}
+
+static syncguard_status unexpected(syncguard_error *err, const char *what)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "%s", what);
+}
+
+/* ---- acquire ----------------------------------------------------------------------------- */
+
+/* Columns of the acquire's decision. */
+enum { A_NOW, A_LIVE, A_MINE, A_EXPIRES, A_FENCE, A_NEW_FENCE, A_NEW_EXPIRES };
+
+static bool is_true(const PGresult *result, int column)
+{
+    return !PQgetisnull(result, 0, column) && PQgetvalue(result, 0, column)[0] == 't';
+}
+
+static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *result,
+                                   int fence_column, int expires_column, syncguard_error *err)
+{
+    char fence[SYNCGUARD_FENCE_SIZE];
+
+    if (!sg_pg_text(result, 0, fence_column, fence, sizeof fence) ||
+        !syncguard_fence_valid(fence) || !sg_pg_int64(result, 0, fence_column, &op->fence) ||
+        !sg_pg_int64(result, 0, expires_column, &op->expires_at_ms))
+        return unexpected(err, "the stored lock is unreadable");
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *result,
+                                     syncguard_error *err)
+{
+    int64_t now = 0;
+    int64_t expires = 0;
+
+    if (PQntuples(result) != 1)
+        return unexpected(err, "the server did not decide");
+    if (!PQgetisnull(result, 0, A_NEW_FENCE))
+        return read_grant(op, result, A_NEW_FENCE, A_NEW_EXPIRES, err);
+    if (!is_true(result, A_LIVE))
+        return unexpected(err, "the fence counter is at its end, or is not a counter");
+    if (is_true(result, A_MINE))
+        return read_grant(op, result, A_FENCE, A_EXPIRES, err);
+    op->remaining_ms = -1;
+    if (sg_pg_int64(result, 0, A_NOW, &now) && sg_pg_int64(result, 0, A_EXPIRES, &expires))
+        op->remaining_ms = expires + SYNCGUARD_TIME_TOLERANCE_MS - now;
+    return SYNCGUARD_LOCKED;
+}
+
+/* The label goes with the id that it belongs to: another library leaves the column alone. */
+static const char *label(const syncguard_acquire_op *op, char *out, size_t size)
+{
+    if (!op->owner || !*op->owner)
+        return NULL;
+    snprintf(out, size, "%s %s", op->lock_id, op->owner);
+    return out;
+}
+
+static void build_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const char *name,
+                          const char *counter, const char *ttl, const char *owner,
+                          sg_pg_flush *flush)
+{
+    add(flush, SG_PG_BEGIN);
+    sg_pg_flush_add(flush, SG_PG_LOCK_KEY, 2, (const char *const[]){flush->timeout, name});
+    sg_pg_flush_add(flush, SG_PG_ACQUIRE_ROW, 2, (const char *const[]){name, pg->near_tolerance});
+    sg_pg_flush_add(flush, SG_PG_ACQUIRE, pg->has_owner ? 8 : 7,
+                    (const char *const[]){name, op->lock_id, ttl, pg->tolerance, op->key, counter,
+                                          pg->fence_max, owner});
+    add(flush, SG_PG_COMMIT);
+}
+
+syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                               syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    char name[SYNCGUARD_NAME_SIZE];
+    char counter[SYNCGUARD_NAME_SIZE];
+    char owner[SYNCGUARD_LOCK_ID_SIZE + SYNCGUARD_OWNER_SIZE];
+    char ttl[24];
+    size_t length = 0;
+    sg_pg_flush flush;
+    syncguard_status status;
+
+    status = sg_pg_name(op->key, name, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_fence_name(NULL, name, SYNCGUARD_POSTGRES_LIMIT_BYTES,
+                                      SYNCGUARD_POSTGRES_RESERVE_BYTES, counter, &length, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    /* Before the decision, so that no release after it goes unnoticed. */
+    if (op->watch && pg->listener)
+        (void)sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
+    number(ttl, op->ttl_ms);
+    sg_pg_flush_init(&flush);
+    flush.lock_id = op->lock_id;
+    build_acquire(pg, op, name, counter, ttl, label(op, owner, sizeof owner), &flush);
+    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    if (status == SYNCGUARD_OK)
+        status = read_acquire(op, flush.results[3], err);
+    if (status == SYNCGUARD_LOCKED && flush.unknown)
+        status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                                "the connection was lost while the lock was asked for");
+    if (flush.sent)
+        op->first_sent_ns = flush.first_sent_ns;
+    op->maybe_granted = status < 0 && flush.unknown;
+    sg_pg_flush_clear(&flush);
+    return status;
+}
+
+/* ---- release and extend ------------------------------------------------------------------ */
+
+/* Why nothing was changed, from what the row lock found. */
+static syncguard_event_reason reason(const PGresult *row)
+{
+    return PQntuples(row) > 0 ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
+}
+
+syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op *op,
+                               syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    sg_pg_flush flush;
+    syncguard_status status;
+
+    op->key_length = 0;
+    op->reason = SYNCGUARD_REASON_NONE;
+    sg_pg_flush_init(&flush);
+    add(&flush, SG_PG_BEGIN);
+    sg_pg_flush_add(&flush, SG_PG_LOCK_RELEASE, 2,
+                    (const char *const[]){flush.timeout, op->lock_id});
+    sg_pg_flush_add(&flush, SG_PG_ID_ROW, 1, (const char *const[]){op->lock_id});
+    sg_pg_flush_add(&flush, SG_PG_RELEASE, 2, (const char *const[]){op->lock_id, pg->tolerance});
+    add(&flush, SG_PG_COMMIT);
+    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    if (PQntuples(flush.results[3]) > 0) {
+        if (sg_pg_text(flush.results[3], 0, 0, op->key, sizeof op->key))
+            op->key_length = strlen(op->key);
+        goto out;
+    }
+    op->reason = reason(flush.results[2]);
+    if (!flush.resent)
+        status = SYNCGUARD_ABSENT;
+out:
+    sg_pg_flush_clear(&flush);
+    return status;
+}
+
+syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *op,
+                              syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    char ttl[24];
+    sg_pg_flush flush;
+    syncguard_status status;
+
+    number(ttl, op->ttl_ms);
+    op->reason = SYNCGUARD_REASON_NONE;
+    sg_pg_flush_init(&flush);
+    add(&flush, SG_PG_BEGIN);
+    sg_pg_flush_add(&flush, SG_PG_LOCK_ID, 2, (const char *const[]){flush.timeout, op->lock_id});
+    sg_pg_flush_add(&flush, SG_PG_ID_ROW, 1, (const char *const[]){op->lock_id});
+    sg_pg_flush_add(&flush, SG_PG_EXTEND, 3,
+                    (const char *const[]){op->lock_id, pg->tolerance, ttl});
+    add(&flush, SG_PG_COMMIT);
+    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    if (flush.sent)
+        op->first_sent_ns = flush.first_sent_ns;
+    if (status != SYNCGUARD_OK)
+        goto out;
+    if (PQntuples(flush.results[3]) == 0) {
+        op->reason = reason(flush.results[2]);
+        status = SYNCGUARD_ABSENT;
+    } else if (!sg_pg_int64(flush.results[3], 0, 0, &op->expires_at_ms)) {
+        status = unexpected(err, "the server's answer is unreadable");
+    }
+out:
+    sg_pg_flush_clear(&flush);
+    return status;
+}
+
+/* ---- undo and cleanup -------------------------------------------------------------------- */
+
+syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t key_length,
+                            const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
+                            syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    /* What ends while we delete might write after we looked: only what had ended before counts. */
+    int open = sg_pg_doubts_open(pg->pool, lock_id);
+    char name[SYNCGUARD_NAME_SIZE];
+    sg_pg_flush flush;
+    syncguard_status status = sg_pg_name(key, name, err);
+
+    (void)key_length;
+    (void)until_ns;
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_pg_flush_init(&flush);
+    add(&flush, SG_PG_BEGIN);
+    sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 2, (const char *const[]){flush.timeout, name});
+    sg_pg_flush_add(&flush, SG_PG_UNDO, 2, (const char *const[]){name, lock_id});
+    add(&flush, SG_PG_COMMIT);
+    status = sg_pg_flush_run(pg, &flush, limits, err);
+    /* One request that was carried out and taken back is over; a second one would do it again. */
+    if (status == SYNCGUARD_OK && (PQntuples(flush.results[2]) > 0 ? open > 1 : open != 0))
+        status = SYNCGUARD_ABSENT;
+    sg_pg_flush_clear(&flush);
+    return status;
+}
+
+syncguard_status sg_pg_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
+                               syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    char name[SYNCGUARD_NAME_SIZE];
+    char expires[24];
+    char guard[24];
+    sg_pg_flush flush;
+    syncguard_status status = sg_pg_name(op->key, name, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    number(expires, op->expires_at_ms);
+    number(guard, SYNCGUARD_CLEANUP_GUARD_MS);
+    sg_pg_flush_init(&flush);
+    add(&flush, SG_PG_BEGIN);
+    sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 2, (const char *const[]){flush.timeout, name});
+    sg_pg_flush_add(&flush, SG_PG_CLEANUP, 4,
+                    (const char *const[]){name, op->lock_id, expires, guard});
+    add(&flush, SG_PG_COMMIT);
+    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    sg_pg_flush_clear(&flush);
+    return status;
+}

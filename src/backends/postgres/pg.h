@@ -1,0 +1,319 @@
+/*
+ * What the files of the PostgreSQL backend share.
+ *
+ *   module.c    options, URL, open, close, the op table
+ *   target.c    where to connect: connection string, hosts, TLS default
+ *   connect.c   one connection attempt, in a thread that its caller may leave
+ *   pool.c      connections: lending, dropping, abandoning, fork
+ *   flush.c     one round trip: several statements in, their results out
+ *   sql.c       the statements
+ *   code.c      SQLSTATE to status
+ *   mutate.c    acquire, release, extend, undo, cleanup
+ *   batch.c     extend_many
+ *   read.c      is_locked, lookup, list
+ *   schema.c    check and setup
+ *   examine.c   findings for the doctor
+ *   listen.c    waiters woken by LISTEN
+ *
+ * Lock order: none of the mutexes below is held while another is taken, nor
+ * over a system call that can block.
+ */
+#ifndef SG_PG_H
+#define SG_PG_H
+
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "syncguard/postgres.h"
+#include "syncguard/sys/backend.h"
+
+/* ---- sql.c ------------------------------------------------------------------------------- */
+
+typedef enum sg_pg_statement {
+    SG_PG_BEGIN,
+    SG_PG_COMMIT,
+    SG_PG_ROLLBACK,
+    SG_PG_BOUND,        /* timeout */
+    SG_PG_LOCK_KEY,     /* timeout, name */
+    SG_PG_ACQUIRE_ROW,  /* name, tolerance less slack */
+    SG_PG_ACQUIRE,      /* name, id, ttl, tolerance, key, counter's name, fence limit, owner */
+    SG_PG_LOCK_ID,      /* timeout, id */
+    SG_PG_LOCK_RELEASE, /* timeout, id */
+    SG_PG_ID_ROW,       /* id */
+    SG_PG_EXTEND,       /* id, tolerance, ttl */
+    SG_PG_RELEASE,      /* id, tolerance */
+    SG_PG_UNDO,         /* name, id */
+    SG_PG_CLEANUP,      /* name, id, expiry, guard */
+    SG_PG_EXTEND_MANY,  /* ids, ttls, tolerance */
+    SG_PG_BY_KEY,       /* name */
+    SG_PG_BY_ID,        /* id */
+    SG_PG_LIST,         /* after, tolerance, limit */
+    SG_PG_STATEMENTS
+} sg_pg_statement;
+
+/* First number of the advisory locks that waiters hold; the second is the hash of the name. */
+#define SG_PG_WAIT_SPACE "1398358599"
+/* The one advisory lock that set-ups exclude each other with. */
+#define SG_PG_SETUP_LOCK "1398358599, 0"
+#define SG_PG_CHANNEL "syncguard"
+
+/* A table's name in its forms: quoted for SQL, and its last part bare for derived names. */
+typedef struct sg_pg_table {
+    char quoted[140];
+    char bare[64];
+} sg_pg_table;
+
+syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_table *out,
+                                  syncguard_error *err);
+/* The text of a statement with the tables filled in; NULL without memory. The caller frees it. */
+char *sg_pg_sql(sg_pg_statement statement, const sg_pg_table *locks, const sg_pg_table *fences,
+                bool has_owner);
+/* The name under which a statement is prepared. */
+const char *sg_pg_statement_name(sg_pg_statement statement);
+
+/* ---- target.c ---------------------------------------------------------------------------- */
+
+#define SG_PG_MAX_HOSTS 16
+
+/* Where to connect. Immutable once read. */
+typedef struct sg_pg_target {
+    char **keywords; /* NULL-terminated; without host, hostaddr and port */
+    char **values;
+    int host_count;
+    char *hosts[SG_PG_MAX_HOSTS]; /* any may be NULL: libpq's default */
+    char *hostaddrs[SG_PG_MAX_HOSTS];
+    char *ports[SG_PG_MAX_HOSTS];
+    int64_t connect_timeout_ms; /* per host; 0: not given */
+} sg_pg_target;
+
+/* conninfo may be NULL. session: settings of ours may be sent at start-up. */
+syncguard_status sg_pg_target_read(const char *conninfo, bool session, sg_pg_target **out,
+                                   syncguard_error *err);
+/* Wipes and frees. */
+void sg_pg_target_free(sg_pg_target *target);
+/* True if name is a connection parameter of the linked libpq. */
+bool sg_pg_is_parameter(const char *name);
+
+/* ---- code.c ------------------------------------------------------------------------------ */
+
+/* Fails with the status and the words for a SQLSTATE ("" if there is none). */
+syncguard_status sg_pg_fail(syncguard_error *err, const char *sqlstate);
+/* Why a connection attempt failed. */
+syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg);
+
+/* ---- pool.c, connect.c ------------------------------------------------------------------- */
+
+typedef struct sg_pg_pool sg_pg_pool;
+
+typedef struct sg_pg_connection {
+    PGconn *pg; /* NULL while nothing was begun */
+    sg_pg_pool *pool;
+    uint64_t generation;
+    uint32_t prepared; /* bit per sg_pg_statement */
+    bool busy;         /* not in the idle list: in a fork the parent goes on using it */
+    struct sg_pg_connection *next_idle;
+    _Atomic(struct sg_pg_connection *) next; /* of all; readable at any instant (fork) */
+} sg_pg_connection;
+
+/* An attempt to connect, made by a thread of its own. Guarded by pool->mutex. */
+typedef struct sg_pg_job {
+    sg_pg_pool *pool;
+    sg_pg_connection *connection;
+    syncguard_parker done;
+    bool owned; /* somebody waits on done */
+    bool finished;
+    int64_t started_ns;
+    int64_t deadline_ns;
+    syncguard_status status;
+    syncguard_error error;
+    struct sg_pg_job *next;
+} sg_pg_job;
+
+#define SG_PG_DOUBTS 64
+
+/* An acquire that was left in the middle: final once the server can no longer carry it out. */
+typedef struct sg_pg_doubt {
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    bool final;
+} sg_pg_doubt;
+
+/* Outlives the handle while threads still have to end connections. */
+struct sg_pg_pool {
+    pthread_mutex_t mutex;
+    int references;
+    bool closed;
+    sg_pg_target *target;
+    int max;
+    atomic_uint_fast64_t generation; /* connections of an older one are not lent again */
+    int first_host;                  /* the one that worked last */
+    int64_t timeout_ms;
+    sg_pg_connection *idle;
+    int drains; /* threads that end abandoned connections */
+    sg_pg_job *orphans;
+    int jobs;
+    sg_pg_doubt doubts[SG_PG_DOUBTS];
+    unsigned next_doubt;
+    _Atomic(sg_pg_connection *) all;
+    syncguard_gate gate;
+};
+
+/* Takes over target, also on failure. */
+syncguard_status sg_pg_pool_create(sg_pg_target *target, int max, int64_t timeout_ms,
+                                   sg_pg_pool **out, syncguard_error *err);
+/* Ends what is idle and lets the rest end itself. */
+void sg_pg_pool_close(sg_pg_pool *pool);
+void sg_pg_pool_unref(sg_pg_pool *pool);
+/* In a forked child: drops the parent's connections without talking to them. */
+void sg_pg_pool_forget(sg_pg_pool *pool);
+
+/* Lends a connection; the caller has passed the gate. */
+syncguard_status sg_pg_lend(sg_pg_pool *pool, const syncguard_limits *limits,
+                            sg_pg_connection **out, syncguard_error *err);
+/* Takes a healthy one back. */
+void sg_pg_give_back(sg_pg_connection *connection);
+/* Ends one that is of no more use. */
+void sg_pg_discard(sg_pg_connection *connection);
+/* The server or its role has changed: what is connected now is not lent again. */
+void sg_pg_distrust(sg_pg_pool *pool);
+/* Leaves one in the middle of a request, which is cancelled in the background. lock_id: of the
+ * acquire that it was, or NULL. */
+void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id);
+/* How many requests for lock_id may still be carried out; -1: nothing is known of any. */
+int sg_pg_doubts_open(sg_pg_pool *pool, const char *lock_id);
+void sg_pg_doubt_add(sg_pg_pool *pool, const char *lock_id);
+/* True if pid serves a connection of this pool. */
+bool sg_pg_is_own(sg_pg_pool *pool, int pid);
+
+/* A connection that is not lent yet; NULL without memory. */
+sg_pg_connection *sg_pg_connection_create(sg_pg_pool *pool);
+/* Connects, trying the hosts in turn. Blocks, in name resolution beyond the deadline too. */
+syncguard_status sg_pg_connect(sg_pg_connection *connection, int64_t deadline_ns,
+                               syncguard_error *err);
+/* Connects in a thread; returns when it is done or limits end the waiting. */
+syncguard_status sg_pg_connect_wait(sg_pg_pool *pool, const syncguard_limits *limits,
+                                    sg_pg_connection **out, syncguard_error *err);
+
+/* ---- the handle -------------------------------------------------------------------------- */
+
+typedef struct sg_pg_listener sg_pg_listener;
+
+typedef struct sg_pg {
+    syncguard_backend base;
+    sg_pg_pool *pool;
+    sg_pg_listener *listener; /* NULL: listening is turned off */
+    sg_pg_table locks;
+    sg_pg_table fences;
+    pid_t pid; /* whose connections the pool has */
+    bool has_owner;
+    atomic_bool prepared;
+    bool pooler;
+    int spin_us;
+    char *sql[SG_PG_STATEMENTS];
+    char tolerance[24];
+    char near_tolerance[24];
+    char fence_max[24];
+} sg_pg;
+
+static inline sg_pg *sg_pg_of(syncguard_backend *backend)
+{
+    return (sg_pg *)(void *)backend;
+}
+
+/* ---- flush.c ----------------------------------------------------------------------------- */
+
+#define SG_PG_MAX_CALLS 6
+#define SG_PG_MAX_VALUES 8
+
+typedef struct sg_pg_call {
+    sg_pg_statement statement;
+    int count;
+    const char *values[SG_PG_MAX_VALUES];
+} sg_pg_call;
+
+/* Statements that go to the server together, and what it answered. */
+typedef struct sg_pg_flush {
+    /* in */
+    int count;
+    sg_pg_call calls[SG_PG_MAX_CALLS];
+    const char *lock_id; /* of an acquire, which must be taken back if its outcome is unknown */
+    /* for the calls' values: milliseconds the server may wait */
+    char timeout[24];
+    /* out */
+    PGresult *results[SG_PG_MAX_CALLS];
+    int64_t first_sent_ns;
+    bool sent;    /* something may have left */
+    bool resent;  /* it was sent more than once */
+    bool unknown; /* a request that failed may still be carried out */
+} sg_pg_flush;
+
+void sg_pg_flush_init(sg_pg_flush *flush);
+/* Adds a statement with its values, NULL-terminated unless one of them is NULL by itself. */
+void sg_pg_flush_add(sg_pg_flush *flush, sg_pg_statement statement, int count,
+                     const char *const *values);
+/* Sends it on a connection of the pool and waits for all answers, again on another connection
+ * where that is safe. OK: every statement succeeded. */
+syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
+                                 syncguard_error *err);
+void sg_pg_flush_clear(sg_pg_flush *flush);
+
+/* Runs one text outside the pool's statements; *result is the caller's. For setup and checks. */
+syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int count,
+                             const char *const *values, const syncguard_limits *limits,
+                             PGresult **result, syncguard_error *err);
+
+/* Reads a number; false if it is NULL or no number. */
+bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out);
+/* Copies a text; false if it is NULL or does not fit. */
+bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size);
+/* What is left until the deadline as the server is told it. */
+void sg_pg_bound(const syncguard_limits *limits, int64_t otherwise_ms, char *out, size_t size);
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+syncguard_status sg_pg_acquire(syncguard_backend *, syncguard_acquire_op *, syncguard_error *);
+syncguard_status sg_pg_release(syncguard_backend *, syncguard_release_op *, syncguard_error *);
+syncguard_status sg_pg_extend(syncguard_backend *, syncguard_extend_op *, syncguard_error *);
+syncguard_status sg_pg_undo(syncguard_backend *, const char *, size_t, const char *, int64_t,
+                            const syncguard_limits *, syncguard_error *);
+syncguard_status sg_pg_cleanup(syncguard_backend *, const syncguard_cleanup_op *,
+                               syncguard_error *);
+syncguard_status sg_pg_extend_many(syncguard_backend *, syncguard_extend_op *, size_t,
+                                   const syncguard_limits *, syncguard_error *);
+syncguard_status sg_pg_is_locked(syncguard_backend *, syncguard_is_locked_op *, syncguard_error *);
+syncguard_status sg_pg_lookup(syncguard_backend *, syncguard_lookup_op *, syncguard_error *);
+syncguard_status sg_pg_list(syncguard_backend *, const syncguard_limits *, syncguard_record_fn,
+                            void *, syncguard_error *);
+syncguard_status sg_pg_examine(syncguard_backend *, const syncguard_limits *, syncguard_finding_fn,
+                               void *, syncguard_error *);
+
+/* The stored name of a key. out has SYNCGUARD_NAME_SIZE bytes. */
+syncguard_status sg_pg_name(const char *key, char *out, syncguard_error *err);
+
+/* ---- schema.c ---------------------------------------------------------------------------- */
+
+/* Looks at the tables: InvalidArgument if they are missing or unusable. */
+syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_table *locks,
+                                    const sg_pg_table *fences, const syncguard_limits *limits,
+                                    bool *has_owner, syncguard_error *err);
+/* Creates what is missing. */
+syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_table *locks,
+                                     const sg_pg_table *fences, const syncguard_limits *limits,
+                                     syncguard_error *err);
+syncguard_status sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
+                                    syncguard_print_fn print, void *context, syncguard_error *err);
+
+/* ---- listen.c ---------------------------------------------------------------------------- */
+
+syncguard_status sg_pg_listener_create(sg_pg *pg, sg_pg_listener **out, syncguard_error *err);
+void sg_pg_listener_destroy(sg_pg_listener *listener);
+/* In a forked child: the thread was the parent's. */
+syncguard_status sg_pg_listener_forget(sg_pg_listener *listener, syncguard_error *err);
+/* Makes sure that releases of key are reported from now on; false: they are not, so poll. Blocks
+ * within limits only. */
+bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
+                        const syncguard_limits *limits);
+void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t length);
+
+#endif

@@ -1,0 +1,156 @@
+/*
+ * Reading: is_locked, lookup, list. Single statements without a transaction;
+ * the server tells its time with each row, and the one rule judges it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pg.h"
+
+#define PAGE 500
+
+/* Columns of a record. */
+enum { R_KEY, R_ID, R_EXPIRES, R_ACQUIRED, R_FENCE, R_OWNER, R_NOW, R_NAME };
+
+static syncguard_status unreadable(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "a stored lock is unreadable");
+}
+
+/* The label, if it belongs to the lock that the row holds now. */
+static void read_owner(const PGresult *result, int row, syncguard_record *record)
+{
+    char stored[SYNCGUARD_LOCK_ID_SIZE + SYNCGUARD_OWNER_SIZE];
+
+    record->owner[0] = '\0';
+    if (!sg_pg_text(result, row, R_OWNER, stored, sizeof stored) ||
+        strncmp(stored, record->lock_id, SYNCGUARD_LOCK_ID_CHARS) != 0 ||
+        stored[SYNCGUARD_LOCK_ID_CHARS] != ' ')
+        return;
+    snprintf(record->owner, sizeof record->owner, "%.*s", SYNCGUARD_MAX_OWNER_BYTES,
+             stored + SYNCGUARD_LOCK_ID_SIZE);
+}
+
+static bool read_record(const PGresult *result, int row, syncguard_record *record, int64_t *now)
+{
+    if (!sg_pg_text(result, row, R_KEY, record->key, sizeof record->key) ||
+        !sg_pg_text(result, row, R_ID, record->lock_id, sizeof record->lock_id) ||
+        !sg_pg_text(result, row, R_FENCE, record->fence, sizeof record->fence) ||
+        !syncguard_lock_id_valid(record->lock_id) || !syncguard_fence_valid(record->fence) ||
+        !sg_pg_int64(result, row, R_EXPIRES, &record->expires_at_ms) ||
+        !sg_pg_int64(result, row, R_ACQUIRED, &record->acquired_at_ms) ||
+        !sg_pg_int64(result, row, R_NOW, now))
+        return false;
+    read_owner(result, row, record);
+    return true;
+}
+
+syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                 syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    char name[SYNCGUARD_NAME_SIZE];
+    int64_t expires = 0;
+    int64_t now = 0;
+    sg_pg_flush flush;
+    syncguard_status status = sg_pg_name(op->key, name, err);
+
+    op->locked = false;
+    op->dead_lock_id[0] = '\0';
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_pg_flush_init(&flush);
+    sg_pg_flush_add(&flush, SG_PG_BY_KEY, 1, (const char *const[]){name});
+    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    if (status != SYNCGUARD_OK || PQntuples(flush.results[0]) == 0)
+        goto out;
+    if (!sg_pg_int64(flush.results[0], 0, R_EXPIRES, &expires) ||
+        !sg_pg_int64(flush.results[0], 0, R_NOW, &now)) {
+        status = unreadable(err);
+        goto out;
+    }
+    op->locked = syncguard_is_live(expires, now);
+    if (!op->locked &&
+        sg_pg_text(flush.results[0], 0, R_ID, op->dead_lock_id, sizeof op->dead_lock_id)) {
+        op->dead_expires_at_ms = expires;
+        op->dead_for_ms = now - expires;
+    }
+out:
+    sg_pg_flush_clear(&flush);
+    return status;
+}
+
+syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *op,
+                              syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    char name[SYNCGUARD_NAME_SIZE];
+    const char *value = op->lock_id;
+    int64_t now = 0;
+    sg_pg_flush flush;
+    syncguard_status status = SYNCGUARD_OK;
+
+    if (op->key) {
+        status = sg_pg_name(op->key, name, err);
+        value = name;
+    }
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_pg_flush_init(&flush);
+    sg_pg_flush_add(&flush, op->key ? SG_PG_BY_KEY : SG_PG_BY_ID, 1, (const char *const[]){value});
+    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    if (PQntuples(flush.results[0]) == 0)
+        status = SYNCGUARD_ABSENT;
+    else if (!read_record(flush.results[0], 0, &op->record, &now))
+        status = unreadable(err);
+    else if (!syncguard_is_live(op->record.expires_at_ms, now) ||
+             (op->lock_id && strcmp(op->record.lock_id, op->lock_id) != 0))
+        status = SYNCGUARD_ABSENT;
+out:
+    sg_pg_flush_clear(&flush);
+    return status;
+}
+
+/* Shows one page. False: nothing follows. */
+static bool show_page(const PGresult *result, syncguard_record_fn fn, void *context, char *after)
+{
+    int count = PQntuples(result);
+    int row;
+
+    for (row = 0; row < count; row++) {
+        syncguard_record record;
+        int64_t now = 0;
+
+        /* What another program has put there is not ours to judge. */
+        if (read_record(result, row, &record, &now) && !fn(context, &record))
+            return false;
+    }
+    if (count < PAGE)
+        return false;
+    return sg_pg_text(result, count - 1, R_NAME, after, SYNCGUARD_NAME_SIZE);
+}
+
+syncguard_status sg_pg_list(syncguard_backend *backend, const syncguard_limits *limits,
+                            syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    char after[SYNCGUARD_NAME_SIZE] = "";
+    char page[24];
+    syncguard_status status = SYNCGUARD_OK;
+    bool more = true;
+
+    snprintf(page, sizeof page, "%d", PAGE);
+    while (more && status == SYNCGUARD_OK) {
+        sg_pg_flush flush;
+
+        sg_pg_flush_init(&flush);
+        sg_pg_flush_add(&flush, SG_PG_LIST, 3, (const char *const[]){after, pg->tolerance, page});
+        status = sg_pg_flush_run(pg, &flush, limits, err);
+        if (status == SYNCGUARD_OK)
+            more = show_page(flush.results[0], fn, context, after);
+        sg_pg_flush_clear(&flush);
+    }
+    return status;
+}

@@ -1,0 +1,233 @@
+/*
+ * The statements, and table names inside them.
+ *
+ * A mutation is a transaction of separate statements, because each statement of
+ * a READ COMMITTED transaction sees what was committed before it began: first
+ * the advisory lock that all who decide about a name take, then the row, and
+ * only then the decision, which thus sees the truth and reads the clock after
+ * every wait. Who holds the advisory lock of a name is alone with its row.
+ *
+ * The tolerance and the fence limit come as values. @L and @F stand for the
+ * tables, @N for the server's time in milliseconds, @W for telling a waiter.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pg.h"
+
+#define NOW_MS                                                                                     \
+    "pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint"
+
+/* Whoever waits for a name holds its wait lock shared: only then can this one not be had. */
+#define TELL_WAITERS                                                                               \
+    "CASE WHEN NOT pg_catalog.pg_try_advisory_xact_lock(" SG_PG_WAIT_SPACE                         \
+    ", pg_catalog.hashtext(key)) "                                                                 \
+    "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL "', pg_catalog.hashtext(key)::text) END"
+
+#define BOUND                                                                                      \
+    "pg_catalog.set_config('lock_timeout', $1, true), "                                            \
+    "pg_catalog.set_config('statement_timeout', $1, true)"
+
+/* One row: @O are the columns and values of the owner label, where the table has one. */
+static const char acquire_sql[] =
+    "WITH d AS MATERIALIZED (SELECT t.now, l.lock_id, l.expires_at_ms, l.fence, "
+    "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live "
+    "FROM (SELECT @N AS now) t LEFT JOIN @L l ON l.key = $1), "
+    "c AS (INSERT INTO @F AS f (fence_key, fence, key_debug) "
+    "SELECT $6, 1, $5 FROM d WHERE NOT d.live ON CONFLICT (fence_key) DO UPDATE "
+    "SET fence = f.fence + 1 WHERE f.fence >= 0 AND f.fence < $7::bigint RETURNING f.fence), "
+    "p AS (INSERT INTO @L AS l (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key@O1) "
+    "SELECT $1, $2, d.now + $3::bigint, d.now, pg_catalog.lpad(c.fence::text, 15, '0'), $5@O2 "
+    "FROM c, d ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, "
+    "expires_at_ms = excluded.expires_at_ms, acquired_at_ms = excluded.acquired_at_ms, "
+    "fence = excluded.fence, user_key = excluded.user_key@O3 "
+    "RETURNING l.fence, l.expires_at_ms) "
+    "SELECT d.now, d.live, d.lock_id = $2, d.expires_at_ms, d.fence, p.fence, p.expires_at_ms "
+    "FROM d LEFT JOIN p ON true";
+
+/*
+ * Nothing here waits: a key or row that somebody else is busy with is left out
+ * (m) and so stays undecided. The clock is read when all that can be locked is.
+ */
+static const char extend_many_sql[] =
+    "WITH i AS MATERIALIZED (SELECT id, ttl, n FROM "
+    "unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS u (id, ttl, n)), "
+    "r AS MATERIALIZED (SELECT i.id, i.ttl, i.n, l.key FROM i LEFT JOIN @L l "
+    "ON l.lock_id = i.id), "
+    "a AS MATERIALIZED (SELECT id, ttl, n FROM r WHERE "
+    "pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext(key))), "
+    "m AS MATERIALIZED (SELECT a.n, a.ttl, l.lock_id FROM @L l JOIN a ON l.lock_id = a.id "
+    "FOR UPDATE OF l SKIP LOCKED), "
+    "t AS MATERIALIZED (SELECT @N AS now FROM (SELECT count(*) FROM m) x), "
+    "u AS (UPDATE @L l SET expires_at_ms = t.now + m.ttl FROM m, t "
+    "WHERE l.lock_id = m.lock_id AND l.expires_at_ms > t.now - $3::bigint "
+    "RETURNING m.n, l.expires_at_ms) "
+    "SELECT r.n, r.key IS NOT NULL, m.n IS NOT NULL, u.expires_at_ms "
+    "FROM r LEFT JOIN m ON m.n = r.n LEFT JOIN u ON u.n = r.n";
+
+#define RECORD "l.user_key, l.lock_id, l.expires_at_ms, l.acquired_at_ms, l.fence, @O4, t.now"
+
+static const char *const texts[SG_PG_STATEMENTS] = {
+    [SG_PG_BEGIN] = "BEGIN ISOLATION LEVEL READ COMMITTED",
+    [SG_PG_COMMIT] = "COMMIT",
+    [SG_PG_ROLLBACK] = "ROLLBACK",
+    [SG_PG_BOUND] = "SELECT " BOUND,
+    [SG_PG_LOCK_KEY] =
+        "SELECT " BOUND ", pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($2))",
+    /* A row that is far from its end needs no lock: it makes the answer "locked" anyway. */
+    [SG_PG_ACQUIRE_ROW] =
+        "SELECT 1 FROM @L WHERE key = $1 AND expires_at_ms <= @N - $2::bigint FOR UPDATE",
+    [SG_PG_ACQUIRE] = acquire_sql,
+    [SG_PG_LOCK_ID] =
+        "SELECT " BOUND ", pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key)) "
+        "FROM @L WHERE lock_id = $2",
+    /* A release that a crash takes back only makes the lock run out. */
+    [SG_PG_LOCK_RELEASE] =
+        "SELECT " BOUND ", pg_catalog.set_config('synchronous_commit', 'off', true), "
+        "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key)) "
+        "FROM @L WHERE lock_id = $2",
+    [SG_PG_ID_ROW] = "SELECT 1 FROM @L WHERE lock_id = $1 FOR UPDATE",
+    [SG_PG_EXTEND] =
+        "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
+        "SET expires_at_ms = t.now + $3::bigint FROM t "
+        "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
+    [SG_PG_RELEASE] = "WITH g AS (DELETE FROM @L WHERE lock_id = $1 AND "
+                      "expires_at_ms > @N - $2::bigint RETURNING key, user_key) "
+                      "SELECT user_key, @W FROM g",
+    [SG_PG_UNDO] = "WITH g AS (DELETE FROM @L WHERE key = $1 AND lock_id = $2 RETURNING key) "
+                   "SELECT key, @W FROM g",
+    [SG_PG_CLEANUP] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND "
+                      "expires_at_ms = $3::bigint AND expires_at_ms < @N - $4::bigint",
+    [SG_PG_EXTEND_MANY] = extend_many_sql,
+    [SG_PG_BY_KEY] = "SELECT " RECORD " FROM @L l, (SELECT @N AS now OFFSET 0) t WHERE l.key = $1",
+    [SG_PG_BY_ID] =
+        "SELECT " RECORD " FROM @L l, (SELECT @N AS now OFFSET 0) t WHERE l.lock_id = $1",
+    [SG_PG_LIST] = "SELECT " RECORD ", l.key FROM @L l, (SELECT @N AS now OFFSET 0) t "
+                   "WHERE l.key > $1 AND l.expires_at_ms > t.now - $2::bigint "
+                   "ORDER BY l.key LIMIT $3::bigint",
+};
+
+static const char *const names[SG_PG_STATEMENTS] = {
+    "sg_begin",   "sg_commit",  "sg_rollback", "sg_bound",  "sg_lock_key", "sg_acquire_row",
+    "sg_acquire", "sg_lock_id", "sg_lock_rel", "sg_id_row", "sg_extend",   "sg_release",
+    "sg_undo",    "sg_cleanup", "sg_many",     "sg_by_key", "sg_by_id",    "sg_list",
+};
+
+const char *sg_pg_statement_name(sg_pg_statement statement)
+{
+    return names[statement];
+}
+
+/* What a mark stands for; NULL if it is none. *length is that of the mark. */
+static const char *meaning(const char *mark, const sg_pg_table *locks, const sg_pg_table *fences,
+                           bool has_owner, size_t *length)
+{
+    *length = 2;
+    switch (mark[1]) {
+    case 'L':
+        return locks->quoted;
+    case 'F':
+        return fences->quoted;
+    case 'N':
+        return NOW_MS;
+    case 'W':
+        return TELL_WAITERS;
+    case 'O':
+        *length = 3;
+        break;
+    default:
+        return NULL;
+    }
+    switch (mark[2]) {
+    case '1':
+        return has_owner ? ", owner" : "";
+    case '2':
+        /* Without the column the value must still have a type. */
+        return has_owner ? ", $8" : "";
+    case '3':
+        return has_owner ? ", owner = excluded.owner" : "";
+    case '4':
+        return has_owner ? "l.owner" : "NULL::text";
+    default:
+        return NULL;
+    }
+}
+
+/* Writes the expanded text to out (NULL: only counts). */
+static size_t expand(const char *text, char *out, const sg_pg_table *locks,
+                     const sg_pg_table *fences, bool has_owner)
+{
+    size_t total = 0;
+
+    while (*text) {
+        size_t taken = 1;
+        const char *put = text;
+        size_t length = 1;
+
+        if (*text == '@') {
+            const char *stands = meaning(text, locks, fences, has_owner, &taken);
+
+            if (stands) {
+                put = stands;
+                length = strlen(stands);
+            } else {
+                taken = 1;
+            }
+        }
+        if (out)
+            memcpy(out + total, put, length);
+        total += length;
+        text += taken;
+    }
+    if (out)
+        out[total] = '\0';
+    return total;
+}
+
+char *sg_pg_sql(sg_pg_statement statement, const sg_pg_table *locks, const sg_pg_table *fences,
+                bool has_owner)
+{
+    size_t length = expand(texts[statement], NULL, locks, fences, has_owner);
+    char *out = syncguard_malloc(length + 1);
+
+    if (out)
+        expand(texts[statement], out, locks, fences, has_owner);
+    return out;
+}
+
+/* Longest identifier that PostgreSQL does not cut. */
+#define MAX_IDENTIFIER 63
+
+/* Length of the identifier at the start of text, 0 if there is none. */
+static size_t identifier(const char *text)
+{
+    static const char first[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
+    static const char more[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789$";
+
+    return strspn(text, first) ? strspn(text, more) : 0;
+}
+
+syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_table *out,
+                                  syncguard_error *err)
+{
+    size_t schema = 0;
+    size_t table = identifier(name);
+    const char *bare = name;
+
+    if (table && name[table] == '.') {
+        schema = table;
+        bare = name + table + 1;
+        table = identifier(bare);
+    }
+    if (!table || bare[table] || table > MAX_IDENTIFIER || schema > MAX_IDENTIFIER)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "option %s is no table name: name or schema.name, each of at most "
+                              "63 letters, digits, _ and $",
+                              option);
+    if (schema)
+        snprintf(out->quoted, sizeof out->quoted, "\"%.*s\".\"%s\"", (int)schema, name, bare);
+    else
+        snprintf(out->quoted, sizeof out->quoted, "\"%s\"", bare);
+    memcpy(out->bare, bare, table + 1);
+    return SYNCGUARD_OK;
+}
