@@ -102,7 +102,8 @@ int syncguard_abort_fd(syncguard_abort *abort_object)
     newest = atomic_load(&abort_object->newest);
     if (newest->pid == getpid())
         return newest->fds[0];
-    if (channel_create(newest, &made, NULL) != SYNCGUARD_OK)
+    (void)channel_create(newest, &made, NULL);
+    if (!made)
         return -1;
     /* Of several threads of the child one wins; the others use its channel. The parent's copies
      * stay open until the object is freed: another thread may be about to look at them. */

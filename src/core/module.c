@@ -117,6 +117,7 @@ static syncguard_status load(const char *name, const syncguard_module **out, syn
     char symbol[64];
     void *handle;
     const syncguard_module *module;
+    syncguard_status status;
 
     if (!module_path(name, path, sizeof path) || access(path, F_OK) != 0)
         return refuse(err, "the backend %s is not installed", name);
@@ -130,8 +131,10 @@ static syncguard_status load(const char *name, const syncguard_module **out, syn
     module = dlsym(handle, symbol);
     if (!module)
         return refuse(err, "the file of the backend %s is no module", name);
-    *out = module;
-    return syncguard_module_register(module, err);
+    status = syncguard_module_register(module, err);
+    if (status == SYNCGUARD_OK)
+        *out = module;
+    return status;
 }
 #endif
 
@@ -190,9 +193,7 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
         url = fallback;
     }
     status = find(url, &module, err);
-    if (status == SYNCGUARD_OK)
-        status = module->open(url, options, out, err);
-    return status;
+    return module ? module->open(url, options, out, err) : status;
 }
 
 syncguard_status syncguard_setup(const char *url, const syncguard_options *options,
@@ -211,7 +212,7 @@ syncguard_status syncguard_setup(const char *url, const syncguard_options *optio
         url = fallback;
     }
     status = find(url, &module, err);
-    if (status == SYNCGUARD_OK && module->setup)
+    if (module && module->setup)
         status = module->setup(url, options, print, print_context, err);
     return status;
 }

@@ -223,11 +223,11 @@ static void test_default(void **state)
         /* The rest is for users: become one that owns nothing. */
         assert_int_equal(seteuid(65534), 0);
     }
-    setenv("HOME", "/home/me & %you?", 1);
+    setenv("HOME", "/people/me & %you?", 1);
     unsetenv("XDG_STATE_HOME");
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
     url = parse(buffer);
-    assert_string_equal(url->path, "/home/me & %you?/.local/state/syncguard/locks.db");
+    assert_string_equal(url->path, "/people/me & %you?/.local/state/syncguard/locks.db");
     syncguard_url_free(url);
     setenv("XDG_STATE_HOME", "/s#t\n@te", 1);
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
