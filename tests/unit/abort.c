@@ -191,12 +191,17 @@ static void test_fork_parent(void **state)
 
 static int without_descriptors(syncguard_abort *a)
 {
-    struct rlimit none = {0, 0};
+    struct rlimit few;
     syncguard_abort *more = NULL;
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), a};
 
-    if (setrlimit(RLIMIT_NOFILE, &none) != 0)
+    if (getrlimit(RLIMIT_NOFILE, &few) != 0)
         return 1;
+    few.rlim_cur = 32;
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0)
+        return 1;
+    while (dup(0) >= 0)
+        ;
     if (syncguard_abort_create(&more, NULL) != SYNCGUARD_E_RATE_LIMITED || more)
         return 2;
     /* The child's own descriptor cannot be made: the wait fails instead of not being abortable. */
