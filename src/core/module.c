@@ -35,7 +35,8 @@ static const struct {
     const char *module;
 } known[] = {
     {"sqlite", "sqlite"},        {"redis", "redis"},         {"rediss", "redis"},
-    {"redis+sentinel", "redis"}, {"redis+cluster", "redis"}, {"postgres", "postgres"},
+    {"redis+sentinel", "redis"}, {"redis+cluster", "redis"}, {"redis+unix", "redis"},
+    {"postgres", "postgres"},
     {"postgresql", "postgres"},  {"firestore", "firestore"},
 };
 

@@ -1,0 +1,82 @@
+/*
+ * The Redis backend: Redis 6.2 or later, or Valkey; alone, behind Sentinel, or a
+ * Cluster. One round trip per operation; all threads share a few connections.
+ *
+ * Opening does not connect: the first operation does.
+ */
+#ifndef SYNCGUARD_REDIS_H
+#define SYNCGUARD_REDIS_H
+
+#include "backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum syncguard_redis_mode {
+    SYNCGUARD_REDIS_SINGLE = 0,
+    SYNCGUARD_REDIS_SENTINEL = 1,
+    SYNCGUARD_REDIS_CLUSTER = 2
+} syncguard_redis_mode;
+
+/* NULL and 0 stand for the default everywhere. */
+typedef struct syncguard_redis_options {
+    size_t size;
+    syncguard_redis_mode mode;
+    /* "host", "host:port", "[v6]:port"; for Sentinel and Cluster several, with commas between.
+     * Default 127.0.0.1. Ports default to 6379, of sentinels to 26379. */
+    const char *hosts;
+    /* Path of a unix socket, instead of hosts; only in the single mode. */
+    const char *unix_path;
+    const char *master_name; /* must be given for Sentinel, and only there */
+    const char *user;        /* ACL user; a password alone is the default user's */
+    const char *password;
+    const char *sentinel_user; /* for the sentinels themselves */
+    const char *sentinel_password;
+    int database;            /* 0 to 1023; a Cluster has only 0 */
+    const char *prefix;      /* default "syncguard", on a Cluster "{syncguard}" */
+    const char *client_name; /* CLIENT SETNAME; default "syncguard" */
+    bool tls;                /* also to sentinels */
+    const char *tls_ca;      /* file of authorities; default: those of the system */
+    const char *tls_cert;    /* client certificate and its key, PEM files */
+    const char *tls_key;
+    const char *tls_server_name; /* expected name; default: the host */
+    bool tls_insecure;           /* do not check who the server is */
+    int connections;             /* shared by all threads; default 2, at most 64 */
+    /* Look for the reply this long before sleeping: halves the latency of a near server for a
+     * busy processor. Default 0, at most 1000. */
+    int spin_us;
+    /* An acquire counts only when this many replicas have it. Default 0. */
+    int wait_replicas;
+    int wait_connections; /* such acquires at a time; default 4, at most 64 */
+    bool no_tracking;     /* do not ask the server for wake-ups: waiters poll */
+} syncguard_redis_options;
+
+#define SYNCGUARD_REDIS_OPTIONS_INIT                                                               \
+    {                                                                                              \
+        sizeof(syncguard_redis_options), SYNCGUARD_REDIS_SINGLE, NULL, NULL, NULL, NULL, NULL,     \
+            NULL, NULL, 0, NULL, NULL, false, NULL, NULL, NULL, NULL, false, 0, 0, 0, 0, false     \
+    }
+
+/* Function twin of SYNCGUARD_REDIS_OPTIONS_INIT. */
+SYNCGUARD_API void syncguard_redis_options_init(syncguard_redis_options *options, size_t size);
+
+/*
+ * Same as opening
+ *   redis://[user[:password]@]host[:port][/database]     rediss:// with TLS
+ *   redis+unix:///path/to/socket
+ *   redis+sentinel://[user:password@]h1,h2,h3/master-name[/database]
+ *   redis+cluster://[user:password@]h1,h2,h3
+ * with the other options in the query under the names above (without a
+ * password: put it into the URL or this struct). InvalidArgument for what cannot work. Both option
+ * structs may be NULL. The caller owns *out.
+ */
+SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
+syncguard_redis_open(const syncguard_redis_options *redis_options, const syncguard_options *options,
+                     syncguard_backend **out, syncguard_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,299 @@
+/*
+ * One call of a script, from encoding to its answer, within one operation's
+ * limits: the same request is sent again when a connection breaks, when the
+ * server has forgotten the script, and when the cluster says that the slot is
+ * elsewhere. Sending again is safe because every script acts by lock id.
+ */
+#include <string.h>
+
+#include "internal.h"
+#include "scripts.h"
+
+/* A server that breaks every connection must not be asked for ever. */
+#define MAX_BREAKS 3
+#define MAX_REDIRECTS 16
+
+void sg_redis_call_init(sg_call *call, sg_script_id script, int keys)
+{
+    call->script = script;
+    call->keys = keys;
+    call->arg_count = 0;
+    call->watch_name = NULL;
+    call->watch_length = 0;
+    call->link = NULL;
+    call->reply = NULL;
+    call->serial = 0;
+    call->again = false;
+    call->unanswered = false;
+    call->first_sent_ns = 0;
+    sg_redis_text_init(&call->args);
+}
+
+void sg_redis_call_free(sg_call *call)
+{
+    sg_redis_replies_free(&call->reply, 1);
+    sg_redis_text_free(&call->args);
+}
+
+void sg_redis_call_arg(sg_call *call, const void *data, size_t length)
+{
+    sg_redis_text_arg(&call->args, data, length);
+    call->arg_count++;
+}
+
+void sg_redis_call_arg_int(sg_call *call, int64_t value)
+{
+    sg_redis_text_arg_int(&call->args, value);
+    call->arg_count++;
+}
+
+void sg_redis_call_encode(const sg_call *call, bool by_sha, sg_text *out)
+{
+    const sg_script *script = &sg_redis_scripts[call->script];
+    sg_redis_text_command(out, call->arg_count + 3);
+    sg_redis_text_arg_str(out, by_sha ? "EVALSHA" : "EVAL");
+    sg_redis_text_arg_str(out, by_sha ? script->sha : script->text);
+    sg_redis_text_arg_int(out, call->keys);
+    sg_redis_text_add(out, call->args.data, call->args.length);
+    if (call->args.failed)
+        out->failed = true;
+}
+
+sg_link *sg_redis_link_choose(sg_backend *backend)
+{
+    sg_link *best = &backend->links[0];
+    int least = atomic_load_explicit(&best->pending, memory_order_relaxed);
+    for (int i = 1; i < backend->config.connections && least > 0; i++) {
+        int pending = atomic_load_explicit(&backend->links[i].pending, memory_order_relaxed);
+        if (pending < least) {
+            least = pending;
+            best = &backend->links[i];
+        }
+    }
+    return best;
+}
+
+syncguard_status sg_redis_pause(int round, const syncguard_limits *limits, syncguard_error *err)
+{
+    int64_t ms = INT64_C(1) << (round < 6 ? round : 6);
+    return syncguard_wait_until(syncguard_clock_ns() + ms * SYNCGUARD_NS_PER_MS, limits, err);
+}
+
+/* What a call has been through. */
+typedef struct progress {
+    bool by_sha;
+    bool asking;
+    int breaks;
+    int redirects;
+    int pauses;
+    int refusals;
+    sg_address ask; /* valid while asking */
+    char ask_host[256];
+    sg_request request;
+} progress;
+
+/* One exchange; replies of what goes before the script are dropped. */
+static syncguard_status send_once(sg_backend *backend, sg_call *call, progress *p, sg_link *link,
+                                  const syncguard_limits *limits, syncguard_error *err)
+{
+    redisReply *replies[3];
+    sg_text text;
+    size_t count = 1;
+    bool watch = call->watch_name != NULL && !p->asking;
+    sg_redis_text_init(&text);
+    if (watch) {
+        sg_redis_text_command(&text, 3);
+        sg_redis_text_arg_str(&text, "CLIENT");
+        sg_redis_text_arg_str(&text, "CACHING");
+        sg_redis_text_arg_str(&text, "YES");
+        sg_redis_text_command(&text, 2);
+        sg_redis_text_arg_str(&text, "EXISTS");
+        sg_redis_text_arg(&text, call->watch_name, call->watch_length);
+        count = 3;
+    }
+    if (p->asking) {
+        sg_redis_text_command(&text, 1);
+        sg_redis_text_arg_str(&text, "ASKING");
+        count = 2;
+    }
+    sg_redis_call_encode(call, p->by_sha, &text);
+    p->request.text = &text;
+    p->request.replies = replies;
+    p->request.count = count;
+    p->request.watch = watch;
+    (void)backend;
+    syncguard_status status = sg_redis_link_exchange(link, &p->request, limits, err);
+    if (p->request.sent && call->first_sent_ns == 0)
+        call->first_sent_ns = p->request.sent_ns;
+    if (status == SYNCGUARD_OK) {
+        sg_redis_replies_free(replies, count - 1);
+        sg_redis_replies_free(&call->reply, 1);
+        call->reply = replies[count - 1];
+        call->serial = p->request.serial;
+    } else if (p->request.sent) {
+        call->unanswered = true;
+    }
+    sg_redis_text_free(&text);
+    return status;
+}
+
+/* While a slot moves, its new home is asked over a connection of its own. */
+static syncguard_status send_asking(sg_backend *backend, sg_call *call, progress *p,
+                                    const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_link link;
+    syncguard_status status = sg_redis_link_init(&link, backend, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    link.fixed = &p->ask;
+    status = send_once(backend, call, p, &link, limits, err);
+    sg_redis_link_fini(&link, false);
+    return status;
+}
+
+/* Waits a little for the server to be able to answer; its own error if there is no time. */
+static syncguard_status pause_for(sg_call *call, progress *p, const syncguard_limits *limits,
+                                  syncguard_error *err)
+{
+    syncguard_status status = sg_redis_pause(p->pauses++, limits, err);
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT) {
+        status = sg_redis_fail_reply(err, call->reply);
+        if (status == SYNCGUARD_E_INTERNAL)
+            status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TRYAGAIN",
+                                    "redis: the slot is being moved");
+    }
+    return status;
+}
+
+/* An error reply: OK if the call should be sent again, else the failure. */
+static syncguard_status judge_error(sg_backend *backend, sg_call *call, progress *p,
+                                    const syncguard_limits *limits, syncguard_error *err)
+{
+    char word[SG_WORD_SIZE];
+    char host[256];
+    int port = 0;
+    sg_redis_reply_word(call->reply, word);
+    if (strcmp(word, "NOSCRIPT") == 0 && p->by_sha) {
+        p->by_sha = false;
+        return SYNCGUARD_OK;
+    }
+    bool cluster = backend->config.mode == SYNCGUARD_REDIS_CLUSTER;
+    bool was_asking = p->asking;
+    p->asking = false;
+    if (cluster && sg_redis_route_parse(call->reply, p->request.peer, host, &port) &&
+        p->redirects++ < MAX_REDIRECTS) {
+        if (strcmp(word, "MOVED") == 0) {
+            sg_redis_route_moved(&backend->route, host, port);
+        } else {
+            memcpy(p->ask_host, host, sizeof host);
+            p->ask.host = p->ask_host;
+            p->ask.port = port;
+            p->asking = true;
+        }
+        /* Nodes that point at each other are not asked in a hurry. */
+        return p->redirects > 3 ? pause_for(call, p, limits, err) : SYNCGUARD_OK;
+    }
+    if (cluster && (strcmp(word, "TRYAGAIN") == 0 || (was_asking && strcmp(word, "ASK") == 0)))
+        return pause_for(call, p, limits, err);
+    if (strcmp(word, "READONLY") == 0) {
+        sg_redis_route_forget(&backend->route, p->request.route);
+        if (backend->config.mode == SYNCGUARD_REDIS_SENTINEL && p->refusals++ < 1)
+            return SYNCGUARD_OK;
+    }
+    return sg_redis_fail_reply(err, call->reply);
+}
+
+static bool answered(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+           reply->element[0]->type == REDIS_REPLY_INTEGER;
+}
+
+/* The script ran on a node that has only half of the names: the slot is on its way. */
+static bool moving(const sg_backend *backend, const sg_call *call)
+{
+    const redisReply *reply = call->reply;
+    if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER)
+        return false;
+    const redisReply *mark = reply->element[0];
+    if (call->script == SG_FIND)
+        mark = reply->elements > 1 ? reply->element[1] : mark;
+    return mark->type == REDIS_REPLY_INTEGER && mark->integer == 6;
+}
+
+syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
+                                   const syncguard_limits *limits, syncguard_error *err)
+{
+    progress p;
+    memset(&p, 0, offsetof(progress, request));
+    p.request.route = 0;
+    p.by_sha = true;
+    for (;;) {
+        syncguard_status status;
+        if (p.asking)
+            status = send_asking(backend, call, &p, limits, err);
+        else
+            status = send_once(backend, call, &p,
+                               call->link != NULL ? call->link : sg_redis_link_choose(backend),
+                               limits, err);
+        if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && p.request.sent &&
+            p.breaks++ < MAX_BREAKS) {
+            call->again = true;
+            continue;
+        }
+        if (status != SYNCGUARD_OK)
+            return status;
+        if (call->reply->type == REDIS_REPLY_ERROR) {
+            status = judge_error(backend, call, &p, limits, err);
+        } else if (!answered(call->reply)) {
+            return sg_redis_fail_reply(err, call->reply);
+        } else if (moving(backend, call)) {
+            status = pause_for(call, &p, limits, err);
+        } else {
+            return SYNCGUARD_OK;
+        }
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+}
+
+/* MOVED in any of the replies: the route is set right and the whole is sent again. */
+static bool redirected(sg_backend *backend, const sg_request *request)
+{
+    char host[256];
+    char word[SG_WORD_SIZE];
+    int port = 0;
+    if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER)
+        return false;
+    for (size_t i = 0; i < request->count; i++) {
+        sg_redis_reply_word(request->replies[i], word);
+        if (strcmp(word, "MOVED") == 0 &&
+            sg_redis_route_parse(request->replies[i], request->peer, host, &port)) {
+            sg_redis_route_moved(&backend->route, host, port);
+            return true;
+        }
+    }
+    return false;
+}
+
+syncguard_status sg_redis_plain_run(sg_backend *backend, const sg_text *text, redisReply **replies,
+                                    size_t count, const syncguard_limits *limits,
+                                    syncguard_error *err)
+{
+    sg_request request;
+    memset(&request, 0, sizeof request);
+    request.text = text;
+    request.replies = replies;
+    request.count = count;
+    for (int round = 0;; round++) {
+        syncguard_status status =
+            sg_redis_link_exchange(sg_redis_link_choose(backend), &request, limits, err);
+        if (round >= MAX_BREAKS)
+            return status;
+        if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && request.sent)
+            continue;
+        if (status != SYNCGUARD_OK || !redirected(backend, &request))
+            return status;
+        sg_redis_replies_free(replies, count);
+    }
+}

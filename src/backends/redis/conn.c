@@ -1,0 +1,396 @@
+/*
+ * One socket to one server: connecting with limits, the handshake, bytes in and
+ * out. Everything is non-blocking; whoever waits, waits in sys/wait.h.
+ *
+ * A connection may be read by one thread while another sends. OpenSSL does not
+ * allow that for one session, so its calls, which never block here, take
+ * ssl_mutex.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+static syncguard_status fail_errno(syncguard_error *err, int number, const char *what)
+{
+    switch (number) {
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE", "redis: no descriptor left");
+    case ENOMEM:
+        return syncguard_fail_memory(err);
+    case EACCES:
+    case EPERM:
+        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "EACCES", "redis: %s: not permitted",
+                              what);
+    case ECONNREFUSED:
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ECONNREFUSED",
+                              "redis: %s: connection refused", what);
+    case ENOENT:
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
+                              "redis: %s: no such socket", what);
+    default:
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "redis: %s: errno %d",
+                              what, number);
+    }
+}
+
+static void tune(int fd)
+{
+    const int on = 1, idle = 30, every = 10, count = 3, unheard_ms = 30000;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+#ifdef TCP_KEEPIDLE
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+#endif
+#ifdef TCP_USER_TIMEOUT
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unheard_ms, sizeof unheard_ms);
+#endif
+}
+
+/* A connected socket, or -1 with *err filled in. */
+static syncguard_status connect_to(const struct sockaddr *address, socklen_t length, int family,
+                                   const syncguard_limits *limits, int *out, syncguard_error *err)
+{
+    syncguard_status status = SYNCGUARD_OK;
+    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return fail_errno(err, errno, "socket");
+    if (family != AF_UNIX)
+        tune(fd);
+    for (int round = 0; connect(fd, address, length) != 0; round++) {
+        if (errno == EISCONN)
+            break;
+        if (errno == EAGAIN) { /* unix socket: the queue of the server is full */
+            status = sg_redis_pause(round, limits, err);
+            if (status != SYNCGUARD_OK)
+                goto out;
+            continue;
+        }
+        if (errno != EINPROGRESS && errno != EINTR && errno != EALREADY) {
+            status = fail_errno(err, errno, "connect");
+            goto out;
+        }
+        struct pollfd fds = {fd, POLLOUT, 0};
+        status = syncguard_wait_fds(&fds, 1, limits, err);
+        if (status != SYNCGUARD_OK)
+            goto out;
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+            error = errno;
+        if (error != 0)
+            status = fail_errno(err, error, "connect");
+        goto out;
+    }
+out:
+    if (status == SYNCGUARD_OK)
+        *out = fd;
+    else
+        close(fd);
+    return status;
+}
+
+static syncguard_status connect_unix(const char *path, const syncguard_limits *limits, int *out,
+                                     syncguard_error *err)
+{
+    struct sockaddr_un address;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    size_t length = strlen(path); /* its length was checked with the options */
+    if (length >= sizeof address.sun_path)
+        length = sizeof address.sun_path - 1;
+    memcpy(address.sun_path, path, length);
+    return connect_to((const struct sockaddr *)&address, sizeof address, AF_UNIX, limits, out, err);
+}
+
+/* Tries each address of the host; an unreachable one may use only its share of the time. */
+static syncguard_status connect_host(sg_backend *backend, const sg_address *address,
+                                     const syncguard_limits *limits, int *out, syncguard_error *err)
+{
+    sg_lookup *lookup = NULL;
+    const struct addrinfo *list = NULL;
+    syncguard_status status = sg_redis_resolve(backend->resolver, address->host, address->port,
+                                               limits, &lookup, &list, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    int left = 0;
+    for (const struct addrinfo *at = list; at != NULL; at = at->ai_next)
+        left++;
+    status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+    for (const struct addrinfo *at = list; at != NULL; at = at->ai_next, left--) {
+        int64_t rest = syncguard_limits_left_ns(limits);
+        syncguard_limits share = *limits;
+        if (left > 1 && rest != SYNCGUARD_NO_DEADLINE)
+            share = syncguard_limits_until(limits, syncguard_clock_ns() + rest / left);
+        status = connect_to(at->ai_addr, at->ai_addrlen, at->ai_family, &share, out, err);
+        if (status == SYNCGUARD_OK || status == SYNCGUARD_E_ABORTED)
+            break;
+    }
+    sg_redis_lookup_free(lookup);
+    return status;
+}
+
+ssize_t sg_redis_conn_send(sg_conn *conn, const void *data, size_t length)
+{
+    if (conn->ssl == NULL)
+        return send(conn->fd, data, length, MSG_NOSIGNAL);
+    pthread_mutex_lock(&conn->ssl_mutex);
+    ERR_clear_error();
+    int n = SSL_write(conn->ssl, data, length > (1 << 30) ? 1 << 30 : (int)length);
+    int why = n > 0 ? SSL_ERROR_NONE : SSL_get_error(conn->ssl, n);
+    pthread_mutex_unlock(&conn->ssl_mutex);
+    if (n > 0)
+        return n;
+    errno = why == SSL_ERROR_WANT_WRITE || why == SSL_ERROR_WANT_READ ? EAGAIN : EPIPE;
+    return -1;
+}
+
+ssize_t sg_redis_conn_recv(sg_conn *conn, void *data, size_t size)
+{
+    if (conn->ssl == NULL)
+        return recv(conn->fd, data, size, 0);
+    pthread_mutex_lock(&conn->ssl_mutex);
+    ERR_clear_error();
+    int n = SSL_read(conn->ssl, data, (int)size);
+    int why = n > 0 ? SSL_ERROR_NONE : SSL_get_error(conn->ssl, n);
+    pthread_mutex_unlock(&conn->ssl_mutex);
+    if (n > 0)
+        return n;
+    if (why == SSL_ERROR_ZERO_RETURN)
+        return 0;
+    errno = why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE ? EAGAIN : EPIPE;
+    return -1;
+}
+
+int sg_redis_conn_fill(sg_conn *conn)
+{
+    char buffer[16384];
+    ssize_t n = sg_redis_conn_recv(conn, buffer, sizeof buffer);
+    if (n < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+    if (n == 0 || conn->reader->len > SG_MAX_REPLY)
+        return -1;
+    return redisReaderFeed(conn->reader, buffer, (size_t)n) == REDIS_OK ? 1 : -1;
+}
+
+bool sg_redis_conn_reply(sg_conn *conn, redisReply **reply)
+{
+    void *object = NULL;
+    *reply = NULL;
+    if (redisReaderGetReply(conn->reader, &object) != REDIS_OK)
+        return false;
+    *reply = object;
+    return true;
+}
+
+syncguard_status sg_redis_conn_wait(sg_conn *conn, const syncguard_limits *limits,
+                                    syncguard_error *err)
+{
+    for (;;) {
+        int filled = sg_redis_conn_fill(conn);
+        if (filled > 0)
+            return SYNCGUARD_OK;
+        if (filled < 0)
+            return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "EOF",
+                                  "redis: the connection broke");
+        struct pollfd fds = {conn->fd, POLLIN, 0};
+        syncguard_status status = syncguard_wait_fds(&fds, 1, limits, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+}
+
+static syncguard_status send_all(sg_conn *conn, const sg_text *request,
+                                 const syncguard_limits *limits, syncguard_error *err)
+{
+    size_t done = 0;
+    while (done < request->length) {
+        ssize_t n = sg_redis_conn_send(conn, request->data + done, request->length - done);
+        if (n > 0) {
+            done += (size_t)n;
+            continue;
+        }
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "EOF",
+                                  "redis: the connection broke");
+        struct pollfd fds = {conn->fd, POLLOUT, 0};
+        syncguard_status status = syncguard_wait_fds(&fds, 1, limits, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_redis_conn_call(sg_conn *conn, const sg_text *request, redisReply **replies,
+                                    size_t count, const syncguard_limits *limits,
+                                    syncguard_error *err)
+{
+    memset(replies, 0, count * sizeof *replies);
+    if (request->failed)
+        return syncguard_fail_memory(err);
+    syncguard_status status = send_all(conn, request, limits, err);
+    size_t got = 0;
+    /* Even if the server hung up while we sent, it may have said why. */
+    while (got < count && (status == SYNCGUARD_OK || status == SYNCGUARD_E_SERVICE_UNAVAILABLE)) {
+        if (!sg_redis_conn_reply(conn, &replies[got]))
+            return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: malformed reply");
+        if (replies[got] != NULL) {
+            got++;
+            continue;
+        }
+        status = sg_redis_conn_wait(conn, limits, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+    return status;
+}
+
+static void greet(const sg_backend *backend, sg_role role, sg_text *text, size_t *count)
+{
+    const sg_config *config = &backend->config;
+    const char *user = role == SG_ROLE_STORE ? config->user : config->sentinel_user;
+    const char *password = role == SG_ROLE_STORE ? config->password : config->sentinel_password;
+    *count = 2;
+    if (password != NULL) {
+        sg_redis_text_command(text, user != NULL ? 3 : 2);
+        sg_redis_text_arg_str(text, "AUTH");
+        if (user != NULL)
+            sg_redis_text_arg_str(text, user);
+        sg_redis_text_arg_str(text, password);
+        ++*count;
+    }
+    if (role == SG_ROLE_STORE && config->database != 0) {
+        sg_redis_text_command(text, 2);
+        sg_redis_text_arg_str(text, "SELECT");
+        sg_redis_text_arg_int(text, config->database);
+        ++*count;
+    }
+    sg_redis_text_command(text, 3);
+    sg_redis_text_arg_str(text, "CLIENT");
+    sg_redis_text_arg_str(text, "SETNAME");
+    sg_redis_text_arg_str(text, config->client_name);
+    sg_redis_text_command(text, 1);
+    sg_redis_text_arg_str(text, "PING");
+}
+
+/*
+ * AUTH and SELECT must succeed; CLIENT SETNAME and PING may be forbidden. A
+ * server at its connection limit answers the first command with an error that
+ * has no word of its own, and hangs up: that, not its text, tells it apart.
+ */
+static syncguard_status shake_hands(sg_backend *backend, sg_conn *conn, sg_role role,
+                                    const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_text text;
+    redisReply *replies[4];
+    size_t count;
+    bool auth = (role == SG_ROLE_STORE ? backend->config.password
+                                       : backend->config.sentinel_password) != NULL;
+    sg_redis_text_init(&text);
+    greet(backend, role, &text, &count);
+    syncguard_status status = sg_redis_conn_call(conn, &text, replies, count, limits, err);
+    char word[SG_WORD_SIZE];
+    sg_redis_reply_word(replies[0], word);
+    if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && replies[0] != NULL && replies[1] == NULL &&
+        word[0] != '\0') {
+        if (strcmp(word, "ERR") == 0)
+            status = syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, word,
+                                    "redis: the server accepts no more connections");
+        else
+            status = sg_redis_fail_reply(err, replies[0]);
+    }
+    for (size_t i = 0; status == SYNCGUARD_OK && i + 2 < count; i++) {
+        if (replies[i]->type != REDIS_REPLY_ERROR)
+            continue;
+        status = sg_redis_fail_reply(err, replies[i]);
+        if (i == 0 && auth && status == SYNCGUARD_E_INTERNAL)
+            status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "ERR",
+                                    "redis: the server did not accept AUTH");
+        else if (status == SYNCGUARD_E_INTERNAL)
+            status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, "ERR",
+                                    "redis: the server has no such database");
+    }
+    sg_redis_replies_free(replies, count);
+    explicit_bzero(text.data, text.length);
+    sg_redis_text_free(&text);
+    return status;
+}
+
+static sg_conn *make_conn(void)
+{
+    sg_conn *conn = syncguard_calloc(1, sizeof *conn);
+    if (conn == NULL)
+        return NULL;
+    conn->fd = -1;
+    conn->refs = 1;
+    conn->reader = redisReaderCreate();
+    if (!sg_redis_text_reserve(&conn->out, 16384) || !sg_redis_text_reserve(&conn->wbuf, 16384) ||
+        conn->reader == NULL || pthread_mutex_init(&conn->ssl_mutex, NULL) != 0) {
+        if (conn->reader != NULL)
+            redisReaderFree(conn->reader);
+        sg_redis_text_free(&conn->out);
+        sg_redis_text_free(&conn->wbuf);
+        syncguard_free(conn);
+        return NULL;
+    }
+    return conn;
+}
+
+syncguard_status sg_redis_conn_open(sg_backend *backend, const sg_address *address, sg_role role,
+                                    const syncguard_limits *limits, sg_conn **out,
+                                    syncguard_error *err)
+{
+    sg_conn *conn = make_conn();
+    if (conn == NULL)
+        return syncguard_fail_memory(err);
+    snprintf(conn->peer, sizeof conn->peer, "%s:%d", address->host, address->port);
+    syncguard_status status = address->port == 0
+                                  ? connect_unix(address->host, limits, &conn->fd, err)
+                                  : connect_host(backend, address, limits, &conn->fd, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    if (backend->tls != NULL && address->port != 0) {
+        status = sg_redis_tls_session(backend->tls, conn->fd, address->host, &conn->ssl, err);
+        if (status == SYNCGUARD_OK)
+            status = sg_redis_tls_handshake(conn->ssl, conn->fd, limits, err);
+        if (status != SYNCGUARD_OK)
+            goto out;
+    }
+    status = shake_hands(backend, conn, role, limits, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    *out = conn;
+    conn = NULL;
+out:
+    sg_redis_conn_close(conn);
+    return status;
+}
+
+void sg_redis_conn_close(sg_conn *conn)
+{
+    if (conn == NULL)
+        return;
+    int saved = errno;
+    if (conn->ssl != NULL)
+        SSL_free(conn->ssl);
+    if (conn->fd >= 0)
+        close(conn->fd);
+    redisReaderFree(conn->reader);
+    sg_redis_text_free(&conn->out);
+    sg_redis_text_free(&conn->wbuf);
+    pthread_mutex_destroy(&conn->ssl_mutex);
+    syncguard_free(conn);
+    errno = saved;
+}

@@ -1,0 +1,618 @@
+/*
+ * A connection that any number of callers share.
+ *
+ * Every caller puts its commands into the connection's out buffer and a slot
+ * into the line of those that wait for replies. One of the waiting threads is
+ * the leader: it connects, reads and hands out replies for all, and passes the
+ * lead on when its own reply has come. A lone caller is its own leader, so its
+ * path has no hand-over. There is no I/O thread.
+ *
+ * Commands leave at once: while the leader sleeps in poll, whoever adds a command
+ * sends it (one sender at a time; it takes along what others add meanwhile);
+ * while the leader is awake, it sends before it sleeps again, which batches the
+ * commands of the callers that it has just woken.
+ *
+ * A caller that gives up leaves its slot behind without a request, so that later
+ * replies still meet their commands.
+ *
+ * Locking: link->mutex guards everything here and is never held in a wait nor in
+ * send or recv. The connection is counted by references: sender and leader use
+ * it without the mutex. Only the leader reads, so the reader needs no lock.
+ * Slots are pooled and live as long as the link, so waking a slot that has been
+ * used again by another caller is harmless: everybody looks twice.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#endif
+
+#include "internal.h"
+
+/* Replies handed out under one hold of the mutex. */
+#define BATCH 64
+/* A connection unused for this long is checked before it is trusted with a request. */
+#define IDLE_NS (100 * SYNCGUARD_NS_PER_MS)
+/* A connection that is silent for this long when a caller times out is given up. */
+#define DEAF_NS (1000 * SYNCGUARD_NS_PER_MS)
+/* Longest sleep on a futex: its clock stops in suspend, ours does not. */
+#define NAP_NS (1000 * SYNCGUARD_NS_PER_MS)
+
+struct sg_slot {
+    sg_slot *next;
+    sg_request *request; /* NULL: nobody waits for it any more */
+    size_t expected;
+    size_t got;
+    bool queued;   /* in link->queue: nothing was sent */
+    bool tracking; /* its reply is the tracker's */
+    bool done;
+    syncguard_status status;
+    syncguard_error error;
+    atomic_int signal;
+    bool by_parker; /* its thread sleeps in the parker, not on the futex */
+    bool parker_open;
+    syncguard_parker parker;
+};
+
+typedef struct wake_list {
+    size_t count;
+    struct {
+        sg_slot *slot;
+        bool by_parker;
+    } items[BATCH + 1];
+} wake_list;
+
+/* --- sleeping and waking --- */
+
+static void wake(sg_slot *slot, bool by_parker)
+{
+    if (by_parker) {
+        syncguard_parker_unpark(&slot->parker);
+        return;
+    }
+#ifdef __linux__
+    if (atomic_exchange(&slot->signal, 1) == 2)
+        syscall(SYS_futex, &slot->signal, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+#endif
+}
+
+static void wake_later(wake_list *wakes, sg_slot *slot)
+{
+    wakes->items[wakes->count].slot = slot;
+    wakes->items[wakes->count].by_parker = slot->by_parker;
+    wakes->count++;
+}
+
+static void wake_all(wake_list *wakes)
+{
+    for (size_t i = 0; i < wakes->count; i++)
+        wake(wakes->items[i].slot, wakes->items[i].by_parker);
+    wakes->count = 0;
+}
+
+/*
+ * Waits for wake(). Without an abort object there is no descriptor to watch and
+ * a futex is enough: half the system calls of a parker, and no descriptor each.
+ */
+static syncguard_status sleep_on(sg_slot *slot, const syncguard_limits *limits,
+                                 syncguard_error *err)
+{
+    if (slot->by_parker)
+        return syncguard_parker_park(&slot->parker, limits, err);
+#ifdef __linux__
+    int idle = 0;
+    if (atomic_compare_exchange_strong(&slot->signal, &idle, 2)) {
+        int64_t left = syncguard_limits_left_ns(limits);
+        if (left > NAP_NS)
+            left = NAP_NS;
+        struct timespec pause = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
+        syscall(SYS_futex, &slot->signal, FUTEX_WAIT_PRIVATE, 2, &pause, NULL, 0);
+    }
+    if (atomic_exchange(&slot->signal, 0) != 1)
+        return syncguard_limits_check(limits, err);
+#endif
+    return SYNCGUARD_OK;
+}
+
+/* --- slots --- */
+
+static syncguard_status take_slot(sg_link *link, bool by_parker, sg_slot **out,
+                                  syncguard_error *err)
+{
+    *out = NULL;
+#ifndef __linux__
+    by_parker = true;
+#endif
+    sg_slot *slot = link->spare;
+    if (slot != NULL) {
+        link->spare = slot->next;
+    } else {
+        slot = syncguard_calloc(1, sizeof *slot);
+        if (slot == NULL)
+            return syncguard_fail_memory(err);
+        atomic_init(&slot->signal, 0);
+    }
+    if (by_parker && !slot->parker_open) {
+        syncguard_status status = syncguard_parker_open(&slot->parker, err);
+        if (status != SYNCGUARD_OK) {
+            slot->next = link->spare;
+            link->spare = slot;
+            return status;
+        }
+        slot->parker_open = true;
+    }
+    slot->next = NULL;
+    slot->request = NULL;
+    slot->expected = 1;
+    slot->got = 0;
+    slot->queued = slot->tracking = slot->done = false;
+    slot->by_parker = by_parker;
+    slot->status = SYNCGUARD_OK;
+    atomic_store(&slot->signal, 0);
+    *out = slot;
+    return SYNCGUARD_OK;
+}
+
+static void give_slot(sg_link *link, sg_slot *slot)
+{
+    slot->request = NULL;
+    slot->next = link->spare;
+    link->spare = slot;
+}
+
+static void free_slots(sg_slot *slot)
+{
+    while (slot != NULL) {
+        sg_slot *next = slot->next;
+        if (slot->parker_open)
+            syncguard_parker_close(&slot->parker);
+        syncguard_free(slot);
+        slot = next;
+    }
+}
+
+static void append(sg_slot **first, sg_slot **last, sg_slot *slot)
+{
+    slot->next = NULL;
+    if (*first == NULL)
+        *first = slot;
+    else
+        (*last)->next = slot;
+    *last = slot;
+}
+
+/* --- the connection. Callers hold the mutex. --- */
+
+static void drop_conn(sg_conn *conn)
+{
+    if (--conn->refs == 0)
+        sg_redis_conn_close(conn);
+}
+
+static void fail_slot(sg_slot *slot, syncguard_status status, const syncguard_error *error)
+{
+    slot->done = true;
+    slot->status = status;
+    slot->error = *error;
+    wake(slot, slot->by_parker);
+}
+
+/* Everything in flight is undecided from now on. */
+static void break_conn(sg_link *link, sg_conn *conn)
+{
+    if (link->conn != conn)
+        return;
+    syncguard_error error;
+    (void)syncguard_fail(&error, SYNCGUARD_E_SERVICE_UNAVAILABLE, "EOF",
+                         "redis: the connection broke");
+    link->conn = NULL;
+    shutdown(conn->fd, SHUT_RDWR); /* ends the leader's poll */
+    if (conn->tracked != 0)
+        sg_redis_tracker_lost(link->backend->tracker);
+    for (sg_slot *slot = link->flight, *next; slot != NULL; slot = next) {
+        next = slot->next;
+        if (slot->request != NULL)
+            fail_slot(slot, SYNCGUARD_E_SERVICE_UNAVAILABLE, &error);
+        else
+            give_slot(link, slot);
+    }
+    link->flight = link->flight_last = NULL;
+    drop_conn(conn);
+}
+
+/* Puts a slot's commands into the out buffer. */
+static void submit(sg_link *link, sg_slot *slot)
+{
+    sg_conn *conn = link->conn;
+    sg_request *request = slot->request;
+    if (request->watch && link->backend->tracker != NULL) {
+        sg_slot *extra = NULL;
+        (void)take_slot(link, false, &extra, NULL);
+        if (extra != NULL && sg_redis_tracker_prepare(link->backend->tracker, conn)) {
+            extra->tracking = true;
+            append(&link->flight, &link->flight_last, extra);
+        } else if (extra != NULL) {
+            give_slot(link, extra);
+        }
+    }
+    slot->queued = false;
+    request->sent = true;
+    request->sent_ns = syncguard_clock_ns();
+    request->route = conn->route;
+    request->serial = conn->serial;
+    if (link->backend->config.mode == SYNCGUARD_REDIS_CLUSTER)
+        memcpy(request->peer, conn->peer, sizeof request->peer);
+    sg_redis_text_add(&conn->out, request->text->data, request->text->length);
+    append(&link->flight, &link->flight_last, slot);
+    if (conn->out.failed) /* half a command must not leave */
+        break_conn(link, conn);
+}
+
+/* Sends what the out buffer holds, unless somebody does. Lets go of the mutex meanwhile. */
+static void flush(sg_link *link)
+{
+    sg_conn *conn = link->conn;
+    if (conn == NULL || conn->writer || (conn->out.length == 0 && conn->wbuf.length == 0))
+        return;
+    conn->writer = true;
+    conn->refs++;
+    while (link->conn == conn) {
+        if (conn->wbuf.length == 0) {
+            if (conn->out.length == 0)
+                break;
+            sg_text *out = &conn->out, *wbuf = &conn->wbuf;
+            char *data = wbuf->data;
+            size_t size = wbuf->size;
+            wbuf->data = out->data;
+            wbuf->size = out->size;
+            wbuf->length = out->length;
+            out->data = data;
+            out->size = size;
+            out->length = 0;
+            conn->wbuf_done = 0;
+        }
+        pthread_mutex_unlock(&link->mutex);
+        ssize_t n = sg_redis_conn_send(conn, conn->wbuf.data + conn->wbuf_done,
+                                       conn->wbuf.length - conn->wbuf_done);
+        int error = errno;
+        pthread_mutex_lock(&link->mutex);
+        conn->blocked = false;
+        if (n > 0) {
+            conn->wbuf_done += (size_t)n;
+            if (conn->wbuf_done == conn->wbuf.length)
+                conn->wbuf.length = 0;
+        } else if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) {
+            conn->blocked = true; /* the leader waits until the socket takes more */
+            break;
+        } else {
+            break_conn(link, conn);
+        }
+    }
+    conn->writer = false;
+    drop_conn(conn);
+}
+
+/* A connection that was idle, or that leads to a former primary, may not be used as it is. */
+static void check_conn(sg_link *link, int64_t now)
+{
+    sg_conn *conn = link->conn;
+    if (conn == NULL)
+        return;
+    if (link->fixed == NULL && link->backend->config.mode != SYNCGUARD_REDIS_SINGLE &&
+        conn->route != sg_redis_route_generation(&link->backend->route)) {
+        break_conn(link, conn);
+        return;
+    }
+    if (link->flight == NULL && link->leader == NULL && now - link->used_ns > IDLE_NS) {
+        char byte;
+        ssize_t n = recv(conn->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+            break_conn(link, conn);
+    }
+}
+
+/* --- the leader. Mutex held on entry and return. --- */
+
+static syncguard_status lead_connect(sg_link *link, const syncguard_limits *limits,
+                                     syncguard_error *err)
+{
+    sg_conn *conn = NULL;
+    syncguard_error error;
+    syncguard_error_clear(&error);
+    pthread_mutex_unlock(&link->mutex);
+    syncguard_status status =
+        link->fixed != NULL
+            ? sg_redis_conn_open(link->backend, link->fixed, SG_ROLE_STORE, limits, &conn, &error)
+            : sg_redis_route_connect(link->backend, limits, &conn, &error);
+    syncguard_status own =
+        status == SYNCGUARD_OK ? SYNCGUARD_OK : syncguard_limits_check(limits, err);
+    pthread_mutex_lock(&link->mutex);
+    if (own != SYNCGUARD_OK)
+        return own; /* the others go on with their own time */
+    sg_slot *slot = link->queue;
+    link->queue = link->queue_last = NULL;
+    if (status == SYNCGUARD_OK) {
+        conn->serial = ++link->serial;
+        link->conn = conn;
+        link->used_ns = link->heard_ns = syncguard_clock_ns();
+    }
+    while (slot != NULL) {
+        sg_slot *next = slot->next;
+        if (link->conn != NULL)
+            submit(link, slot);
+        else
+            fail_slot(slot, status != SYNCGUARD_OK ? status : syncguard_fail_memory(&error),
+                      &error);
+        slot = next;
+    }
+    return SYNCGUARD_OK;
+}
+
+/* Hands a reply to the first in line. */
+static void deliver(sg_link *link, sg_conn *conn, redisReply *reply, sg_slot *self,
+                    wake_list *wakes)
+{
+    sg_slot *slot = link->flight;
+    if (link->conn != conn || slot == NULL) {
+        freeReplyObject(reply);
+        break_conn(link, conn); /* a reply that nobody asked for */
+        return;
+    }
+    slot->got++;
+    if (slot->request != NULL) {
+        slot->request->replies[slot->got - 1] = reply;
+    } else {
+        if (slot->tracking)
+            sg_redis_tracker_answer(link->backend->tracker, reply);
+        freeReplyObject(reply);
+    }
+    if (slot->got < slot->expected)
+        return;
+    link->flight = slot->next;
+    if (link->flight == NULL)
+        link->flight_last = NULL;
+    if (slot->request == NULL) {
+        give_slot(link, slot);
+        return;
+    }
+    slot->done = true;
+    if (slot != self)
+        wake_later(wakes, slot);
+}
+
+/* Hands out every complete reply that the reader has. False: the stream makes no sense. */
+static bool hand_out(sg_link *link, sg_conn *conn, sg_slot *self)
+{
+    wake_list wakes;
+    wakes.count = 0;
+    for (;;) {
+        redisReply *batch[BATCH];
+        size_t count = 0;
+        bool fine = true;
+        while (count < BATCH) {
+            fine = sg_redis_conn_reply(conn, &batch[count]);
+            if (!fine || batch[count] == NULL)
+                break;
+            count++;
+        }
+        if (count == 0)
+            return fine;
+        pthread_mutex_lock(&link->mutex);
+        for (size_t i = 0; i < count; i++)
+            deliver(link, conn, batch[i], self, &wakes);
+        pthread_mutex_unlock(&link->mutex);
+        wake_all(&wakes);
+        if (!fine)
+            return false;
+    }
+}
+
+/* Waits until the connection has something to read (or takes more, if it did not). */
+static syncguard_status await(sg_link *link, sg_conn *conn, bool blocked,
+                              const syncguard_limits *limits, syncguard_error *err, int *filled)
+{
+    int64_t spin = link->backend->config.spin_ns;
+    *filled = 0;
+    if (spin > 0) {
+        int64_t until = syncguard_clock_ns() + spin;
+        do {
+            *filled = sg_redis_conn_fill(conn);
+            if (*filled != 0)
+                return SYNCGUARD_OK;
+        } while (syncguard_clock_ns() < until && !syncguard_abort_triggered(limits->abort_object));
+    } else if (conn->ssl != NULL) {
+        *filled = sg_redis_conn_fill(conn); /* OpenSSL may have read more than it gave */
+        if (*filled != 0)
+            return SYNCGUARD_OK;
+    }
+    struct pollfd fds = {conn->fd, blocked ? POLLIN | POLLOUT : POLLIN, 0};
+    syncguard_status status = syncguard_wait_fds(&fds, 1, limits, err);
+    if (status == SYNCGUARD_OK && (fds.revents & ~POLLOUT) != 0)
+        *filled = sg_redis_conn_fill(conn);
+    return status;
+}
+
+static syncguard_status lead_read(sg_link *link, sg_slot *self, const syncguard_limits *limits,
+                                  syncguard_error *err)
+{
+    sg_conn *conn = link->conn;
+    bool blocked = conn->blocked;
+    int filled = 0;
+    conn->refs++;
+    atomic_store(&link->polling, true);
+    pthread_mutex_unlock(&link->mutex);
+
+    syncguard_status status = await(link, conn, blocked, limits, err, &filled);
+    atomic_store(&link->polling, false);
+    bool fine = filled >= 0 && (filled == 0 || hand_out(link, conn, self));
+
+    pthread_mutex_lock(&link->mutex);
+    if (filled > 0)
+        link->heard_ns = syncguard_clock_ns();
+    if (!fine)
+        break_conn(link, conn);
+    drop_conn(conn);
+    return status;
+}
+
+static syncguard_status lead(sg_link *link, sg_slot *slot, const syncguard_limits *limits,
+                             syncguard_error *err)
+{
+    syncguard_status status = SYNCGUARD_OK;
+    while (!slot->done && status == SYNCGUARD_OK) {
+        if (link->conn == NULL) {
+            status = lead_connect(link, limits, err);
+            continue;
+        }
+        flush(link);
+        if (!slot->done && link->conn != NULL)
+            status = lead_read(link, slot, limits, err);
+    }
+    return status;
+}
+
+/* The last in line leads longest. */
+static void promote(sg_link *link)
+{
+    sg_slot *chosen = NULL;
+    if (link->flight_last != NULL && link->flight_last->request != NULL)
+        chosen = link->flight_last;
+    for (sg_slot *slot = link->flight; chosen == NULL && slot != NULL; slot = slot->next) {
+        if (slot->request != NULL)
+            chosen = slot;
+    }
+    if (chosen == NULL)
+        chosen = link->queue;
+    link->leader = chosen;
+    if (chosen != NULL)
+        wake(chosen, chosen->by_parker);
+}
+
+/* --- the caller --- */
+
+/* Its thread goes; what was sent will still be answered. */
+static void abandon(sg_link *link, sg_slot *slot, syncguard_status why)
+{
+    if (link->leader == slot)
+        link->leader = NULL;
+    if (!slot->queued) {
+        int64_t now = syncguard_clock_ns();
+        int64_t since = slot->request->sent_ns;
+        if (link->heard_ns > since)
+            since = link->heard_ns;
+        for (size_t i = 0; i < slot->got; i++) {
+            freeReplyObject(slot->request->replies[i]);
+            slot->request->replies[i] = NULL;
+        }
+        slot->request = NULL;
+        if (why == SYNCGUARD_E_NETWORK_TIMEOUT && now - since > DEAF_NS && link->conn != NULL)
+            break_conn(link, link->conn);
+        return;
+    }
+    sg_slot **at = &link->queue;
+    sg_slot *before = NULL;
+    while (*at != slot) {
+        before = *at;
+        at = &(*at)->next;
+    }
+    *at = slot->next;
+    if (link->queue_last == slot)
+        link->queue_last = before;
+    give_slot(link, slot);
+}
+
+static syncguard_status take_result(sg_link *link, sg_slot *slot, sg_request *request,
+                                    syncguard_error *err)
+{
+    syncguard_status status = slot->status;
+    if (status != SYNCGUARD_OK) {
+        if (err != NULL)
+            *err = slot->error;
+        sg_redis_replies_free(request->replies, slot->got);
+    }
+    give_slot(link, slot);
+    return status;
+}
+
+syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
+                                        const syncguard_limits *limits, syncguard_error *err)
+{
+    request->sent = false;
+    memset(request->replies, 0, request->count * sizeof *request->replies);
+    if (request->text->failed)
+        return syncguard_fail_memory(err);
+    syncguard_status status = SYNCGUARD_OK;
+    int64_t now = syncguard_clock_ns();
+    atomic_fetch_add_explicit(&link->pending, 1, memory_order_relaxed);
+    pthread_mutex_lock(&link->mutex);
+    check_conn(link, now);
+    sg_slot *slot = NULL;
+    status = take_slot(link, limits->abort_object != NULL, &slot, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    slot->request = request;
+    slot->expected = request->count;
+    slot->queued = true;
+    if (link->conn != NULL)
+        submit(link, slot);
+    else
+        append(&link->queue, &link->queue_last, slot);
+
+    while (!slot->done && status == SYNCGUARD_OK) {
+        if (link->leader == NULL || link->leader == slot) {
+            link->leader = slot;
+            status = lead(link, slot, limits, err);
+        } else if (atomic_load(&link->polling) && link->conn != NULL && !link->conn->writer &&
+                   !link->conn->blocked && link->conn->out.length > 0) {
+            flush(link);
+        } else {
+            pthread_mutex_unlock(&link->mutex);
+            status = sleep_on(slot, limits, err);
+            pthread_mutex_lock(&link->mutex);
+        }
+    }
+    bool led = link->leader == slot;
+    if (slot->done)
+        status = take_result(link, slot, request, err);
+    else
+        abandon(link, slot, status);
+    if (led)
+        link->leader = NULL;
+    if (link->leader == NULL)
+        promote(link);
+    link->used_ns = now;
+out:
+    pthread_mutex_unlock(&link->mutex);
+    atomic_fetch_sub_explicit(&link->pending, 1, memory_order_relaxed);
+    return status;
+}
+
+/* --- life --- */
+
+syncguard_status sg_redis_link_init(sg_link *link, sg_backend *backend, syncguard_error *err)
+{
+    memset(link, 0, sizeof *link);
+    link->backend = backend;
+    atomic_init(&link->pending, 0);
+    atomic_init(&link->polling, false);
+    if (pthread_mutex_init(&link->mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
+    return SYNCGUARD_OK;
+}
+
+void sg_redis_link_fini(sg_link *link, bool forked)
+{
+    free_slots(link->flight);
+    free_slots(link->queue);
+    free_slots(link->spare);
+    link->flight = link->queue = link->spare = NULL;
+    sg_redis_conn_close(link->conn);
+    link->conn = NULL;
+    if (!forked) /* in a child another thread of the parent may have held it */
+        pthread_mutex_destroy(&link->mutex);
+}

@@ -1,0 +1,506 @@
+/*
+ * Operations that change something: acquire, release, extend, undo, cleanup.
+ * Each is one script; the scripts decide, this file asks and translates.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+/* Items of extend_many per flush: bounds the buffers on both sides. */
+#define CHUNK 256
+
+/* First elements of a script's answer. */
+enum {
+    NO = 0,
+    YES = 1,
+    BAD_VALUE = 2,
+    BAD_COUNTER = 3,
+    COUNTER_ENDS = 4,
+    SPENT = 5,
+    ELSEWHERE = 6
+};
+
+static sg_backend *of(syncguard_backend *base)
+{
+    return (sg_backend *)(void *)base;
+}
+
+static bool starts_with(const char *text, const char *start, size_t length)
+{
+    return strncmp(text, start, length) == 0;
+}
+
+/* Names that the backend makes itself must not be reachable as locks. */
+static syncguard_status check_key(const sg_backend *backend, const char *key, syncguard_error *err)
+{
+    const sg_config *config = &backend->config;
+    bool index = starts_with(key, "id:", 3) && syncguard_lock_id_valid(key + 3);
+    bool counter = starts_with(key, "fence:", 6) &&
+                   starts_with(key + 6, config->prefix, config->prefix_length) &&
+                   key[6 + config->prefix_length] == ':';
+    if (!index && !counter)
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                          "redis: the key collides with a name that the backend uses itself");
+}
+
+syncguard_status sg_redis_name_lock(const sg_backend *backend, const char *key, sg_name *out,
+                                    syncguard_error *err)
+{
+    syncguard_status status = check_key(backend, key, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    return syncguard_storage_name(backend->config.prefix, key, SYNCGUARD_REDIS_LIMIT_BYTES,
+                                  SYNCGUARD_REDIS_RESERVE_BYTES, out->text, &out->length, err);
+}
+
+void sg_redis_name_index(const sg_backend *backend, const char *lock_id, sg_name *out)
+{
+    size_t length = backend->config.prefix_length; /* at most 951 */
+    memcpy(out->text, backend->config.prefix, length);
+    memcpy(out->text + length, ":id:", 4);
+    memcpy(out->text + length + 4, lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    out->length = length + 4 + SYNCGUARD_LOCK_ID_CHARS;
+    out->text[out->length] = '\0';
+}
+
+syncguard_status sg_redis_name_counter(const sg_backend *backend, const sg_name *lock, sg_name *out,
+                                       syncguard_error *err)
+{
+    return syncguard_fence_name(backend->config.prefix, lock->text, SYNCGUARD_REDIS_LIMIT_BYTES,
+                                SYNCGUARD_REDIS_RESERVE_BYTES, out->text, &out->length, err);
+}
+
+static int64_t integer_at(const redisReply *reply, size_t index, int64_t otherwise)
+{
+    if (index >= reply->elements || reply->element[index]->type != REDIS_REPLY_INTEGER)
+        return otherwise;
+    return reply->element[index]->integer;
+}
+
+/* Answers that mean the same in every script. */
+static syncguard_status fail_mark(int64_t mark, syncguard_error *err)
+{
+    switch (mark) {
+    case BAD_VALUE:
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "VALUE",
+                              "redis: the stored lock is not readable; it was left as it is");
+    case BAD_COUNTER:
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "COUNTER",
+                              "redis: the fence counter is not readable; it was left as it is");
+    case COUNTER_ENDS:
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "COUNTER",
+                              "redis: the fence counter has reached its end");
+    case SPENT:
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "SPENT",
+                              "redis: this lock id has been taken back");
+    case ELSEWHERE:
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "INDEX",
+                              "redis: the index names something that cannot be read");
+    default:
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: unexpected answer");
+    }
+}
+
+/* --- acquire --- */
+
+/* What follows the fence in the stored value: it does not depend on time. */
+static void add_rest(sg_call *call, const syncguard_acquire_op *op)
+{
+    sg_text rest;
+    sg_redis_text_init(&rest);
+    sg_redis_text_add(&rest, "\"key\":", 6);
+    sg_redis_value_quote(&rest, op->key, op->key_length);
+    if (op->owner[0] != '\0') {
+        sg_redis_text_add(&rest, ",\"owner\":", 9);
+        sg_redis_value_quote(&rest, op->owner, strlen(op->owner));
+    }
+    sg_redis_text_add(&rest, "}", 1);
+    sg_redis_call_arg(call, rest.data, rest.length);
+    if (rest.failed)
+        call->args.failed = true;
+    sg_redis_text_free(&rest);
+}
+
+static syncguard_status judge_acquire(syncguard_acquire_op *op, const redisReply *reply,
+                                      syncguard_error *err)
+{
+    int64_t mark = reply->element[0]->integer;
+    if (mark == NO) {
+        op->remaining_ms = integer_at(reply, 1, -1);
+        return SYNCGUARD_LOCKED;
+    }
+    if (mark != YES)
+        return fail_mark(mark, err);
+    op->fence = integer_at(reply, 1, -1);
+    op->expires_at_ms = integer_at(reply, 2, -1);
+    if (op->fence < 1 || op->fence > SYNCGUARD_FENCE_MAX || op->expires_at_ms < 0)
+        return fail_mark(-1, err);
+    return SYNCGUARD_OK;
+}
+
+/* Takes one of the connections that are kept for WAIT. */
+static sg_link *take_wait_link(sg_backend *backend)
+{
+    int index = 0;
+    pthread_mutex_lock(&backend->wait_mutex);
+    while ((backend->wait_busy >> index & 1) != 0)
+        index++;
+    backend->wait_busy |= UINT64_C(1) << index;
+    pthread_mutex_unlock(&backend->wait_mutex);
+    return &backend->links[backend->config.connections + index];
+}
+
+static void give_wait_link(sg_backend *backend, const sg_link *link)
+{
+    int index = (int)(link - backend->links) - backend->config.connections;
+    pthread_mutex_lock(&backend->wait_mutex);
+    backend->wait_busy &= ~(UINT64_C(1) << index);
+    pthread_mutex_unlock(&backend->wait_mutex);
+}
+
+/*
+ * Waits until enough replicas have what this connection wrote last. A new
+ * connection has written nothing and would be told "all", so the answer counts
+ * only on the one that carried the grant.
+ */
+static syncguard_status await_replicas(sg_backend *backend, sg_call *call,
+                                       const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_text text;
+    redisReply *reply = NULL;
+    sg_request request;
+    int64_t left = syncguard_limits_left_ns(limits);
+    int64_t wait_ms = left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS
+                                                    : left / SYNCGUARD_NS_PER_MS * 3 / 4;
+    memset(&request, 0, sizeof request);
+    sg_redis_text_init(&text);
+    sg_redis_text_command(&text, 3);
+    sg_redis_text_arg_str(&text, "WAIT");
+    sg_redis_text_arg_int(&text, backend->config.wait_replicas);
+    sg_redis_text_arg_int(&text, wait_ms > 0 ? wait_ms : 1);
+    request.text = &text;
+    request.replies = &reply;
+    request.count = 1;
+    syncguard_status status = sg_redis_link_exchange(call->link, &request, limits, err);
+    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ERROR)
+        status = sg_redis_fail_reply(err, reply);
+    else if (status == SYNCGUARD_OK &&
+             (reply->type != REDIS_REPLY_INTEGER || request.serial != call->serial ||
+              reply->integer < backend->config.wait_replicas))
+        status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS",
+                                "redis: too few replicas have the grant");
+    sg_redis_replies_free(&reply, 1);
+    sg_redis_text_free(&text);
+    return status;
+}
+
+static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *op, sg_call *call,
+                                     syncguard_error *err)
+{
+    bool waits = backend->config.wait_replicas > 0;
+    syncguard_status status;
+    if (waits) {
+        status = syncguard_gate_enter(&backend->wait_gate, &op->limits, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        call->link = take_wait_link(backend);
+    }
+    status = sg_redis_call_run(backend, call, &op->limits, err);
+    if (call->first_sent_ns != 0)
+        op->first_sent_ns = call->first_sent_ns;
+    if (status == SYNCGUARD_OK)
+        status = judge_acquire(op, call->reply, err);
+    if (waits) {
+        if (status == SYNCGUARD_OK) {
+            status = await_replicas(backend, call, &op->limits, err);
+            op->maybe_granted = status != SYNCGUARD_OK;
+        }
+        give_wait_link(backend, call->link);
+        syncguard_gate_leave(&backend->wait_gate);
+    }
+    return status;
+}
+
+syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op *op,
+                                  syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    sg_name lock, index, counter;
+    syncguard_status status = sg_redis_name_lock(backend, op->key, &lock, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_name_counter(backend, &lock, &counter, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_name_index(backend, op->lock_id, &index);
+
+    sg_call call;
+    sg_redis_call_init(&call, SG_ACQUIRE, 3);
+    sg_redis_call_arg(&call, lock.text, lock.length);
+    sg_redis_call_arg(&call, index.text, index.length);
+    sg_redis_call_arg(&call, counter.text, counter.length);
+    sg_redis_call_arg(&call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    sg_redis_call_arg_int(&call, op->ttl_ms);
+    sg_redis_call_arg_int(&call, backend->tolerance_ms);
+    sg_redis_call_arg_int(&call, op->ttl_ms + backend->tolerance_ms);
+    sg_redis_call_arg_int(&call, SYNCGUARD_FENCE_MAX);
+    add_rest(&call, op);
+    if (op->watch && backend->tracker != NULL &&
+        sg_redis_tracker_watch(backend->tracker, lock.text, lock.length, op->key, op->key_length)) {
+        call.watch_name = lock.text;
+        call.watch_length = lock.length;
+    }
+
+    status = acquire_call(backend, op, &call, err);
+    if (status < 0 && call.unanswered)
+        op->maybe_granted = true;
+    if (status == SYNCGUARD_LOCKED && call.unanswered) {
+        /* A former sending may still reach the script, when the present holder is gone. */
+        int64_t until =
+            op->first_sent_ns +
+            (op->ttl_ms < INT64_C(86400000) ? op->ttl_ms : INT64_C(86400000)) * SYNCGUARD_NS_PER_MS;
+        syncguard_status undone =
+            sg_redis_undo(base, op->key, op->key_length, op->lock_id, until, &op->limits, err);
+        if (undone != SYNCGUARD_OK) {
+            op->maybe_granted = true;
+            status = undone;
+        }
+    }
+    sg_redis_call_free(&call);
+    return status;
+}
+
+/* --- release --- */
+
+static void note_key(syncguard_release_op *op, const redisReply *reply)
+{
+    syncguard_record record;
+    op->key_length = 0;
+    if (reply->elements < 2 || reply->element[1]->type != REDIS_REPLY_STRING ||
+        !sg_redis_value_read(reply->element[1]->str, (size_t)reply->element[1]->len, &record))
+        return;
+    op->key_length = strlen(record.key);
+    memcpy(op->key, record.key, op->key_length + 1);
+}
+
+static syncguard_event_reason reason_of(const redisReply *reply)
+{
+    return integer_at(reply, 1, 0) == 1 ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
+}
+
+syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op *op,
+                                  syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    sg_name index;
+    sg_call call;
+    sg_redis_name_index(backend, op->lock_id, &index);
+    sg_redis_call_init(&call, SG_RELEASE, 1);
+    sg_redis_call_arg(&call, index.text, index.length);
+    sg_redis_call_arg(&call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    sg_redis_call_arg_int(&call, backend->tolerance_ms);
+    syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
+    if (status == SYNCGUARD_OK) {
+        int64_t mark = call.reply->element[0]->integer;
+        if (mark == YES) {
+            note_key(op, call.reply);
+        } else if (mark == NO && !call.again) {
+            op->reason = reason_of(call.reply);
+            status = SYNCGUARD_ABSENT;
+        } else if (mark != NO) {
+            status = fail_mark(mark, err);
+        }
+    }
+    sg_redis_call_free(&call);
+    return status;
+}
+
+/* --- extend --- */
+
+static void extend_args(const sg_backend *backend, const syncguard_extend_op *op, sg_call *call)
+{
+    sg_name index;
+    sg_redis_name_index(backend, op->lock_id, &index);
+    sg_redis_call_init(call, SG_EXTEND, 1);
+    sg_redis_call_arg(call, index.text, index.length);
+    sg_redis_call_arg(call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    sg_redis_call_arg_int(call, op->ttl_ms);
+    sg_redis_call_arg_int(call, backend->tolerance_ms);
+    sg_redis_call_arg_int(call, op->ttl_ms + backend->tolerance_ms);
+}
+
+static syncguard_status judge_extend(syncguard_extend_op *op, const redisReply *reply,
+                                     syncguard_error *err)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 ||
+        reply->element[0]->type != REDIS_REPLY_INTEGER)
+        return sg_redis_fail_reply(err, reply);
+    int64_t mark = reply->element[0]->integer;
+    if (mark == NO) {
+        op->reason = reason_of(reply);
+        return SYNCGUARD_ABSENT;
+    }
+    op->expires_at_ms = integer_at(reply, 1, -1);
+    if (mark != YES || op->expires_at_ms < 0)
+        return fail_mark(mark, err);
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *op,
+                                 syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    sg_call call;
+    extend_args(backend, op, &call);
+    syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
+    if (call.first_sent_ns != 0)
+        op->first_sent_ns = call.first_sent_ns;
+    if (status == SYNCGUARD_OK)
+        status = judge_extend(op, call.reply, err);
+    sg_redis_call_free(&call);
+    return status;
+}
+
+/* The server has forgotten the script: load it, so that the chunk can be sent again. */
+static syncguard_status load_extend(sg_backend *backend, const syncguard_limits *limits,
+                                    syncguard_error *err)
+{
+    sg_text text;
+    redisReply *reply = NULL;
+    sg_redis_text_init(&text);
+    sg_redis_text_command(&text, 3);
+    sg_redis_text_arg_str(&text, "SCRIPT");
+    sg_redis_text_arg_str(&text, "LOAD");
+    sg_redis_text_arg_str(&text, sg_redis_scripts[SG_EXTEND].text);
+    syncguard_status status = sg_redis_plain_run(backend, &text, &reply, 1, limits, err);
+    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ERROR)
+        status = sg_redis_fail_reply(err, reply);
+    sg_redis_replies_free(&reply, 1);
+    sg_redis_text_free(&text);
+    return status;
+}
+
+/* One flush. *forgotten: some item met NOSCRIPT and stays undecided. */
+static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *items, size_t count,
+                                     const syncguard_limits *limits, bool *forgotten,
+                                     syncguard_error *err)
+{
+    redisReply *replies[CHUNK];
+    sg_text text;
+    char word[SG_WORD_SIZE];
+    sg_redis_text_init(&text);
+    for (size_t i = 0; i < count; i++) {
+        sg_call call;
+        extend_args(backend, &items[i], &call);
+        sg_redis_call_encode(&call, true, &text);
+        sg_redis_call_free(&call);
+        items[i].first_sent_ns = syncguard_clock_ns();
+    }
+    syncguard_status status = sg_redis_plain_run(backend, &text, replies, count, limits, err);
+    *forgotten = false;
+    for (size_t i = 0; i < count; i++) {
+        if (status != SYNCGUARD_OK) {
+            items[i].status = status;
+            continue;
+        }
+        items[i].status = judge_extend(&items[i], replies[i], err);
+        sg_redis_reply_word(replies[i], word);
+        if (strcmp(word, "NOSCRIPT") == 0)
+            *forgotten = true;
+    }
+    if (status == SYNCGUARD_OK)
+        sg_redis_replies_free(replies, count);
+    sg_redis_text_free(&text);
+    return status;
+}
+
+syncguard_status sg_redis_extend_many(syncguard_backend *base, syncguard_extend_op *items,
+                                      size_t count, const syncguard_limits *limits,
+                                      syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    syncguard_status first_failure = SYNCGUARD_OK;
+    size_t decided = 0;
+    for (size_t i = 0; i < count; i += CHUNK) {
+        size_t n = count - i < CHUNK ? count - i : CHUNK;
+        bool forgotten = false;
+        syncguard_status status = extend_chunk(backend, items + i, n, limits, &forgotten, err);
+        if (status == SYNCGUARD_OK && forgotten) {
+            /* Extending twice is harmless: those that were decided are only moved again. */
+            status = load_extend(backend, limits, err);
+            if (status == SYNCGUARD_OK)
+                status = extend_chunk(backend, items + i, n, limits, &forgotten, err);
+        }
+        for (size_t k = i; k < i + n; k++) {
+            if (items[k].status >= 0)
+                decided++;
+            else if (first_failure == SYNCGUARD_OK)
+                first_failure = items[k].status;
+        }
+        if (status != SYNCGUARD_OK) {
+            for (size_t k = i + n; k < count; k++)
+                items[k].status = status;
+            break;
+        }
+    }
+    return decided > 0 || count == 0 ? SYNCGUARD_OK : first_failure;
+}
+
+/* --- undo and cleanup --- */
+
+syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t key_length,
+                               const char *lock_id, int64_t until_ns,
+                               const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    sg_name lock, index;
+    (void)key_length;
+    syncguard_status status = sg_redis_name_lock(backend, key, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_name_index(backend, lock_id, &index);
+    int64_t life_ms = (until_ns - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
+    if (life_ms < 0)
+        life_ms = 0;
+
+    sg_call call;
+    sg_redis_call_init(&call, SG_UNDO, 2);
+    sg_redis_call_arg(&call, lock.text, lock.length);
+    sg_redis_call_arg(&call, index.text, index.length);
+    sg_redis_call_arg(&call, lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    sg_redis_call_arg(&call, backend->tombstone, backend->tombstone_length);
+    sg_redis_call_arg_int(&call, life_ms + backend->tolerance_ms);
+    status = sg_redis_call_run(backend, &call, limits, err);
+    if (status == SYNCGUARD_OK && call.reply->element[0]->integer != YES)
+        status = fail_mark(call.reply->element[0]->integer, err);
+    sg_redis_call_free(&call);
+    return status;
+}
+
+syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_cleanup_op *op,
+                                  syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    sg_name lock, index;
+    syncguard_status status = sg_redis_name_lock(backend, op->key, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_name_index(backend, op->lock_id, &index);
+    sg_call call;
+    sg_redis_call_init(&call, SG_CLEANUP, 2);
+    sg_redis_call_arg(&call, lock.text, lock.length);
+    sg_redis_call_arg(&call, index.text, index.length);
+    sg_redis_call_arg(&call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    sg_redis_call_arg_int(&call, op->expires_at_ms);
+    sg_redis_call_arg_int(&call, SYNCGUARD_CLEANUP_GUARD_MS);
+    status = sg_redis_call_run(backend, &call, &op->limits, err);
+    if (status == SYNCGUARD_OK) {
+        int64_t mark = call.reply->element[0]->integer;
+        if (mark == NO)
+            status = SYNCGUARD_ABSENT;
+        else if (mark != YES)
+            status = fail_mark(mark, err);
+    }
+    sg_redis_call_free(&call);
+    return status;
+}

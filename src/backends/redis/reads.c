@@ -1,0 +1,324 @@
+/*
+ * Operations that only read: is_locked, lookup, list. The server gives time and
+ * value in one step; liveness is judged here, by the rule that all backends
+ * share.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+#define SCAN_COUNT 1000
+/* No lock of ours is longer; what is longer is not fetched whole. */
+#define LONGEST_VALUE 8192
+#define LIST_CHUNK 128
+
+static sg_backend *of(syncguard_backend *base)
+{
+    return (sg_backend *)(void *)base;
+}
+
+/* Reads {now, value} into record. ABSENT: no value. */
+static syncguard_status read_answer(const redisReply *reply, int64_t *now, syncguard_record *record,
+                                    syncguard_error *err)
+{
+    *now = reply->element[0]->integer;
+    if (reply->elements < 2)
+        return SYNCGUARD_ABSENT;
+    const redisReply *value = reply->element[1];
+    if (value->type != REDIS_REPLY_STRING ||
+        !sg_redis_value_read(value->str, (size_t)value->len, record))
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "VALUE",
+                              "redis: the stored lock is not readable; it was left as it is");
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status read_by(sg_backend *backend, sg_script_id script, const sg_name *name,
+                                const syncguard_limits *limits, int64_t *now,
+                                syncguard_record *record, syncguard_error *err)
+{
+    sg_call call;
+    sg_redis_call_init(&call, script, 1);
+    sg_redis_call_arg(&call, name->text, name->length);
+    syncguard_status status = sg_redis_call_run(backend, &call, limits, err);
+    if (status == SYNCGUARD_OK)
+        status = read_answer(call.reply, now, record, err);
+    sg_redis_call_free(&call);
+    return status;
+}
+
+syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked_op *op,
+                                    syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    sg_name name;
+    syncguard_record record;
+    int64_t now = 0;
+    op->locked = false;
+    op->dead_lock_id[0] = '\0';
+    syncguard_status status = sg_redis_name_lock(backend, op->key, &name, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = read_by(backend, SG_READ, &name, &op->limits, &now, &record, err);
+    if (status == SYNCGUARD_ABSENT)
+        return SYNCGUARD_OK;
+    if (status != SYNCGUARD_OK)
+        return status;
+    op->locked = syncguard_is_live(record.expires_at_ms, now);
+    if (!op->locked && syncguard_lock_id_valid(record.lock_id)) {
+        memcpy(op->dead_lock_id, record.lock_id, sizeof op->dead_lock_id);
+        op->dead_expires_at_ms = record.expires_at_ms;
+        op->dead_for_ms = now - record.expires_at_ms;
+    }
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_redis_lookup_lock(syncguard_backend *base, syncguard_lookup_op *op,
+                                      syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    sg_name name;
+    int64_t now = 0;
+    syncguard_status status = SYNCGUARD_OK;
+    if (op->lock_id != NULL)
+        sg_redis_name_index(backend, op->lock_id, &name);
+    else
+        status = sg_redis_name_lock(backend, op->key, &name, err);
+    if (status == SYNCGUARD_OK)
+        status = read_by(backend, op->lock_id != NULL ? SG_FIND : SG_READ, &name, &op->limits, &now,
+                         &op->record, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (!syncguard_is_live(op->record.expires_at_ms, now) ||
+        (op->lock_id != NULL && strcmp(op->record.lock_id, op->lock_id) != 0))
+        return SYNCGUARD_ABSENT;
+    return SYNCGUARD_OK;
+}
+
+/* --- list --- */
+
+/* Names already shown, as 64-bit hashes: SCAN may return a name more than once. */
+typedef struct seen_set {
+    uint64_t *slots;
+    size_t size; /* a power of two */
+    size_t used;
+} seen_set;
+
+static uint64_t hash_name(const char *name, size_t length)
+{
+    uint64_t hash = UINT64_C(0x9E3779B97F4A7C15);
+    for (size_t i = 0; i < length; i++) {
+        hash ^= (unsigned char)name[i];
+        hash *= UINT64_C(0xFF51AFD7ED558CCD);
+        hash ^= hash >> 32;
+    }
+    return hash != 0 ? hash : 1;
+}
+
+static bool place(uint64_t *slots, size_t size, uint64_t hash)
+{
+    size_t at = hash & (size - 1);
+    while (slots[at] != 0 && slots[at] != hash)
+        at = (at + 1) & (size - 1);
+    bool fresh = slots[at] == 0;
+    slots[at] = hash;
+    return fresh;
+}
+
+/* 1: new, 0: known, -1: no memory. */
+static int note_seen(seen_set *set, const char *name, size_t length)
+{
+    if (set->used * 2 >= set->size) {
+        size_t size = set->size > 0 ? set->size * 2 : 1024;
+        uint64_t *slots = syncguard_calloc(size, sizeof *slots);
+        if (slots == NULL)
+            return -1;
+        for (size_t i = 0; i < set->size; i++) {
+            if (set->slots[i] != 0)
+                (void)place(slots, size, set->slots[i]);
+        }
+        syncguard_free(set->slots);
+        set->slots = slots;
+        set->size = size;
+    }
+    bool fresh = place(set->slots, set->size, hash_name(name, length));
+    set->used += fresh ? 1 : 0;
+    return fresh;
+}
+
+/* "prefix:*" with the prefix's own wildcards made plain. */
+static void add_pattern(const sg_backend *backend, sg_text *out)
+{
+    sg_text pattern;
+    sg_redis_text_init(&pattern);
+    for (const char *at = backend->config.prefix; *at != '\0'; at++) {
+        if (strchr("*?[]\\^", *at) != NULL)
+            sg_redis_text_add(&pattern, "\\", 1);
+        sg_redis_text_add(&pattern, at, 1);
+    }
+    sg_redis_text_add(&pattern, ":*", 2);
+    sg_redis_text_arg(out, pattern.data, pattern.length);
+    if (pattern.failed)
+        out->failed = true;
+    sg_redis_text_free(&pattern);
+}
+
+/* Index names and counters are no locks. */
+static bool may_be_lock(const sg_backend *backend, const char *name, size_t length)
+{
+    size_t skip = backend->config.prefix_length + 1;
+    if (length <= skip || length >= SYNCGUARD_NAME_SIZE)
+        return false;
+    const char *rest = name + skip;
+    size_t left = length - skip;
+    if (left == 3 + SYNCGUARD_LOCK_ID_CHARS && memcmp(rest, "id:", 3) == 0 &&
+        syncguard_lock_id_valid(rest + 3))
+        return false;
+    size_t prefix = backend->config.prefix_length;
+    return !(left > 6 + prefix && memcmp(rest, "fence:", 6) == 0 &&
+             memcmp(rest + 6, backend->config.prefix, prefix) == 0 && rest[6 + prefix] == ':');
+}
+
+/* A value under our prefix is a lock of this prefix only if its name is the one we would give. */
+static bool is_ours(const sg_backend *backend, const redisReply *name, const redisReply *value,
+                    int64_t now, syncguard_record *record)
+{
+    sg_name expected;
+    if (value->type != REDIS_REPLY_STRING || value->len == 0 ||
+        !sg_redis_value_read(value->str, (size_t)value->len, record))
+        return false;
+    if (!syncguard_is_live(record->expires_at_ms, now) ||
+        sg_redis_name_lock(backend, record->key, &expected, NULL) != SYNCGUARD_OK)
+        return false;
+    return expected.length == (size_t)name->len &&
+           memcmp(expected.text, name->str, expected.length) == 0;
+}
+
+/* Fetches the values of some names and shows the locks. *stop: fn has had enough. */
+static syncguard_status show(sg_backend *backend, redisReply *const *names, size_t count,
+                             const syncguard_limits *limits, syncguard_record_fn fn, void *context,
+                             bool *stop, syncguard_error *err)
+{
+    redisReply *replies[LIST_CHUNK + 1];
+    syncguard_record record;
+    sg_text text;
+    sg_redis_text_init(&text);
+    sg_redis_text_command(&text, 1);
+    sg_redis_text_arg_str(&text, "TIME");
+    for (size_t i = 0; i < count; i++) {
+        sg_redis_text_command(&text, 4);
+        sg_redis_text_arg_str(&text, "GETRANGE");
+        sg_redis_text_arg(&text, names[i]->str, (size_t)names[i]->len);
+        sg_redis_text_arg_int(&text, 0);
+        sg_redis_text_arg_int(&text, LONGEST_VALUE - 1);
+    }
+    syncguard_status status = sg_redis_plain_run(backend, &text, replies, count + 1, limits, err);
+    sg_redis_text_free(&text);
+    if (status != SYNCGUARD_OK)
+        return status;
+    int64_t now = -1;
+    if (replies[0]->type == REDIS_REPLY_ARRAY && replies[0]->elements == 2 &&
+        replies[0]->element[0]->type == REDIS_REPLY_STRING &&
+        replies[0]->element[1]->type == REDIS_REPLY_STRING)
+        now = strtoll(replies[0]->element[0]->str, NULL, 10) * 1000 +
+              strtoll(replies[0]->element[1]->str, NULL, 10) / 1000;
+    else
+        status = sg_redis_fail_reply(err, replies[0]);
+    for (size_t i = 0; i < count && status == SYNCGUARD_OK && !*stop; i++) {
+        char word[SG_WORD_SIZE];
+        sg_redis_reply_word(replies[i + 1], word);
+        if (word[0] != '\0' && strcmp(word, "WRONGTYPE") != 0)
+            status = sg_redis_fail_reply(err, replies[i + 1]);
+        else if (is_ours(backend, names[i], replies[i + 1], now, &record))
+            *stop = !fn(context, &record);
+    }
+    sg_redis_replies_free(replies, count + 1);
+    return status;
+}
+
+static syncguard_status show_page(sg_backend *backend, const redisReply *names, seen_set *seen,
+                                  const syncguard_limits *limits, syncguard_record_fn fn,
+                                  void *context, bool *stop, syncguard_error *err)
+{
+    redisReply *chunk[LIST_CHUNK];
+    size_t count = 0;
+    syncguard_status status = SYNCGUARD_OK;
+    for (size_t i = 0; i < names->elements && status == SYNCGUARD_OK && !*stop; i++) {
+        redisReply *name = names->element[i];
+        if (name->type == REDIS_REPLY_STRING &&
+            may_be_lock(backend, name->str, (size_t)name->len)) {
+            int fresh = note_seen(seen, name->str, (size_t)name->len);
+            if (fresh < 0)
+                return syncguard_fail_memory(err);
+            if (fresh > 0)
+                chunk[count++] = name;
+        }
+        if (count == LIST_CHUNK) {
+            status = show(backend, chunk, count, limits, fn, context, stop, err);
+            count = 0;
+        }
+    }
+    if (count > 0 && status == SYNCGUARD_OK && !*stop)
+        status = show(backend, chunk, count, limits, fn, context, stop, err);
+    return status;
+}
+
+/* SCAN has no key: only a command with one makes a Cluster say where our slot is. */
+static syncguard_status find_node(sg_backend *backend, const syncguard_limits *limits,
+                                  syncguard_error *err)
+{
+    redisReply *reply = NULL;
+    sg_text text;
+    if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER)
+        return SYNCGUARD_OK;
+    sg_redis_text_init(&text);
+    sg_redis_text_command(&text, 2);
+    sg_redis_text_arg_str(&text, "EXISTS");
+    sg_redis_text_arg(&text, backend->tombstone, backend->tombstone_length);
+    syncguard_status status = sg_redis_plain_run(backend, &text, &reply, 1, limits, err);
+    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ERROR)
+        status = sg_redis_fail_reply(err, reply);
+    sg_redis_replies_free(&reply, 1);
+    sg_redis_text_free(&text);
+    return status;
+}
+
+syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *limits,
+                               syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    seen_set seen = {NULL, 0, 0};
+    char cursor[24] = "0";
+    bool stop = false;
+    syncguard_status status = find_node(backend, limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    do {
+        redisReply *reply = NULL;
+        sg_text text;
+        sg_redis_text_init(&text);
+        sg_redis_text_command(&text, 6);
+        sg_redis_text_arg_str(&text, "SCAN");
+        sg_redis_text_arg_str(&text, cursor);
+        sg_redis_text_arg_str(&text, "MATCH");
+        add_pattern(backend, &text);
+        sg_redis_text_arg_str(&text, "COUNT");
+        sg_redis_text_arg_int(&text, SCAN_COUNT);
+        status = sg_redis_plain_run(backend, &text, &reply, 1, limits, err);
+        sg_redis_text_free(&text);
+        if (status != SYNCGUARD_OK)
+            break;
+        if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+            reply->element[0]->type != REDIS_REPLY_STRING ||
+            reply->element[0]->len >= (int)sizeof cursor ||
+            reply->element[1]->type != REDIS_REPLY_ARRAY) {
+            status = sg_redis_fail_reply(err, reply);
+        } else {
+            memcpy(cursor, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
+            status = show_page(backend, reply->element[1], &seen, limits, fn, context, &stop, err);
+        }
+        sg_redis_replies_free(&reply, 1);
+    } while (status == SYNCGUARD_OK && !stop && strcmp(cursor, "0") != 0);
+    syncguard_free(seen.slots);
+    return status;
+}

@@ -1,0 +1,240 @@
+/*
+ * Where the primary is.
+ *
+ * A single server is where the configuration says. Behind Sentinel the sentinels
+ * are asked at every connect, and the answer is checked with ROLE. In a Cluster
+ * all names of a handle share one slot (the prefix has a hash tag), so there is
+ * one node to talk to: any seed tells which by MOVED.
+ *
+ * The generation counts changes of mind; a connection of an older generation is
+ * not used for new requests.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+uint64_t sg_redis_route_generation(sg_route *route)
+{
+    pthread_mutex_lock(&route->mutex);
+    uint64_t generation = route->generation;
+    pthread_mutex_unlock(&route->mutex);
+    return generation;
+}
+
+void sg_redis_route_forget(sg_route *route, uint64_t seen)
+{
+    pthread_mutex_lock(&route->mutex);
+    if (route->generation == seen) {
+        route->generation++;
+        route->known = false;
+    }
+    pthread_mutex_unlock(&route->mutex);
+}
+
+void sg_redis_route_moved(sg_route *route, const char *host, int port)
+{
+    pthread_mutex_lock(&route->mutex);
+    if (!route->known || route->port != port || strcmp(route->target, host) != 0) {
+        snprintf(route->target, sizeof route->target, "%s", host);
+        route->port = port;
+        route->known = true;
+        route->generation++;
+    }
+    pthread_mutex_unlock(&route->mutex);
+}
+
+bool sg_redis_route_parse(const redisReply *reply, const char *peer, char host[256], int *port)
+{
+    char word[SG_WORD_SIZE];
+    sg_redis_reply_word(reply, word);
+    if (strcmp(word, "MOVED") != 0 && strcmp(word, "ASK") != 0)
+        return false;
+    const char *at = strchr(reply->str, ' '); /* the slot */
+    at = at != NULL ? strchr(at + 1, ' ') : NULL;
+    const char *colon = at != NULL ? strrchr(at, ':') : NULL;
+    if (colon == NULL)
+        return false;
+    char *end = NULL;
+    long number = strtol(colon + 1, &end, 10);
+    size_t length = (size_t)(colon - at - 1);
+    if (end == colon + 1 || number < 1 || number > 65535 || length >= 256)
+        return false;
+    if (length == 0 || at[1] == '?') { /* the node that answered does not know a name for it */
+        const char *last = strrchr(peer, ':');
+        length = last != NULL ? (size_t)(last - peer) : 0;
+        if (length == 0 || length >= 256)
+            return false;
+        memcpy(host, peer, length);
+    } else {
+        memcpy(host, at + 1, length);
+    }
+    host[length] = '\0';
+    *port = (int)number;
+    return true;
+}
+
+/* One of several candidates may only use its share of the time. */
+static syncguard_limits share_of(const syncguard_limits *limits, size_t left)
+{
+    int64_t rest = syncguard_limits_left_ns(limits);
+    if (left <= 1 || rest == SYNCGUARD_NO_DEADLINE)
+        return *limits;
+    return syncguard_limits_until(limits, syncguard_clock_ns() + rest / (int64_t)left);
+}
+
+/* The address of the primary as one sentinel knows it. */
+static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sentinel,
+                                     const syncguard_limits *limits, char host[256], int *port,
+                                     syncguard_error *err)
+{
+    sg_conn *conn = NULL;
+    redisReply *reply = NULL;
+    sg_text text;
+    sg_redis_text_init(&text);
+    syncguard_status status =
+        sg_redis_conn_open(backend, sentinel, SG_ROLE_SENTINEL, limits, &conn, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    sg_redis_text_command(&text, 3);
+    sg_redis_text_arg_str(&text, "SENTINEL");
+    sg_redis_text_arg_str(&text, "GET-MASTER-ADDR-BY-NAME");
+    sg_redis_text_arg_str(&text, backend->config.master_name);
+    status = sg_redis_conn_call(conn, &text, &reply, 1, limits, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        status = sg_redis_fail_reply(err, reply);
+    } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+               reply->element[0]->type != REDIS_REPLY_STRING ||
+               reply->element[1]->type != REDIS_REPLY_STRING || reply->element[0]->len > 255) {
+        status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                                "redis: the sentinel does not know this primary");
+    } else {
+        snprintf(host, 256, "%s", reply->element[0]->str);
+        *port = (int)strtol(reply->element[1]->str, NULL, 10);
+    }
+out:
+    if (reply != NULL)
+        freeReplyObject(reply);
+    sg_redis_text_free(&text);
+    sg_redis_conn_close(conn);
+    return status;
+}
+
+/* A sentinel may still name a server that has been demoted. */
+static syncguard_status check_role(sg_conn *conn, const syncguard_limits *limits,
+                                   syncguard_error *err)
+{
+    redisReply *reply = NULL;
+    sg_text text;
+    sg_redis_text_init(&text);
+    sg_redis_text_command(&text, 1);
+    sg_redis_text_arg_str(&text, "ROLE");
+    syncguard_status status = sg_redis_conn_call(conn, &text, &reply, 1, limits, err);
+    /* An ACL may forbid ROLE: then a replica shows itself by READONLY. */
+    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+        reply->element[0]->type == REDIS_REPLY_STRING &&
+        strcmp(reply->element[0]->str, "master") != 0)
+        status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "READONLY",
+                                "redis: the sentinels name a server that is no primary");
+    if (reply != NULL)
+        freeReplyObject(reply);
+    sg_redis_text_free(&text);
+    return status;
+}
+
+static syncguard_status connect_sentinel(sg_backend *backend, const syncguard_limits *limits,
+                                         sg_conn **out, syncguard_error *err)
+{
+    const sg_config *config = &backend->config;
+    syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+    pthread_mutex_lock(&backend->route.mutex);
+    size_t first = backend->route.first_seed;
+    pthread_mutex_unlock(&backend->route.mutex);
+    for (size_t i = 0; i < config->seed_count; i++) {
+        size_t seed = (first + i) % config->seed_count;
+        syncguard_limits share = share_of(limits, config->seed_count - i + 1);
+        char host[256];
+        int port = 0;
+        status = ask_sentinel(backend, &config->seeds[seed], &share, host, &port, err);
+        if (status == SYNCGUARD_E_ABORTED)
+            break;
+        if (status != SYNCGUARD_OK)
+            continue;
+        sg_address address = {host, port};
+        share = share_of(limits, config->seed_count - i);
+        sg_conn *conn = NULL;
+        status = sg_redis_conn_open(backend, &address, SG_ROLE_STORE, &share, &conn, err);
+        if (status == SYNCGUARD_OK)
+            status = check_role(conn, &share, err);
+        if (status == SYNCGUARD_OK) {
+            pthread_mutex_lock(&backend->route.mutex);
+            backend->route.first_seed = seed;
+            pthread_mutex_unlock(&backend->route.mutex);
+            *out = conn;
+            break;
+        }
+        sg_redis_conn_close(conn);
+        if (status == SYNCGUARD_E_ABORTED || status == SYNCGUARD_E_AUTH_FAILED)
+            break;
+    }
+    return status;
+}
+
+static syncguard_status connect_cluster(sg_backend *backend, const syncguard_limits *limits,
+                                        sg_conn **out, syncguard_error *err)
+{
+    const sg_config *config = &backend->config;
+    char host[256];
+    sg_address target = {host, 0};
+    pthread_mutex_lock(&backend->route.mutex);
+    bool known = backend->route.known;
+    size_t first = backend->route.first_seed;
+    memcpy(host, backend->route.target, sizeof host);
+    target.port = backend->route.port;
+    pthread_mutex_unlock(&backend->route.mutex);
+
+    syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+    size_t tries = config->seed_count + (known ? 1 : 0);
+    for (size_t i = 0; i < tries; i++) {
+        bool told = known && i == 0;
+        size_t seed = (first + i) % config->seed_count;
+        syncguard_limits share = share_of(limits, tries - i);
+        status = sg_redis_conn_open(backend, told ? &target : &config->seeds[seed], SG_ROLE_STORE,
+                                    &share, out, err);
+        if (status == SYNCGUARD_OK || status == SYNCGUARD_E_ABORTED ||
+            status == SYNCGUARD_E_AUTH_FAILED)
+            break;
+        pthread_mutex_lock(&backend->route.mutex);
+        if (told)
+            backend->route.known = false; /* ask the others where it is now */
+        else
+            backend->route.first_seed = (seed + 1) % config->seed_count;
+        pthread_mutex_unlock(&backend->route.mutex);
+    }
+    return status;
+}
+
+syncguard_status sg_redis_route_connect(sg_backend *backend, const syncguard_limits *limits,
+                                        sg_conn **out, syncguard_error *err)
+{
+    uint64_t generation = sg_redis_route_generation(&backend->route);
+    syncguard_status status;
+    switch (backend->config.mode) {
+    case SYNCGUARD_REDIS_SENTINEL:
+        status = connect_sentinel(backend, limits, out, err);
+        break;
+    case SYNCGUARD_REDIS_CLUSTER:
+        status = connect_cluster(backend, limits, out, err);
+        break;
+    default:
+        status =
+            sg_redis_conn_open(backend, &backend->config.seeds[0], SG_ROLE_STORE, limits, out, err);
+        break;
+    }
+    if (status == SYNCGUARD_OK)
+        (*out)->route = generation;
+    return status;
+}

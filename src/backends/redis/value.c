@@ -1,0 +1,283 @@
+/*
+ * The stored lock: a JSON object. Ours has a fixed layout; that of other writers
+ * may have any order, spacing, number format and further fields.
+ *
+ * The reader is strict about the five fields and lenient about the rest. It
+ * never reads past the end, recurses to a fixed depth and writes only into the
+ * record.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+#define MAX_DEPTH 32
+
+typedef struct cursor {
+    const char *at;
+    const char *end;
+} cursor;
+
+static void skip_space(cursor *c)
+{
+    while (c->at < c->end && (*c->at == ' ' || *c->at == '\t' || *c->at == '\n' || *c->at == '\r'))
+        c->at++;
+}
+
+static bool take(cursor *c, char wanted)
+{
+    skip_space(c);
+    if (c->at >= c->end || *c->at != wanted)
+        return false;
+    c->at++;
+    return true;
+}
+
+static int hex4(cursor *c)
+{
+    if (c->end - c->at < 4)
+        return -1;
+    int value = 0;
+    for (int i = 0; i < 4; i++) {
+        char ch = *c->at++;
+        int digit;
+        if (ch >= '0' && ch <= '9')
+            digit = ch - '0';
+        else if (ch >= 'a' && ch <= 'f')
+            digit = ch - 'a' + 10;
+        else if (ch >= 'A' && ch <= 'F')
+            digit = ch - 'A' + 10;
+        else
+            return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+static size_t put_utf8(uint32_t code, char out[4])
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xC0 | (code >> 6));
+        out[1] = (char)(0x80 | (code & 0x3F));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xE0 | (code >> 12));
+        out[1] = (char)(0x80 | ((code >> 6) & 0x3F));
+        out[2] = (char)(0x80 | (code & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | (code >> 18));
+    out[1] = (char)(0x80 | ((code >> 12) & 0x3F));
+    out[2] = (char)(0x80 | ((code >> 6) & 0x3F));
+    out[3] = (char)(0x80 | (code & 0x3F));
+    return 4;
+}
+
+/* After the backslash: the bytes it stands for, or 0. */
+static size_t read_escape(cursor *c, char out[4])
+{
+    static const char from[] = "\"\\/bfnrt";
+    static const char to[] = "\"\\/\b\f\n\r\t";
+    if (c->at >= c->end)
+        return 0;
+    char ch = *c->at++;
+    if (ch != 'u') {
+        const char *found = ch == '\0' ? NULL : strchr(from, ch);
+        if (found == NULL)
+            return 0;
+        out[0] = to[found - from];
+        return 1;
+    }
+    int unit = hex4(c);
+    if (unit <= 0) /* a NUL has no place in a C string */
+        return 0;
+    uint32_t code = (uint32_t)unit;
+    if (code >= 0xD800 && code <= 0xDBFF) {
+        if (c->end - c->at < 6 || c->at[0] != '\\' || c->at[1] != 'u')
+            return 0;
+        c->at += 2;
+        int low = hex4(c);
+        if (low < 0xDC00 || low > 0xDFFF)
+            return 0;
+        code = 0x10000 + ((code - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
+    } else if (code >= 0xDC00 && code <= 0xDFFF) {
+        return 0;
+    }
+    return put_utf8(code, out);
+}
+
+/* A string into out (size with NUL); false if malformed or too long. out may be NULL: skip. */
+static bool read_string(cursor *c, char *out, size_t size)
+{
+    size_t length = 0;
+    if (!take(c, '"'))
+        return false;
+    while (c->at < c->end && *c->at != '"') {
+        char bytes[4] = {*c->at, 0, 0, 0};
+        size_t n = 1;
+        if (*c->at == '\\') {
+            c->at++;
+            n = read_escape(c, bytes);
+            if (n == 0)
+                return false;
+        } else if ((unsigned char)*c->at < 0x20) {
+            return false;
+        } else {
+            c->at++;
+        }
+        if (out == NULL)
+            continue;
+        if (length + n >= size)
+            return false;
+        memcpy(out + length, bytes, n);
+        length += n;
+    }
+    if (out != NULL)
+        out[length] = '\0';
+    return take(c, '"');
+}
+
+/* A JSON number as whole milliseconds. */
+static bool read_number(cursor *c, int64_t *out)
+{
+    char text[40];
+    size_t n = 0;
+    skip_space(c);
+    while (c->at < c->end && n < sizeof text - 1 && *c->at != '\0' &&
+           strchr("+-.0123456789eE", *c->at) != NULL)
+        text[n++] = *c->at++;
+    text[n] = '\0';
+    if (n == 0 || n == sizeof text - 1)
+        return false;
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (*end != '\0' || !(fabs(value) <= (double)SYNCGUARD_MAX_TIME_MS))
+        return false;
+    *out = (int64_t)floor(value);
+    return true;
+}
+
+static bool skip_value(cursor *c, int depth);
+
+static bool skip_members(cursor *c, char close, bool named, int depth)
+{
+    c->at++;
+    if (take(c, close))
+        return true;
+    do {
+        if (named && (!read_string(c, NULL, 0) || !take(c, ':')))
+            return false;
+        if (!skip_value(c, depth))
+            return false;
+    } while (take(c, ','));
+    return take(c, close);
+}
+
+static bool skip_value(cursor *c, int depth)
+{
+    skip_space(c);
+    if (c->at >= c->end || depth > MAX_DEPTH)
+        return false;
+    if (*c->at == '"')
+        return read_string(c, NULL, 0);
+    if (*c->at == '{')
+        return skip_members(c, '}', true, depth + 1);
+    if (*c->at == '[')
+        return skip_members(c, ']', false, depth + 1);
+    const char *start = c->at; /* number, true, false, null */
+    while (c->at < c->end && strchr("+-.0123456789eEtrufalsn", *c->at) != NULL && *c->at != '\0')
+        c->at++;
+    return c->at > start;
+}
+
+enum { LOCK_ID = 1, EXPIRES = 2, ACQUIRED = 4, KEY = 8, FENCE = 16, ALL = 31 };
+
+static bool read_member(cursor *c, const char *name, syncguard_record *record, int *seen)
+{
+    if (strcmp(name, "lockId") == 0) {
+        *seen |= LOCK_ID;
+        return read_string(c, record->lock_id, sizeof record->lock_id);
+    }
+    if (strcmp(name, "expiresAtMs") == 0) {
+        *seen |= EXPIRES;
+        return read_number(c, &record->expires_at_ms);
+    }
+    if (strcmp(name, "acquiredAtMs") == 0) {
+        *seen |= ACQUIRED;
+        return read_number(c, &record->acquired_at_ms);
+    }
+    if (strcmp(name, "key") == 0) {
+        *seen |= KEY;
+        return read_string(c, record->key, sizeof record->key);
+    }
+    if (strcmp(name, "fence") == 0) {
+        *seen |= FENCE;
+        return read_string(c, record->fence, sizeof record->fence);
+    }
+    if (strcmp(name, "owner") == 0) {
+        /* A label only: one that is not ours to read does not spoil the lock. */
+        cursor mark = *c;
+        if (read_string(c, record->owner, sizeof record->owner))
+            return true;
+        record->owner[0] = '\0';
+        *c = mark;
+    }
+    return skip_value(c, 1);
+}
+
+bool sg_redis_value_read(const char *text, size_t length, syncguard_record *record)
+{
+    cursor c = {text, text + length};
+    int seen = 0;
+    memset(record, 0, sizeof *record);
+    if (!take(&c, '{'))
+        return false;
+    do {
+        char name[16];
+        cursor mark = c;
+        bool known = read_string(&c, name, sizeof name);
+        if (!known) {
+            c = mark; /* longer than any name of ours */
+            if (!read_string(&c, NULL, 0))
+                return false;
+        }
+        if (!take(&c, ':'))
+            return false;
+        if (known ? !read_member(&c, name, record, &seen) : !skip_value(&c, 1))
+            return false;
+    } while (take(&c, ','));
+    if (!take(&c, '}'))
+        return false;
+    skip_space(&c);
+    return c.at == c.end && seen == ALL && record->key[0] != '\0' &&
+           syncguard_fence_valid(record->fence);
+}
+
+void sg_redis_value_quote(sg_text *out, const char *text, size_t length)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t clean = 0; /* start of what needs no escape */
+    sg_redis_text_add(out, "\"", 1);
+    for (size_t i = 0; i < length; i++) {
+        unsigned char ch = (unsigned char)text[i];
+        if (ch >= 0x20 && ch != '"' && ch != '\\')
+            continue;
+        sg_redis_text_add(out, text + clean, i - clean);
+        clean = i + 1;
+        if (ch >= 0x20) {
+            char pair[2] = {'\\', (char)ch};
+            sg_redis_text_add(out, pair, 2);
+        } else {
+            char code[6] = {'\\', 'u', '0', '0', hex[ch >> 4], hex[ch & 15]};
+            sg_redis_text_add(out, code, 6);
+        }
+    }
+    sg_redis_text_add(out, text + clean, length - clean);
+    sg_redis_text_add(out, "\"", 1);
+}

@@ -1,0 +1,404 @@
+/*
+ * Wake-up by server-assisted client tracking.
+ *
+ * A waiter's try is preceded by CLIENT CACHING YES and a read of the lock's
+ * name, on a connection that tracks with REDIRECT to the one kept here. When
+ * anybody changes that name, the server sends an invalidation to the connection
+ * here, and the thread that reads it stirs the core's waiters. OPTIN: only those
+ * reads are tracked, so uncontended work pays nothing. NOLOOP: what the same
+ * connection changes is no news.
+ *
+ * The thread starts with the first waiter. Tries made before it is ready, and
+ * waiters whose reporting connection is lost, are stirred when it is ready
+ * again, so nobody is forgotten. A server or user that may not do this turns
+ * it off for the handle, with one line in the log; waiters then poll.
+ *
+ * Locking: tracker->mutex guards the fields below it; it is never held while
+ * the core is called or the network is waited for.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+#define BUCKETS 256
+#define MAX_REFUSALS 3
+#define CONNECT_NS (5000 * SYNCGUARD_NS_PER_MS)
+
+/* The user's key behind a hashed name. */
+typedef struct entry {
+    struct entry *next;
+    size_t key_length;
+    char name[SYNCGUARD_NAME_SIZE];
+    char key[];
+} entry;
+
+struct sg_tracker {
+    sg_backend *backend;
+    syncguard_abort *stop;
+    syncguard_parker parker;
+    pthread_mutex_t mutex;
+    pthread_t thread;
+    bool started;
+    bool off;       /* this server or user cannot */
+    bool ready;     /* reports can be redirected to client_id */
+    bool unsettled; /* a reporting connection is gone: stir everybody */
+    bool reconnect; /* the present connection is of no use */
+    int refusals;   /* CLIENT TRACKING refused in a row */
+    uint64_t epoch; /* counts the connections that reports went to */
+    int64_t client_id;
+    char peer[300];   /* server that the connection leads to */
+    char wanted[300]; /* server that it should lead to; "": the primary */
+    char refusal[SG_WORD_SIZE];
+    entry *buckets[BUCKETS];
+};
+
+static void *run(void *argument);
+
+syncguard_status sg_redis_tracker_create(sg_backend *backend, sg_tracker **out,
+                                         syncguard_error *err)
+{
+    sg_tracker *tracker = syncguard_calloc(1, sizeof *tracker);
+    if (tracker == NULL)
+        return syncguard_fail_memory(err);
+    tracker->backend = backend;
+    tracker->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+    if (pthread_mutex_init(&tracker->mutex, NULL) != 0) {
+        syncguard_free(tracker);
+        return syncguard_fail_memory(err);
+    }
+    *out = tracker;
+    return SYNCGUARD_OK;
+}
+
+void sg_redis_tracker_free(sg_tracker *tracker, bool forked)
+{
+    if (tracker == NULL)
+        return;
+    if (tracker->started && !forked) {
+        syncguard_abort_trigger(tracker->stop);
+        pthread_join(tracker->thread, NULL);
+    }
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (tracker->buckets[i] != NULL) {
+            entry *gone = tracker->buckets[i];
+            tracker->buckets[i] = gone->next;
+            syncguard_free(gone);
+        }
+    }
+    syncguard_abort_free(tracker->stop);
+    syncguard_parker_close(&tracker->parker);
+    if (!forked)
+        pthread_mutex_destroy(&tracker->mutex);
+    syncguard_free(tracker);
+}
+
+/* --- hashed names --- */
+
+static entry **find_entry(sg_tracker *tracker, const char *name, size_t length)
+{
+    unsigned bucket = 0;
+    for (size_t i = 0; i < length; i++)
+        bucket = bucket * 31 + (unsigned char)name[i];
+    entry **at = &tracker->buckets[bucket % BUCKETS];
+    while (*at != NULL && (strlen((*at)->name) != length || memcmp((*at)->name, name, length) != 0))
+        at = &(*at)->next;
+    return at;
+}
+
+static bool is_plain(const sg_tracker *tracker, size_t name_length, size_t key_length)
+{
+    return name_length == tracker->backend->config.prefix_length + 1 + key_length;
+}
+
+/* --- called by operations --- */
+
+/* Caller holds the mutex. */
+static bool start(sg_tracker *tracker)
+{
+    if (tracker->started)
+        return true;
+    if (tracker->stop == NULL && syncguard_abort_create(&tracker->stop, NULL) != SYNCGUARD_OK)
+        return false;
+    if (tracker->parker.fds[0] < 0 && syncguard_parker_open(&tracker->parker, NULL) != SYNCGUARD_OK)
+        return false;
+    tracker->started = syncguard_thread_start(&tracker->thread, run, tracker) == 0;
+    return tracker->started;
+}
+
+bool sg_redis_tracker_watch(sg_tracker *tracker, const char *name, size_t name_length,
+                            const char *key, size_t key_length)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    bool armed = !tracker->off && start(tracker);
+    if (armed && tracker->backend->config.names_hashed &&
+        !is_plain(tracker, name_length, key_length)) {
+        entry **at = find_entry(tracker, name, name_length);
+        if (*at == NULL) {
+            entry *made = syncguard_calloc(1, sizeof *made + key_length + 1);
+            if (made != NULL) {
+                memcpy(made->name, name, name_length);
+                memcpy(made->key, key, key_length);
+                made->key_length = key_length;
+                *at = made;
+            }
+        }
+    }
+    armed = armed && tracker->ready;
+    pthread_mutex_unlock(&tracker->mutex);
+    return armed;
+}
+
+void sg_redis_tracker_unwatch(sg_tracker *tracker, const char *name, size_t name_length)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    entry **at = find_entry(tracker, name, name_length);
+    if (*at != NULL) {
+        entry *gone = *at;
+        *at = gone->next;
+        syncguard_free(gone);
+    }
+    pthread_mutex_unlock(&tracker->mutex);
+}
+
+int sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn)
+{
+    int expected = 0;
+    pthread_mutex_lock(&tracker->mutex);
+    if (tracker->ready && strcmp(tracker->peer, conn->peer) != 0) {
+        memcpy(tracker->wanted, conn->peer, sizeof tracker->wanted);
+        tracker->reconnect = true;
+        tracker->ready = false;
+        syncguard_parker_unpark(&tracker->parker);
+    } else if (tracker->ready && conn->tracked != tracker->epoch) {
+        sg_redis_text_command(&conn->out, 7);
+        sg_redis_text_arg_str(&conn->out, "CLIENT");
+        sg_redis_text_arg_str(&conn->out, "TRACKING");
+        sg_redis_text_arg_str(&conn->out, "ON");
+        sg_redis_text_arg_str(&conn->out, "REDIRECT");
+        sg_redis_text_arg_int(&conn->out, tracker->client_id);
+        sg_redis_text_arg_str(&conn->out, "OPTIN");
+        sg_redis_text_arg_str(&conn->out, "NOLOOP");
+        conn->tracked = tracker->epoch;
+        expected = 1;
+    }
+    pthread_mutex_unlock(&tracker->mutex);
+    return expected;
+}
+
+void sg_redis_tracker_answer(sg_tracker *tracker, const redisReply *reply)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    sg_redis_reply_word(reply, tracker->refusal);
+    if (tracker->refusal[0] == '\0') {
+        tracker->refusals = 0;
+    } else {
+        /* Perhaps only the redirection is out of date; but not again and again. */
+        tracker->refusals++;
+        if (strcmp(tracker->refusal, "NOPERM") == 0 || tracker->refusals >= MAX_REFUSALS)
+            tracker->off = true;
+        tracker->ready = false;
+        tracker->reconnect = true;
+        syncguard_parker_unpark(&tracker->parker);
+    }
+    pthread_mutex_unlock(&tracker->mutex);
+}
+
+void sg_redis_tracker_lost(sg_tracker *tracker)
+{
+    if (tracker == NULL)
+        return;
+    pthread_mutex_lock(&tracker->mutex);
+    tracker->unsettled = true;
+    if (tracker->started)
+        syncguard_parker_unpark(&tracker->parker);
+    pthread_mutex_unlock(&tracker->mutex);
+}
+
+/* --- the thread --- */
+
+static void stir(sg_tracker *tracker, const redisReply *name)
+{
+    const sg_config *config = &tracker->backend->config;
+    char key[SYNCGUARD_KEY_SIZE];
+    size_t length = 0;
+    if (name->type != REDIS_REPLY_STRING || (size_t)name->len >= SYNCGUARD_NAME_SIZE)
+        return;
+    if (config->names_hashed) {
+        pthread_mutex_lock(&tracker->mutex);
+        entry *found = *find_entry(tracker, name->str, (size_t)name->len);
+        if (found != NULL) {
+            length = found->key_length;
+            memcpy(key, found->key, length);
+        }
+        pthread_mutex_unlock(&tracker->mutex);
+    }
+    size_t skip = config->prefix_length + 1;
+    if (length == 0 && (size_t)name->len > skip && (size_t)name->len - skip < sizeof key) {
+        length = (size_t)name->len - skip;
+        memcpy(key, name->str + skip, length);
+    }
+    if (length > 0)
+        syncguard_backend_stirred(&tracker->backend->base, key, length);
+}
+
+/* ["message", "__redis__:invalidate", names or nil]; nil: everything was flushed. */
+static void handle_message(sg_tracker *tracker, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
+        reply->element[0]->type != REDIS_REPLY_STRING ||
+        strcmp(reply->element[0]->str, "message") != 0)
+        return;
+    const redisReply *names = reply->element[2];
+    if (names->type != REDIS_REPLY_ARRAY) {
+        syncguard_backend_stirred_all(&tracker->backend->base);
+        return;
+    }
+    for (size_t i = 0; i < names->elements; i++)
+        stir(tracker, names->element[i]);
+}
+
+/* False: the connection is broken. */
+static bool handle_messages(sg_tracker *tracker, sg_conn *conn)
+{
+    if (sg_redis_conn_fill(conn) < 0)
+        return false;
+    for (;;) {
+        redisReply *reply = NULL;
+        if (!sg_redis_conn_reply(conn, &reply))
+            return false;
+        if (reply == NULL)
+            return true;
+        handle_message(tracker, reply);
+        freeReplyObject(reply);
+    }
+}
+
+static syncguard_status open_conn(sg_tracker *tracker, const syncguard_limits *limits,
+                                  sg_conn **out, syncguard_error *err)
+{
+    char wanted[300];
+    pthread_mutex_lock(&tracker->mutex);
+    memcpy(wanted, tracker->wanted, sizeof wanted);
+    tracker->wanted[0] = '\0'; /* if it fails, the route knows better next time */
+    pthread_mutex_unlock(&tracker->mutex);
+    char *colon = strrchr(wanted, ':');
+    if (colon == NULL)
+        return sg_redis_route_connect(tracker->backend, limits, out, err);
+    *colon = '\0';
+    sg_address address = {wanted, (int)strtol(colon + 1, NULL, 10)};
+    return sg_redis_conn_open(tracker->backend, &address, SG_ROLE_STORE, limits, out, err);
+}
+
+/* Connects and subscribes. AuthFailed or Internal: this will never work here. */
+static syncguard_status establish(sg_tracker *tracker, sg_conn **out, syncguard_error *err)
+{
+    sg_conn *conn = NULL;
+    redisReply *replies[2] = {NULL, NULL};
+    sg_text text;
+    syncguard_limits limits = {syncguard_clock_ns() + CONNECT_NS, tracker->stop};
+    sg_redis_text_init(&text);
+    syncguard_status status = open_conn(tracker, &limits, &conn, err);
+    if (status != SYNCGUARD_OK) {
+        if (status == SYNCGUARD_E_INTERNAL)
+            status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+        goto out;
+    }
+    sg_redis_text_command(&text, 2);
+    sg_redis_text_arg_str(&text, "CLIENT");
+    sg_redis_text_arg_str(&text, "ID");
+    sg_redis_text_command(&text, 2);
+    sg_redis_text_arg_str(&text, "SUBSCRIBE");
+    sg_redis_text_arg_str(&text, "__redis__:invalidate");
+    status = sg_redis_conn_call(conn, &text, replies, 2, &limits, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    if (replies[0]->type != REDIS_REPLY_INTEGER)
+        status = sg_redis_fail_reply(err, replies[0]);
+    else if (replies[1]->type != REDIS_REPLY_ARRAY)
+        status = sg_redis_fail_reply(err, replies[1]);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    pthread_mutex_lock(&tracker->mutex);
+    tracker->client_id = replies[0]->integer;
+    tracker->epoch++;
+    memcpy(tracker->peer, conn->peer, sizeof tracker->peer);
+    tracker->ready = !tracker->off;
+    tracker->reconnect = false;
+    pthread_mutex_unlock(&tracker->mutex);
+    *out = conn;
+    conn = NULL;
+out:
+    sg_redis_replies_free(replies, 2);
+    sg_redis_text_free(&text);
+    sg_redis_conn_close(conn);
+    return status;
+}
+
+/* Reads reports until the connection is of no use any more. */
+static void listen(sg_tracker *tracker, sg_conn *conn)
+{
+    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, tracker->stop};
+    for (;;) {
+        struct pollfd fds[2] = {{conn->fd, POLLIN, 0}, {tracker->parker.fds[0], POLLIN, 0}};
+        if (conn->ssl == NULL || SSL_pending(conn->ssl) == 0) {
+            if (syncguard_wait_fds(fds, 2, &limits, NULL) != SYNCGUARD_OK)
+                return;
+        } else {
+            fds[0].revents = POLLIN;
+        }
+        if (fds[0].revents != 0 && !handle_messages(tracker, conn))
+            return;
+        if (fds[1].revents == 0)
+            continue;
+        syncguard_limits now = {syncguard_clock_ns(), NULL};
+        (void)syncguard_parker_park(&tracker->parker, &now, NULL);
+        pthread_mutex_lock(&tracker->mutex);
+        bool unsettled = tracker->unsettled;
+        bool leave = tracker->reconnect || tracker->off;
+        tracker->unsettled = false;
+        pthread_mutex_unlock(&tracker->mutex);
+        if (unsettled)
+            syncguard_backend_stirred_all(&tracker->backend->base);
+        if (leave)
+            return;
+    }
+}
+
+static void *run(void *argument)
+{
+    sg_tracker *tracker = argument;
+    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, tracker->stop};
+    syncguard_error error;
+    bool off = false;
+    for (int round = 0; !off && syncguard_limits_check(&limits, NULL) == SYNCGUARD_OK;) {
+        sg_conn *conn = NULL;
+        syncguard_error_clear(&error);
+        syncguard_status status = establish(tracker, &conn, &error);
+        if (status == SYNCGUARD_OK) {
+            round = 0;
+            syncguard_backend_stirred_all(&tracker->backend->base);
+            listen(tracker, conn);
+            sg_redis_conn_close(conn);
+        } else if (status != SYNCGUARD_E_AUTH_FAILED && status != SYNCGUARD_E_INTERNAL) {
+            int64_t pause_ms = INT64_C(50) << (round < 6 ? round : 6);
+            round++;
+            (void)syncguard_wait_until(syncguard_clock_ns() + pause_ms * SYNCGUARD_NS_PER_MS,
+                                       &limits, NULL);
+        }
+        pthread_mutex_lock(&tracker->mutex);
+        tracker->ready = false;
+        if (status == SYNCGUARD_E_AUTH_FAILED || status == SYNCGUARD_E_INTERNAL) {
+            tracker->off = true;
+            memcpy(tracker->refusal, error.native, sizeof tracker->refusal);
+        }
+        off = tracker->off;
+        pthread_mutex_unlock(&tracker->mutex);
+    }
+    if (off)
+        syncguard_backend_log(&tracker->backend->base, SYNCGUARD_LOG_WARN,
+                              "redis: the server refuses client tracking (%s): waiters poll",
+                              tracker->refusal);
+    return NULL;
+}
