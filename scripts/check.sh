@@ -5,7 +5,8 @@
 #
 # Without a phase all of them run, each in spite of the others' faults; the summary at the end
 # gives each one's result and time. Tests labelled "nosan" or "slow" are left out under the
-# sanitizers and "novalgrind" under valgrind; `check.sh --left-out` lists them.
+# sanitizers, "notsan" under the thread sanitizer and "novalgrind" under valgrind;
+# `check.sh --left-out` lists them.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=build
@@ -42,22 +43,23 @@ phase_docs() {
     scripts/check-docs.sh "$build"
 }
 
-# sanitized FOLDER SANITIZERS: a build of its own, and the tests in it.
+# sanitized FOLDER SANITIZERS LEFT_OUT: a build of its own, and the tests in it.
 sanitized() {
     # shellcheck disable=SC2086 # two words or none
     cmake -S . -B "$1" $generator -DSYNCGUARD_SANITIZE="$2" -DSYNCGUARD_REQUIRE_ALL=ON \
         -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" >/dev/null &&
         cmake --build "$1" --parallel "$jobs" &&
-        scripts/run-tests.sh "$1" -LE 'nosan|slow'
+        scripts/run-tests.sh "$1" -LE "$3"
 }
 
 phase_asan() {
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        sanitized build-asan address,undefined
+        sanitized build-asan address,undefined 'nosan|slow'
 }
 
 phase_tsan() {
-    TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1" sanitized build-tsan thread
+    TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1" \
+        sanitized build-tsan thread 'nosan|notsan|slow'
 }
 
 phase_valgrind() {
@@ -65,7 +67,7 @@ phase_valgrind() {
 }
 
 if [ "${1-}" = --left-out ]; then
-    (cd "$build" && ctest -N -L 'nosan|slow|novalgrind')
+    (cd "$build" && ctest -N -L 'nosan|notsan|slow|novalgrind')
     exit
 fi
 phases=${*:-format source shell docs lint asan tsan valgrind}

@@ -4,7 +4,7 @@
 #include "cli.h"
 
 /* Never disposed of: that would release the lock, and the caller now owns it by its id. */
-static syncguard_lock *kept;
+static syncguard_lock *volatile kept;
 
 static void print(const cli_options *options, const syncguard_lock *lock)
 {
