@@ -89,7 +89,7 @@ int cli_not_acquired(const cli_options *options, syncguard_status status,
     if (status == SYNCGUARD_LOCKED)
         cli_note("another owner holds the lock");
     else if (status == SYNCGUARD_E_ACQUISITION_TIMEOUT)
-        cli_note("gave up waiting for the lock");
+        cli_note("%s", err->message);
     else
         return cli_failure(options, err);
     return options->conflict_code >= 0 ? options->conflict_code : code;
