@@ -63,10 +63,16 @@ pkgconfig-static)
     "$cc" -std=c99 -Wall -Wextra -Werror -DUSE_STATIC "$here/consumer/consumer.c" \
         -o "$work/program" $(pkg-config --static --cflags --libs syncguard-sqlite)
     use "$work/program"
+    # Client libraries stay shared here: the whole static closure of libpq or libcurl asks for
+    # archives that the distributions do not ship.
     for backend in "$@"; do
-        # shellcheck disable=SC2046
-        "$cc" "$here/consumer/consumer.c" -o "$work/program-$backend" \
-            $(pkg-config --static --cflags --libs "syncguard-$backend")
+        below=$(pkg-config --print-requires-private "syncguard-$backend" syncguard | sed 's/ .*//')
+        # shellcheck disable=SC2046,SC2086
+        "$cc" -DUSE_STATIC -DMODULE="syncguard_module_$backend" "$here/consumer/consumer.c" \
+            -o "$work/program-$backend" $(pkg-config --cflags --libs "syncguard-$backend") \
+            $(pkg-config --libs $below) \
+            $(sed -n 's/^Libs.private: *//p' "$libdir"/pkgconfig/syncguard*.pc)
+        "$work/program-$backend" "memory:"
     done
     ;;
 cmake-shared | cmake-static)

@@ -1,14 +1,16 @@
 /*
  * A program of a user: takes a lock, sees that it is held, gives it back. With
- * USE_STATIC it brings the sqlite backend along instead of loading it.
+ * USE_STATIC it brings a backend along instead of loading it: sqlite, or MODULE.
  */
 #include <stdio.h>
 
 #include <syncguard.h>
 #ifdef USE_STATIC
-#include <syncguard/sqlite.h>
 #include <syncguard/sys/backend.h>
-extern const syncguard_module syncguard_module_sqlite;
+#ifndef MODULE
+#define MODULE syncguard_module_sqlite
+#endif
+extern const syncguard_module MODULE;
 #endif
 
 int main(int argc, char **argv)
@@ -20,7 +22,7 @@ int main(int argc, char **argv)
     bool locked = false;
 
 #ifdef USE_STATIC
-    if (syncguard_module_register(&syncguard_module_sqlite, &err) != SYNCGUARD_OK)
+    if (syncguard_module_register(&MODULE, &err) != SYNCGUARD_OK)
         goto failed;
 #endif
     if (syncguard_open(url, NULL, &backend, &err) != SYNCGUARD_OK)
