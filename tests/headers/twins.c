@@ -14,6 +14,9 @@
 #include <cmocka.h>
 
 #include <syncguard.h>
+#ifdef HAVE_FIRESTORE
+#include <syncguard/firestore.h>
+#endif
 #ifdef HAVE_SQLITE
 #include <syncguard/sqlite.h>
 #endif
@@ -147,6 +150,36 @@ static void twins_of_sqlite_options(void **state)
 }
 #endif
 
+#ifdef HAVE_FIRESTORE
+static void twins_of_firestore_options(void **state)
+{
+    BEGIN_TWINS(syncguard_firestore_options, SYNCGUARD_FIRESTORE_OPTIONS_INIT,
+                syncguard_firestore_options_init);
+    SAME(project);
+    SAME(database);
+    SAME(collection);
+    SAME(fence_collection);
+    SAME(emulator_host);
+    SAME(endpoint);
+    SAME(credentials_file);
+    SAME(ca_file);
+    SAME(token);
+    SAME(token_context);
+    SAME(max_connections);
+    SAME(max_clock_drift_ms);
+}
+
+static void twins_of_firestore_clock_info(void **state)
+{
+    BEGIN_TWINS(syncguard_firestore_clock_info, SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT,
+                syncguard_firestore_clock_info_init);
+    SAME(offset_us);
+    SAME(error_us);
+    SAME(age_ms);
+    SAME(samples);
+}
+#endif
+
 static void defaults_are_the_documented_ones(void **state)
 {
     (void)state;
@@ -187,6 +220,10 @@ int main(void)
         cmocka_unit_test(twins_of_telemetry_options),
 #ifdef HAVE_SQLITE
         cmocka_unit_test(twins_of_sqlite_options),
+#endif
+#ifdef HAVE_FIRESTORE
+        cmocka_unit_test(twins_of_firestore_options),
+        cmocka_unit_test(twins_of_firestore_clock_info),
 #endif
         cmocka_unit_test(defaults_are_the_documented_ones),
         cmocka_unit_test(status_names_come_from_the_table),

@@ -1,0 +1,163 @@
+/*
+ * Acquire: one read of lock and counter, one commit of both.
+ *
+ * Every change is one commit whose writes carry preconditions on what was read (the document's
+ * updateTime, or that it does not exist): reads first, a decision on them by our clock read after
+ * them, then a commit that applies only if nothing has changed since. That is a transaction
+ * without anything held on the server; a failed precondition is its conflict, and is read and
+ * decided again.
+ *
+ * A commit whose answer was lost may have been applied. It cannot be applied twice: the counter
+ * (acquire) or the document (release) has moved on by then. So everything may be sent again, and a
+ * lock that is found under our own id is the grant.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+typedef struct acquisition {
+    fs_backend *backend;
+    syncguard_acquire_op *op;
+    char lock_name[FS_PATH_BYTES];
+    char fence_name[FS_PATH_BYTES];
+    bool sent; /* a commit left whose outcome is unknown; its lease may have begun */
+} acquisition;
+
+static void remember(fs_backend *backend, const syncguard_acquire_op *op, const char *update_time)
+{
+    if (update_time)
+        sg_fs_memo_put(&backend->memo, op->lock_id, op->key, op->key_length, update_time,
+                       op->expires_at_ms, syncguard_wall_ms());
+}
+
+/* Our own id: an earlier commit of this operation was applied. */
+static syncguard_status take_own(acquisition *a, const fs_lock *lock, syncguard_error *err)
+{
+    if (!lock->complete)
+        return sg_fs_unreadable(err);
+    a->op->fence = strtoll(lock->record.fence, NULL, 10);
+    a->op->expires_at_ms = lock->record.expires_at_ms;
+    remember(a->backend, a->op, lock->update_time);
+    return SYNCGUARD_OK;
+}
+
+/* Commits lock and counter. lock and counter are what was read; NULL: missing. */
+static syncguard_status commit_grant(acquisition *a, const json_t *lock_document,
+                                     const json_t *counter, int64_t now_ms, fs_answer *answer,
+                                     syncguard_error *err)
+{
+    syncguard_acquire_op *op = a->op;
+    syncguard_record record;
+    int64_t current = 0;
+    int64_t next = 0;
+    int64_t expires = 0;
+    syncguard_status status = SYNCGUARD_OK;
+    const char *lock_time = json_string_value(json_object_get(lock_document, "updateTime"));
+    const char *counter_time = json_string_value(json_object_get(counter, "updateTime"));
+    json_t *body;
+
+    memset(&record, 0, sizeof record);
+    if ((lock_document && !lock_time) || (counter && !counter_time))
+        return sg_fs_unreadable(err);
+    if (counter)
+        status = sg_fs_fence_decode(counter, &current, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_fence_next(current, &next, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_fence_format(next, record.fence, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_expiry(now_ms, op->ttl_ms, &expires, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_limits_check(&op->limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    memcpy(record.key, op->key, op->key_length + 1);
+    memcpy(record.lock_id, op->lock_id, sizeof record.lock_id);
+    (void)snprintf(record.owner, sizeof record.owner, "%s", op->owner ? op->owner : "");
+    record.acquired_at_ms = now_ms;
+    record.expires_at_ms = expires;
+    body = sg_fs_writes(sg_fs_write_lock(a->lock_name, lock_time, &record),
+                        sg_fs_write_fence(a->fence_name, counter_time, record.fence, op->key));
+    status = sg_fs_call(a->backend, FS_COMMIT, body, &op->limits, answer, err);
+    if (status == SYNCGUARD_OK) {
+        op->fence = next;
+        op->expires_at_ms = expires;
+        remember(a->backend, op, sg_fs_write_time(answer, 0));
+    }
+    return status;
+}
+
+static syncguard_status decide(acquisition *a, const fs_answer *read, fs_answer *commit,
+                               syncguard_error *err)
+{
+    syncguard_acquire_op *op = a->op;
+    const json_t *document = NULL;
+    const json_t *counter = NULL;
+    syncguard_status status;
+    int64_t before_ns = syncguard_clock_ns();
+    int64_t now_ms = syncguard_wall_ms();
+    fs_lock lock;
+
+    status = sg_fs_pick(read, a->lock_name, &document, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_fs_pick(read, a->fence_name, &counter, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (document) {
+        sg_fs_lock_decode(document, &lock);
+        if (!lock.readable)
+            return sg_fs_unreadable(err);
+        if (strcmp(lock.record.lock_id, op->lock_id) == 0)
+            return take_own(a, &lock, err);
+        if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {
+            op->remaining_ms = lock.record.expires_at_ms + SYNCGUARD_TIME_TOLERANCE_MS - now_ms;
+            return SYNCGUARD_LOCKED;
+        }
+    }
+    status = sg_fs_clock_guard(&a->backend->clock, &a->backend->base,
+                               a->backend->max_clock_drift_ms, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    /* The lease counts from the first commit that may have been applied. */
+    if (!a->sent)
+        op->first_sent_ns = before_ns;
+    status = commit_grant(a, document, counter, now_ms, commit, err);
+    if (commit->ambiguous)
+        a->sent = true;
+    return status;
+}
+
+syncguard_status sg_fs_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                               syncguard_error *err)
+{
+    acquisition a = {(fs_backend *)backend, op, "", "", false};
+    syncguard_status status;
+    int attempt = 1;
+
+    op->remaining_ms = -1;
+    status =
+        sg_fs_names_of(&a.backend->names, op->key, op->key_length, a.lock_name, a.fence_name, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    for (;;) {
+        fs_answer read;
+        fs_answer commit;
+        bool once_more;
+
+        memset(&commit, 0, sizeof commit);
+        status = sg_fs_read(a.backend, FS_BATCH_GET, sg_fs_documents(a.lock_name, a.fence_name),
+                            &op->limits, &read, err);
+        if (status == SYNCGUARD_OK)
+            status = decide(&a, &read, &commit, err);
+        sg_fs_answer_free(&read);
+        once_more =
+            status < SYNCGUARD_OK && sg_fs_again(&commit, &attempt, &op->limits, &status, err);
+        sg_fs_answer_free(&commit);
+        if (!once_more)
+            break;
+    }
+    op->maybe_granted = status < SYNCGUARD_OK && a.sent;
+    return status;
+}

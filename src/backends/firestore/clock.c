@@ -1,0 +1,172 @@
+/*
+ * How far this machine's clock is from the server's.
+ *
+ * Every answer of Firestore tells the time at which it was made, somewhere between our sending and
+ * our hearing: the middle of the two is the estimate, half the way between them its error bound.
+ * What is kept is the server's time against our boot clock, which cannot step: so a step of the
+ * wall clock shows at once, without another answer. The best sample stays until a newer one is
+ * better than what ageing has made of it.
+ *
+ * Locking: clock->mutex guards everything; the log is called without it.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "internal.h"
+
+/* Two oscillators may part by this much, in nanoseconds per microsecond of age: 500 ppm is more
+ * than NTP lets a clock slew. */
+#define AGEING_PPM 500
+#define LOG_PAUSE_NS (INT64_C(60000) * SYNCGUARD_NS_PER_MS)
+
+static int64_t wall_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+syncguard_status sg_fs_clock_init(fs_clock *clock, syncguard_error *err)
+{
+    memset(clock, 0, sizeof *clock);
+    if (pthread_mutex_init(&clock->mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
+    return SYNCGUARD_OK;
+}
+
+void sg_fs_clock_destroy(fs_clock *clock)
+{
+    pthread_mutex_destroy(&clock->mutex);
+}
+
+static int64_t aged_error(const fs_clock *clock, int64_t now_ns)
+{
+    int64_t age_us = (now_ns - clock->taken_ns) / 1000;
+
+    return clock->error_ns + (age_us > 0 ? age_us * AGEING_PPM / 1000 : 0);
+}
+
+void sg_fs_clock_sample(fs_clock *clock, int64_t server_ns, int64_t slack_ns, int64_t start_ns,
+                        int64_t end_ns)
+{
+    int64_t half = (end_ns - start_ns) / 2;
+    int64_t base = server_ns - (start_ns + half);
+    int64_t error = half + slack_ns;
+
+    if (half < 0)
+        return;
+    pthread_mutex_lock(&clock->mutex);
+    int64_t kept = aged_error(clock, end_ns);
+    /* Two truthful samples overlap. If they do not, the server's clock (or the server) changed,
+     * and the newer one counts. */
+    bool apart = llabs(base - clock->base_ns) > kept + error;
+    if (clock->samples == 0 || error <= kept || apart) {
+        clock->base_ns = base;
+        clock->error_ns = error;
+        clock->taken_ns = end_ns;
+    }
+    clock->samples++;
+    pthread_mutex_unlock(&clock->mutex);
+}
+
+bool sg_fs_clock_read(fs_clock *clock, syncguard_firestore_clock_info *info)
+{
+    int64_t now = syncguard_clock_ns();
+    int64_t wall = wall_ns();
+    bool known;
+
+    pthread_mutex_lock(&clock->mutex);
+    known = clock->samples > 0;
+    if (known) {
+        info->offset_us = (wall - (now + clock->base_ns)) / 1000;
+        info->error_us = aged_error(clock, now) / 1000 + 1;
+        info->age_ms = (now - clock->taken_ns) / SYNCGUARD_NS_PER_MS;
+        info->samples = clock->samples;
+    }
+    pthread_mutex_unlock(&clock->mutex);
+    return known;
+}
+
+int64_t sg_fs_clock_certain_us(const syncguard_firestore_clock_info *info)
+{
+    int64_t certain = llabs(info->offset_us) - info->error_us;
+
+    return certain > 0 ? certain : 0;
+}
+
+static bool may_log(fs_clock *clock)
+{
+    int64_t now = syncguard_clock_ns();
+    bool may;
+
+    pthread_mutex_lock(&clock->mutex);
+    may = clock->logged_ns == 0 || now - clock->logged_ns >= LOG_PAUSE_NS;
+    if (may)
+        clock->logged_ns = now;
+    pthread_mutex_unlock(&clock->mutex);
+    return may;
+}
+
+syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *backend,
+                                   int64_t limit_ms, syncguard_error *err)
+{
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+    int64_t certain_us;
+
+    if (!sg_fs_clock_read(clock, &info))
+        return SYNCGUARD_OK;
+    certain_us = sg_fs_clock_certain_us(&info);
+    if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) && may_log(clock))
+        syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
+                              "firestore: this machine's clock is off by %lld ms (+-%lld ms); "
+                              "locks are judged by it",
+                              (long long)(info.offset_us / 1000),
+                              (long long)((info.error_us + 999) / 1000));
+    if (limit_ms > 0 && certain_us >= limit_ms * 1000)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "CLOCK_DRIFT",
+                              "this machine's clock is off by %lld ms (+-%lld ms), "
+                              "max_clock_drift_ms is %lld",
+                              (long long)(info.offset_us / 1000),
+                              (long long)((info.error_us + 999) / 1000), (long long)limit_ms);
+    return SYNCGUARD_OK;
+}
+
+static bool digits(const char **text, int count, int *value)
+{
+    *value = 0;
+    for (int i = 0; i < count; i++, (*text)++) {
+        if (**text < '0' || **text > '9')
+            return false;
+        *value = *value * 10 + (**text - '0');
+    }
+    return true;
+}
+
+bool sg_fs_time_parse(const char *text, int64_t *ns)
+{
+    struct tm parts;
+    int year, month, fraction = 0, scale = 100000000;
+    time_t seconds;
+
+    memset(&parts, 0, sizeof parts);
+    if (!digits(&text, 4, &year) || *text++ != '-' || !digits(&text, 2, &month) || *text++ != '-' ||
+        !digits(&text, 2, &parts.tm_mday) || *text++ != 'T' || !digits(&text, 2, &parts.tm_hour) ||
+        *text++ != ':' || !digits(&text, 2, &parts.tm_min) || *text++ != ':' ||
+        !digits(&text, 2, &parts.tm_sec))
+        return false;
+    if (*text == '.') {
+        for (text++; *text >= '0' && *text <= '9'; text++, scale /= 10)
+            fraction += (*text - '0') * scale;
+    }
+    if (strcmp(text, "Z") != 0 || year < 1970 || year > 2200 || month < 1 || month > 12)
+        return false;
+    parts.tm_year = year - 1900;
+    parts.tm_mon = month - 1;
+    seconds = timegm(&parts);
+    if (seconds < 0)
+        return false;
+    *ns = (int64_t)seconds * INT64_C(1000000000) + fraction;
+    return true;
+}

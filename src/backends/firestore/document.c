@@ -1,0 +1,201 @@
+/*
+ * The JSON of Firestore's documents: locks, counters, writes, queries. No I/O, no state.
+ *
+ * Integers travel as text (integerValue); clients in JavaScript may have stored doubles, which are
+ * read as well. Nothing is believed about a document that we did not write in this very commit.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* --- reading --- */
+
+static const json_t *field(const json_t *document, const char *name)
+{
+    return json_object_get(json_object_get(document, "fields"), name);
+}
+
+/* Copies a stringValue without NUL bytes that fits. */
+static bool read_text(const json_t *value, char *out, size_t size)
+{
+    const json_t *text = json_object_get(value, "stringValue");
+    size_t length = json_string_length(text);
+
+    if (!json_is_string(text) || length >= size || memchr(json_string_value(text), '\0', length))
+        return false;
+    memcpy(out, json_string_value(text), length + 1);
+    return true;
+}
+
+static bool read_time(const json_t *value, int64_t *out)
+{
+    const json_t *integer = json_object_get(value, "integerValue");
+    const json_t *real = json_object_get(value, "doubleValue");
+
+    if (json_is_integer(integer)) {
+        *out = json_integer_value(integer);
+    } else if (json_is_string(integer)) {
+        const char *text = json_string_value(integer);
+        size_t length = json_string_length(integer);
+        size_t sign = text[0] == '-' ? 1 : 0;
+        /* 18 digits cannot overflow; a time has 13. */
+        if (length == sign || length > 18 || strspn(text + sign, "0123456789") != length - sign)
+            return false;
+        *out = strtoll(text, NULL, 10);
+    } else if (json_is_number(real)) {
+        double number = json_number_value(real);
+        if (!(fabs(number) <= (double)SYNCGUARD_MAX_TIME_MS))
+            return false;
+        *out = (int64_t)number;
+    } else {
+        return false;
+    }
+    return *out >= -SYNCGUARD_MAX_TIME_MS && *out <= SYNCGUARD_MAX_TIME_MS;
+}
+
+void sg_fs_lock_decode(const json_t *document, fs_lock *lock)
+{
+    syncguard_record *record = &lock->record;
+
+    memset(lock, 0, sizeof *lock);
+    lock->name = json_string_value(json_object_get(document, "name"));
+    lock->update_time = json_string_value(json_object_get(document, "updateTime"));
+    if (!lock->name || !lock->update_time)
+        return;
+    lock->readable =
+        read_text(field(document, "lockId"), record->lock_id, sizeof record->lock_id) &&
+        read_time(field(document, "expiresAtMs"), &record->expires_at_ms);
+    lock->complete = lock->readable && syncguard_lock_id_valid(record->lock_id) &&
+                     read_text(field(document, "key"), record->key, sizeof record->key) &&
+                     read_text(field(document, "fence"), record->fence, sizeof record->fence) &&
+                     syncguard_fence_valid(record->fence) &&
+                     read_time(field(document, "acquiredAtMs"), &record->acquired_at_ms);
+    if (!read_text(field(document, "owner"), record->owner, sizeof record->owner))
+        record->owner[0] = '\0';
+}
+
+syncguard_status sg_fs_fence_decode(const json_t *document, int64_t *value, syncguard_error *err)
+{
+    char text[SYNCGUARD_FENCE_SIZE];
+
+    if (!read_text(field(document, "fence"), text, sizeof text) || text[0] == '\0' ||
+        strspn(text, "0123456789") != strlen(text))
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
+                              "the fence counter in the store is unreadable");
+    *value = strtoll(text, NULL, 10);
+    return SYNCGUARD_OK;
+}
+
+/* --- writing --- */
+
+char *sg_fs_dump(const json_t *json)
+{
+    size_t size = json ? json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;
+    char *text = size ? syncguard_malloc(size + 1) : NULL;
+
+    if (text && json_dumpb(json, text, size, JSON_COMPACT) == size) {
+        text[size] = '\0';
+        return text;
+    }
+    syncguard_free(text);
+    return NULL;
+}
+
+static json_t *text_value(const char *text)
+{
+    return json_pack("{s:s}", "stringValue", text);
+}
+
+static json_t *time_value(int64_t value)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof text, "%lld", (long long)value);
+    return json_pack("{s:s}", "integerValue", text);
+}
+
+static json_t *condition(const char *update_time)
+{
+    if (update_time)
+        return json_pack("{s:s}", "updateTime", update_time);
+    return json_pack("{s:b}", "exists", 0);
+}
+
+static json_t *update(const char *name, const char *update_time, json_t *fields)
+{
+    return json_pack("{s:{s:s,s:o},s:o}", "update", "name", name, "fields", fields,
+                     "currentDocument", condition(update_time));
+}
+
+json_t *sg_fs_write_lock(const char *name, const char *update_time, const syncguard_record *record)
+{
+    json_t *fields = json_pack("{s:o,s:o,s:o,s:o,s:o}", "lockId", text_value(record->lock_id),
+                               "key", text_value(record->key), "fence", text_value(record->fence),
+                               "expiresAtMs", time_value(record->expires_at_ms), "acquiredAtMs",
+                               time_value(record->acquired_at_ms));
+
+    if (fields && record->owner[0] &&
+        json_object_set_new(fields, "owner", text_value(record->owner)) != 0) {
+        json_decref(fields);
+        fields = NULL;
+    }
+    return update(name, update_time, fields);
+}
+
+json_t *sg_fs_write_fence(const char *name, const char *update_time, const char *fence,
+                          const char *key)
+{
+    json_t *fields =
+        json_pack("{s:o,s:o}", "fence", text_value(fence), "keyDebug", text_value(key));
+
+    return update(name, update_time, fields);
+}
+
+json_t *sg_fs_write_expiry(const char *name, const char *update_time, int64_t expires_at_ms)
+{
+    json_t *fields = json_pack("{s:o}", "expiresAtMs", time_value(expires_at_ms));
+    json_t *write = update(name, update_time, fields);
+    json_t *mask = json_pack("{s:[s]}", "fieldPaths", "expiresAtMs");
+
+    if (!write || json_object_set_new(write, "updateMask", mask) != 0) {
+        json_decref(write);
+        return NULL;
+    }
+    return write;
+}
+
+json_t *sg_fs_write_delete(const char *name, const char *update_time)
+{
+    return json_pack("{s:s,s:o}", "delete", name, "currentDocument", condition(update_time));
+}
+
+json_t *sg_fs_query_id(const char *collection_id, const char *lock_id)
+{
+    /* No limit: more than one document with this id must be noticed. */
+    return json_pack("{s:{s:[{s:s}],s:{s:{s:{s:s},s:s,s:{s:s}}}}}", "structuredQuery", "from",
+                     "collectionId", collection_id, "where", "fieldFilter", "field", "fieldPath",
+                     "lockId", "op", "EQUAL", "value", "stringValue", lock_id);
+}
+
+json_t *sg_fs_query_page(const char *collection_id, const char *after, int limit)
+{
+    json_t *query =
+        json_pack("{s:[{s:s}],s:{s:[{s:s},{s:s},{s:s},{s:s},{s:s},{s:s}]},s:[{s:{s:s},s:s}],s:i}",
+                  "from", "collectionId", collection_id, "select", "fields", "fieldPath", "lockId",
+                  "fieldPath", "key", "fieldPath", "fence", "fieldPath", "expiresAtMs", "fieldPath",
+                  "acquiredAtMs", "fieldPath", "owner", "orderBy", "field", "fieldPath", "__name__",
+                  "direction", "ASCENDING", "limit", limit);
+
+    if (query && after) {
+        json_t *start =
+            json_pack("{s:[{s:s}],s:b}", "values", "referenceValue", after, "before", 0);
+        if (json_object_set_new(query, "startAt", start) != 0) {
+            json_decref(query);
+            return NULL;
+        }
+    }
+    return json_pack("{s:o}", "structuredQuery", query);
+}

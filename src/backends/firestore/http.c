@@ -1,0 +1,679 @@
+/*
+ * Connections to HTTP servers through libcurl.
+ *
+ * A lane is one easy handle in one multi handle, so it keeps its own connections alive. A caller
+ * takes a lane from the pool and drives its transfer in its own thread: no thread of ours, no
+ * hand-over, and curl_multi_poll watches the abort's descriptor beside libcurl's own. The gate
+ * bounds the lanes in use; idle ones form a stack, so that the warmest connection is used first.
+ *
+ * libcurl's threaded resolver is joined when a transfer is removed. A transfer that is given up
+ * while a name is being resolved therefore goes, with its lane, to a thread that waits for it.
+ *
+ * Locking: pool->mutex guards both lists. A lane in use belongs to its caller.
+ */
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define LANE_SOCKETS 8
+
+struct fs_lane {
+    CURLM *multi;
+    CURL *easy;
+    fs_lane *next_idle;
+    fs_lane *next;
+    fs_lane *previous;
+    int sockets[LANE_SOCKETS]; /* open ones, -1 elsewhere */
+    bool used;                 /* has carried a request before */
+    /* of the running transfer */
+    fs_reply *reply;
+    int opened;  /* sockets made for it */
+    int started; /* times that its request was about to be sent */
+    bool too_long;
+    bool no_memory;
+    bool no_descriptor;
+};
+
+/* libcurl is initialised once per process; that is the only state of this file. */
+static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
+
+static void start_curl(void)
+{
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+/* --- callbacks of libcurl --- */
+
+static size_t on_body(char *data, size_t size, size_t count, void *context)
+{
+    fs_lane *lane = context;
+    fs_reply *reply = lane->reply;
+    size_t length = size * count;
+
+    if (length > FS_MAX_REPLY_BYTES - reply->length) {
+        lane->too_long = true;
+        return 0;
+    }
+    if (reply->length + length >= reply->capacity) {
+        size_t capacity = reply->capacity ? reply->capacity : 2048;
+        while (capacity <= reply->length + length)
+            capacity *= 2;
+        char *body = syncguard_realloc(reply->body, capacity);
+        if (!body) {
+            lane->no_memory = true;
+            return 0;
+        }
+        reply->body = body;
+        reply->capacity = capacity;
+    }
+    memcpy(reply->body + reply->length, data, length);
+    reply->length += length;
+    reply->body[reply->length] = '\0';
+    return length;
+}
+
+static size_t on_header(char *data, size_t size, size_t count, void *context)
+{
+    fs_lane *lane = context;
+    size_t length = size * count;
+    char text[64];
+
+    if (length > 6 && length < sizeof text && strncasecmp(data, "date:", 5) == 0) {
+        memcpy(text, data + 5, length - 5);
+        text[length - 5] = '\0';
+        time_t when = curl_getdate(text, NULL);
+        lane->reply->date_s = when > 0 ? (int64_t)when : 0;
+    }
+    return length;
+}
+
+static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    fs_lane *lane = context;
+    int fd;
+
+    (void)purpose;
+    lane->opened++;
+    fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd < 0) {
+        lane->no_descriptor = errno == EMFILE || errno == ENFILE;
+        return CURL_SOCKET_BAD;
+    }
+    for (size_t i = 0; i < LANE_SOCKETS; i++) {
+        if (lane->sockets[i] < 0) {
+            lane->sockets[i] = fd;
+            break;
+        }
+    }
+    return fd;
+}
+
+static int on_close(void *context, curl_socket_t fd)
+{
+    fs_lane *lane = context;
+
+    for (size_t i = 0; i < LANE_SOCKETS; i++) {
+        if (lane->sockets[i] == fd)
+            lane->sockets[i] = -1;
+    }
+    return close(fd);
+}
+
+#if LIBCURL_VERSION_NUM >= 0x075000
+static int on_start(void *context, char *server_ip, char *local_ip, int server_port, int local_port)
+{
+    fs_lane *lane = context;
+
+    (void)server_ip;
+    (void)local_ip;
+    (void)server_port;
+    (void)local_port;
+    lane->started++;
+    return CURL_PREREQFUNC_OK;
+}
+#endif
+
+/* --- lanes --- */
+
+/*
+ * libcurl makes a pair of sockets for curl_multi_wakeup, in older versions without close-on-exec:
+ * they would stay open in every program that the caller starts. They are found by what a wake-up
+ * does to them: one byte more to read in one, one buffer more to send in the other.
+ */
+#define PAIR_SEARCH 64
+
+static bool is_candidate(int fd)
+{
+    struct sockaddr_un name;
+    socklen_t length = sizeof name;
+    int flags = fcntl(fd, F_GETFD);
+
+    return flags >= 0 && !(flags & FD_CLOEXEC) &&
+           getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.sun_family == AF_UNIX;
+}
+
+static int queued(int fd, unsigned long which)
+{
+    int bytes = 0;
+
+    return ioctl(fd, which, &bytes) == 0 ? bytes : -1;
+}
+
+static void seal_pair(CURLM *multi, int lowest)
+{
+    int found[PAIR_SEARCH];
+    int before_in[PAIR_SEARCH];
+    int before_out[PAIR_SEARCH];
+    size_t count = 0;
+
+    for (int fd = lowest; fd < lowest + PAIR_SEARCH; fd++) {
+        if (is_candidate(fd)) {
+            found[count] = fd;
+            before_in[count] = queued(fd, FIONREAD);
+            before_out[count++] = queued(fd, SIOCOUTQ);
+        }
+    }
+    if (count == 0 || curl_multi_wakeup(multi) != CURLM_OK)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (queued(found[i], FIONREAD) == before_in[i] + 1 ||
+            queued(found[i], SIOCOUTQ) > before_out[i])
+            (void)fcntl(found[i], F_SETFD, FD_CLOEXEC);
+    }
+    (void)curl_multi_poll(multi, NULL, 0, 0, NULL);
+}
+
+static CURLM *make_multi(void)
+{
+    int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    CURLM *multi;
+
+    if (lowest >= 0)
+        (void)close(lowest);
+    multi = curl_multi_init();
+    if (multi && lowest >= 0)
+        seal_pair(multi, lowest);
+    return multi;
+}
+
+static void lane_free(fs_lane *lane)
+{
+    if (!lane)
+        return;
+    if (lane->easy)
+        curl_easy_cleanup(lane->easy);
+    if (lane->multi)
+        curl_multi_cleanup(lane->multi);
+    syncguard_free(lane);
+}
+
+static bool lane_configure(fs_lane *lane, const fs_pool *pool)
+{
+    CURL *easy = lane->easy;
+    bool good = true;
+
+#define SET(option, value) good = good && curl_easy_setopt(easy, option, value) == CURLE_OK
+    SET(CURLOPT_NOSIGNAL, 1L);
+    SET(CURLOPT_WRITEFUNCTION, on_body);
+    SET(CURLOPT_WRITEDATA, lane);
+    SET(CURLOPT_HEADERFUNCTION, on_header);
+    SET(CURLOPT_HEADERDATA, lane);
+    SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
+    SET(CURLOPT_OPENSOCKETDATA, lane);
+    SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    SET(CURLOPT_CLOSESOCKETDATA, lane);
+    SET(CURLOPT_TCP_KEEPALIVE, 1L);
+    SET(CURLOPT_FOLLOWLOCATION, 0L);
+    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+#if LIBCURL_VERSION_NUM >= 0x075500
+    SET(CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+    SET(CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+#if LIBCURL_VERSION_NUM >= 0x075000
+    SET(CURLOPT_PREREQFUNCTION, on_start);
+    SET(CURLOPT_PREREQDATA, lane);
+#endif
+    if (pool->ca_file)
+        SET(CURLOPT_CAINFO, pool->ca_file);
+#undef SET
+    return good;
+}
+
+static fs_lane *lane_create(const fs_pool *pool)
+{
+    fs_lane *lane = syncguard_calloc(1, sizeof *lane);
+
+    if (!lane)
+        return NULL;
+    for (size_t i = 0; i < LANE_SOCKETS; i++)
+        lane->sockets[i] = -1;
+    lane->multi = make_multi();
+    lane->easy = curl_easy_init();
+    if (!lane->multi || !lane->easy || !lane_configure(lane, pool)) {
+        lane_free(lane);
+        return NULL;
+    }
+    return lane;
+}
+
+static void pool_link(fs_pool *pool, fs_lane *lane)
+{
+    lane->next = pool->all;
+    lane->previous = NULL;
+    if (pool->all)
+        pool->all->previous = lane;
+    pool->all = lane;
+}
+
+static void pool_unlink(fs_pool *pool, fs_lane *lane)
+{
+    if (lane->previous)
+        lane->previous->next = lane->next;
+    else
+        pool->all = lane->next;
+    if (lane->next)
+        lane->next->previous = lane->previous;
+}
+
+static fs_lane *pool_take(fs_pool *pool)
+{
+    fs_lane *lane;
+
+    pthread_mutex_lock(&pool->mutex);
+    lane = pool->idle;
+    if (lane)
+        pool->idle = lane->next_idle;
+    pthread_mutex_unlock(&pool->mutex);
+    if (lane)
+        return lane;
+    lane = lane_create(pool);
+    if (lane) {
+        pthread_mutex_lock(&pool->mutex);
+        pool_link(pool, lane);
+        pthread_mutex_unlock(&pool->mutex);
+    }
+    return lane;
+}
+
+static void pool_give(fs_pool *pool, fs_lane *lane)
+{
+    pthread_mutex_lock(&pool->mutex);
+    lane->next_idle = pool->idle;
+    pool->idle = lane;
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+/* Waits for the resolver in place of the caller. */
+static void *bury(void *argument)
+{
+    fs_lane *lane = argument;
+
+    (void)curl_multi_remove_handle(lane->multi, lane->easy);
+    lane_free(lane);
+    return NULL;
+}
+
+static void pool_abandon(fs_pool *pool, fs_lane *lane)
+{
+    pthread_t thread;
+
+    pthread_mutex_lock(&pool->mutex);
+    pool_unlink(pool, lane);
+    pthread_mutex_unlock(&pool->mutex);
+    lane->reply = NULL;
+    /* Without a thread the lane is lost: better than a caller that waits past its deadline. */
+    if (syncguard_thread_start(&thread, bury, lane) == 0)
+        pthread_detach(thread);
+}
+
+/* --- one transfer --- */
+
+/* TLS of older libcurls writes without MSG_NOSIGNAL. Other threads are not affected. */
+typedef struct pipe_guard {
+    bool active;
+    sigset_t before;
+} pipe_guard;
+
+static void pipe_guard_enter(pipe_guard *guard, const char *url)
+{
+    sigset_t pipe_set;
+    sigset_t pending;
+
+    guard->active = false;
+    if (strncasecmp(url, "https:", 6) != 0)
+        return;
+    sigemptyset(&pipe_set);
+    sigaddset(&pipe_set, SIGPIPE);
+    if (sigpending(&pending) != 0 || sigismember(&pending, SIGPIPE))
+        return;
+    guard->active = pthread_sigmask(SIG_BLOCK, &pipe_set, &guard->before) == 0;
+}
+
+static void pipe_guard_leave(pipe_guard *guard)
+{
+    const struct timespec none = {0, 0};
+    sigset_t pipe_set;
+    int saved = errno;
+
+    if (!guard->active)
+        return;
+    sigemptyset(&pipe_set);
+    sigaddset(&pipe_set, SIGPIPE);
+    while (sigtimedwait(&pipe_set, NULL, &none) < 0 && errno == EINTR)
+        continue;
+    pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
+    errno = saved;
+}
+
+static void free_headers(struct curl_slist *list)
+{
+    for (struct curl_slist *item = list; item; item = item->next)
+        explicit_bzero(item->data, strlen(item->data));
+    curl_slist_free_all(list);
+}
+
+static struct curl_slist *make_headers(const fs_request *request)
+{
+    struct curl_slist *list = NULL;
+
+    for (size_t i = 0; i < 3 && request->headers[i]; i++) {
+        struct curl_slist *longer = curl_slist_append(list, request->headers[i]);
+        if (!longer) {
+            free_headers(list);
+            return NULL;
+        }
+        list = longer;
+    }
+    return list;
+}
+
+static bool prepare(fs_lane *lane, const fs_request *request, struct curl_slist *headers)
+{
+    CURL *easy = lane->easy;
+    bool good = true;
+
+#define SET(option, value) good = good && curl_easy_setopt(easy, option, value) == CURLE_OK
+    SET(CURLOPT_URL, request->url);
+    SET(CURLOPT_HTTPHEADER, headers);
+    SET(CURLOPT_NOPROXY, request->direct ? "*" : NULL);
+    if (request->body) {
+        SET(CURLOPT_POST, 1L);
+        SET(CURLOPT_POSTFIELDS, request->body);
+        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_length);
+    } else {
+        SET(CURLOPT_HTTPGET, 1L);
+    }
+#undef SET
+    return good;
+}
+
+/* Runs until the transfer is over: OK (*result tells how), Aborted or NetworkTimeout. */
+static syncguard_status drive(fs_lane *lane, const syncguard_limits *limits, CURLcode *result,
+                              syncguard_error *err)
+{
+    int abort_fd = syncguard_abort_fd(limits->abort_object);
+    syncguard_status status = SYNCGUARD_OK;
+    int running = 1;
+    int left = 0;
+    CURLMsg *message;
+
+    *result = CURLE_FAILED_INIT;
+    for (;;) {
+        struct curl_waitfd extra = {abort_fd, CURL_WAIT_POLLIN, 0};
+        int64_t rest_ms;
+
+        if (curl_multi_perform(lane->multi, &running) != CURLM_OK)
+            return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libcurl refused to go on");
+        if (!running)
+            break;
+        status = syncguard_limits_check(limits, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        /* An hour at most: libcurl wants an int, and the loop looks again anyway. */
+        rest_ms = syncguard_limits_left_ns(limits) / SYNCGUARD_NS_PER_MS + 1;
+        if (rest_ms > 3600000)
+            rest_ms = 3600000;
+        (void)curl_multi_poll(lane->multi, &extra, abort_fd >= 0 ? 1 : 0, (int)rest_ms, NULL);
+    }
+    while ((message = curl_multi_info_read(lane->multi, &left)) != NULL) {
+        if (message->msg == CURLMSG_DONE)
+            *result = message->data.result;
+    }
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status map_curl(const fs_lane *lane, CURLcode code, fs_reply *reply,
+                                 syncguard_error *err)
+{
+    char native[32] = "CURLE_";
+    size_t at = strlen(native);
+    int value = (int)code;
+
+    if (lane->no_memory || code == CURLE_OUT_OF_MEMORY)
+        return syncguard_fail_memory(err);
+    if (lane->too_long)
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
+                              "the server's answer is longer than %u bytes", FS_MAX_REPLY_BYTES);
+    if (lane->no_descriptor)
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE",
+                              "no file descriptor is left for a connection");
+    if (value >= 100)
+        native[at++] = (char)('0' + value / 100 % 10);
+    if (value >= 10)
+        native[at++] = (char)('0' + value / 10 % 10);
+    native[at++] = (char)('0' + value % 10);
+    native[at] = '\0';
+    switch (code) {
+    case CURLE_OPERATION_TIMEDOUT:
+        return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, native, "the connection timed out");
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+        reply->broken = true;
+        break;
+    default:
+        break;
+    }
+    /* libcurl's texts for codes are fixed; they hold nothing of the request. */
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, native, "no answer: %s",
+                          curl_easy_strerror(code));
+}
+
+static void observe(fs_lane *lane, fs_reply *reply)
+{
+    curl_off_t before_us = 0;
+    long request_bytes = 0;
+
+    reply->end_ns = syncguard_clock_ns();
+    (void)curl_easy_getinfo(lane->easy, CURLINFO_PRETRANSFER_TIME_T, &before_us);
+    (void)curl_easy_getinfo(lane->easy, CURLINFO_REQUEST_SIZE, &request_bytes);
+    (void)curl_easy_getinfo(lane->easy, CURLINFO_RESPONSE_CODE, &reply->status);
+    if (before_us > 0 && reply->start_ns + (int64_t)before_us * 1000 < reply->end_ns)
+        reply->start_ns += (int64_t)before_us * 1000;
+    reply->sent = request_bytes > 0 || lane->started > 0;
+#if LIBCURL_VERSION_NUM >= 0x075000
+    reply->resent = lane->started > 1;
+#else
+    /* A new connection on a lane that had one: perhaps the old one died with the request. */
+    reply->resent = lane->used && lane->opened > 0;
+#endif
+}
+
+static syncguard_status transfer_on(fs_lane *lane, const fs_request *request,
+                                    const syncguard_limits *limits, fs_reply *reply, bool *stuck,
+                                    syncguard_error *err)
+{
+    struct curl_slist *headers = make_headers(request);
+    syncguard_status status;
+    CURLcode result = CURLE_OK;
+
+    lane->reply = reply;
+    lane->opened = 0;
+    lane->started = 0;
+    lane->too_long = lane->no_memory = lane->no_descriptor = false;
+    if ((request->headers[0] && !headers) || !prepare(lane, request, headers)) {
+        free_headers(headers);
+        return syncguard_fail_memory(err);
+    }
+    reply->start_ns = syncguard_clock_ns();
+    if (curl_multi_add_handle(lane->multi, lane->easy) != CURLM_OK) {
+        status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libcurl refused a request");
+        goto out;
+    }
+    status = drive(lane, limits, &result, err);
+    observe(lane, reply);
+    /* Nothing opened and nothing about to be sent: the name may still be resolving. */
+    *stuck = status != SYNCGUARD_OK && lane->opened == 0 && !reply->sent;
+    if (!*stuck)
+        (void)curl_multi_remove_handle(lane->multi, lane->easy);
+    lane->used = true;
+    if (status == SYNCGUARD_OK && result != CURLE_OK)
+        status = map_curl(lane, result, reply, err);
+
+out:
+    /* A stuck transfer has sent nothing and will not: its header list is not read again. */
+    if (!*stuck) {
+        (void)curl_easy_setopt(lane->easy, CURLOPT_HTTPHEADER, NULL);
+        (void)curl_easy_setopt(lane->easy, CURLOPT_POSTFIELDS, NULL);
+    }
+    free_headers(headers);
+    return status;
+}
+
+syncguard_status sg_fs_transfer(fs_pool *pool, const fs_request *request,
+                                const syncguard_limits *limits, fs_reply *reply,
+                                syncguard_error *err)
+{
+    syncguard_status status;
+    fs_lane *lane;
+    pipe_guard guard;
+    bool stuck = false;
+
+    memset(reply, 0, sizeof *reply);
+    status = syncguard_limits_check(limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = syncguard_gate_enter(&pool->gate, limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    lane = pool_take(pool);
+    if (!lane) {
+        syncguard_gate_leave(&pool->gate);
+        return syncguard_fail_memory(err);
+    }
+    pipe_guard_enter(&guard, request->url);
+    status = transfer_on(lane, request, limits, reply, &stuck, err);
+    pipe_guard_leave(&guard);
+    if (stuck)
+        pool_abandon(pool, lane);
+    else
+        pool_give(pool, lane);
+    syncguard_gate_leave(&pool->gate);
+    return status;
+}
+
+void sg_fs_reply_free(fs_reply *reply)
+{
+    if (reply->body) {
+        explicit_bzero(reply->body, reply->capacity);
+        syncguard_free(reply->body);
+    }
+    reply->body = NULL;
+    reply->length = reply->capacity = 0;
+}
+
+/* --- the pool --- */
+
+syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_file,
+                                 syncguard_error *err)
+{
+    syncguard_status status;
+
+    pthread_once(&curl_once, start_curl);
+    memset(pool, 0, sizeof *pool);
+    if (ca_file) {
+        pool->ca_file = syncguard_strdup(ca_file);
+        if (!pool->ca_file)
+            return syncguard_fail_memory(err);
+    }
+    status = syncguard_gate_init(&pool->gate, connections, err);
+    if (status == SYNCGUARD_OK && pthread_mutex_init(&pool->mutex, NULL) != 0) {
+        syncguard_gate_destroy(&pool->gate);
+        status = syncguard_fail_memory(err);
+    }
+    if (status != SYNCGUARD_OK) {
+        syncguard_free(pool->ca_file);
+        pool->ca_file = NULL;
+    }
+    return status;
+}
+
+void sg_fs_pool_destroy(fs_pool *pool)
+{
+    fs_lane *lane = pool->all;
+
+    while (lane) {
+        fs_lane *next = lane->next;
+        lane_free(lane);
+        lane = next;
+    }
+    pool->all = pool->idle = NULL;
+    pthread_mutex_destroy(&pool->mutex);
+    syncguard_gate_destroy(&pool->gate);
+    syncguard_free(pool->ca_file);
+    pool->ca_file = NULL;
+}
+
+syncguard_status sg_fs_pool_forget(fs_pool *pool, int connections, syncguard_error *err)
+{
+    /* libcurl would say goodbye on connections that the parent uses, and may have been in the
+     * middle of anything when the process forked: its handles are left alone for good. */
+    for (fs_lane *lane = pool->all; lane; lane = lane->next) {
+        for (size_t i = 0; i < LANE_SOCKETS; i++) {
+            if (lane->sockets[i] >= 0)
+                (void)close(lane->sockets[i]);
+            lane->sockets[i] = -1;
+        }
+    }
+    pool->all = pool->idle = NULL;
+    if (pthread_mutex_init(&pool->mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
+    return syncguard_gate_init(&pool->gate, connections, err);
+}
+
+bool sg_fs_url_loopback(const char *url)
+{
+    static const char *const hosts[] = {"localhost", "[::1]", NULL};
+    const char *host = strstr(url, "://");
+    size_t length;
+
+    host = host ? host + 3 : url;
+    length = strcspn(host, "/?#");
+    if (memchr(host, '@', length))
+        return false;
+    if (length >= 4 && strncmp(host, "127.", 4) == 0)
+        return strspn(host, "0123456789.:") >= length;
+    for (size_t i = 0; hosts[i]; i++) {
+        size_t n = strlen(hosts[i]);
+        if (length >= n && strncasecmp(host, hosts[i], n) == 0 && (length == n || host[n] == ':'))
+            return true;
+    }
+    return false;
+}
