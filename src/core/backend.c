@@ -19,16 +19,19 @@
 
 /* ---- making, sharing and closing ---------------------------------------------------------- */
 
-/* What init and init_over share. room is NULL for a backend with a waiting room of its own. */
+/* What init and init_over share. room is NULL for a backend with a waiting room of its own; store
+ * is the op table that watching ends up in. */
 static syncguard_status make_core(syncguard_backend *backend, const syncguard_options *options,
-                                  sg_room *room, bool watch_lasts, syncguard_error *err)
+                                  sg_room *room, const syncguard_backend_ops *store,
+                                  syncguard_error *err)
 {
     struct syncguard_core *core = syncguard_calloc(1, sizeof *core);
     if (core == NULL)
         return syncguard_fail_memory(err);
     core->options = *options;
     core->room = room != NULL ? room : &core->own_room;
-    core->watch_lasts = watch_lasts;
+    core->watches = store->unwatch != NULL;
+    core->watch_lasts = store->watch_lasts;
     atomic_init(&core->references, 1);
     atomic_init(&core->pid, getpid());
     if (options->owner != NULL) {
@@ -67,7 +70,7 @@ syncguard_status syncguard_backend_init(syncguard_backend *backend,
 {
     backend->ops = ops;
     backend->capabilities = *capabilities;
-    return make_core(backend, options, NULL, ops->watch_lasts, err);
+    return make_core(backend, options, NULL, ops, err);
 }
 
 syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_backend_ops *ops,
@@ -75,8 +78,13 @@ syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_
 {
     outer->ops = ops;
     outer->capabilities = inner->capabilities;
-    return make_core(outer, &inner->core->options, inner->core->room, inner->core->watch_lasts,
-                     err);
+    syncguard_status status =
+        make_core(outer, &inner->core->options, inner->core->room, inner->ops, err);
+    if (status == SYNCGUARD_OK) { /* inner may be a decorator itself */
+        outer->core->watches = inner->core->watches;
+        outer->core->watch_lasts = inner->core->watch_lasts;
+    }
+    return status;
 }
 
 void syncguard_backend_fini(syncguard_backend *backend)

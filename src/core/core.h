@@ -36,6 +36,7 @@ typedef struct sg_waiter {
 typedef struct sg_room {
     pthread_mutex_t mutex;
     atomic_size_t group_count; /* readable without the mutex: is anybody waiting at all? */
+    atomic_ulong releases;     /* by this handle, of any key */
     sg_group *buckets[SG_ROOM_BUCKETS];
 } sg_room;
 
@@ -169,6 +170,7 @@ struct syncguard_core {
     _Atomic pid_t pid;     /* whose copy this is; 0 while a child makes it its own */
     sg_room own_room;
     sg_room *room; /* own_room, or that of the decorated backend */
+    bool watches;  /* the store can report releases */
     bool watch_lasts;
     sg_background background;
     sg_heartbeat heartbeat;

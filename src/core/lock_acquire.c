@@ -7,8 +7,8 @@
  *
  * Counting: the first try, then one retry per pause that ran to its end, made by
  * this waiter or, in its stead, by another waiter of the same key in this process.
- * Tries after a wake-up, after joining, and at the expiry of the lock in the way
- * are not counted.
+ * Tries after a wake-up, after joining (where a release may have been missed), and
+ * at the expiry of the lock in the way are not counted.
  *
  * The handle is allocated before the first try: after a grant nothing but the
  * start of a thread can fail, and then the grant is given back.
@@ -27,8 +27,9 @@ typedef struct hunt {
     syncguard_acquire_op op;
     syncguard_limits limits; /* of the whole hunt */
     int64_t started_ns;
-    int attempts; /* all tries */
-    int retries;  /* the counted ones after the first */
+    int attempts;           /* all tries */
+    int retries;            /* the counted ones after the first */
+    unsigned long releases; /* of this handle, before the first try */
     sg_waiter waiter;
 } hunt;
 
@@ -183,6 +184,14 @@ static bool out_of_retries(const hunt *h)
            h->retries >= h->options->max_retries;
 }
 
+/* Between the first try and the joining. A store that reports nothing leaves only the releases of
+ * this handle to miss. */
+static bool may_have_missed_news(const hunt *h)
+{
+    return h->backend->core->watches ||
+           atomic_load(&h->backend->core->room->releases) != h->releases;
+}
+
 static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguard_error *err)
 {
     sg_room *room = h->backend->core->room;
@@ -192,7 +201,7 @@ static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguar
     if (joined != SYNCGUARD_OK)
         return joined;
 
-    if (status == SYNCGUARD_LOCKED && !armed)
+    if (status == SYNCGUARD_LOCKED && !armed && may_have_missed_news(h))
         status = try_in_room(h, err);
     while (retryable(h, status) && !out_of_retries(h)) {
         tell_wait(h);
@@ -299,6 +308,7 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
     if (h.lock == NULL)
         return syncguard_fail_memory(err);
 
+    h.releases = atomic_load(&backend->core->room->releases);
     status = try_once(&h, false, err);
     if (waits && options.timeout_ms != 0 && retryable(&h, status) && !out_of_retries(&h))
         status = wait_for_lock(&h, status, err);

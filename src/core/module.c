@@ -36,8 +36,7 @@ static const struct {
 } known[] = {
     {"sqlite", "sqlite"},        {"redis", "redis"},         {"rediss", "redis"},
     {"redis+sentinel", "redis"}, {"redis+cluster", "redis"}, {"redis+unix", "redis"},
-    {"postgres", "postgres"},
-    {"postgresql", "postgres"},  {"firestore", "firestore"},
+    {"postgres", "postgres"},    {"postgresql", "postgres"}, {"firestore", "firestore"},
 };
 
 static bool has_scheme(const syncguard_module *module, const char *scheme)

@@ -54,6 +54,7 @@ syncguard_status sg_room_init(sg_room *room, syncguard_error *err)
 {
     memset(room->buckets, 0, sizeof room->buckets);
     atomic_init(&room->group_count, 0);
+    atomic_init(&room->releases, 0);
     if (pthread_mutex_init(&room->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
     return SYNCGUARD_OK;
@@ -308,6 +309,7 @@ static void spread_news(sg_group *group, bool stays_armed)
 
 void sg_room_freed(sg_room *room, const char *key, size_t length, bool watch_lasts)
 {
+    atomic_fetch_add(&room->releases, 1);
     if (atomic_load(&room->group_count) == 0)
         return;
     pthread_mutex_lock(&room->mutex);
