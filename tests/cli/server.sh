@@ -1,0 +1,86 @@
+#!/bin/bash
+# run on a server that hangs, dies or was never there (Redis, on a free port, started here).
+# shellcheck disable=SC2016,SC2317 # the child's shell expands; traps call functions
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+
+port=$(python3 -c 'import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])')
+export SYNCGUARD_URL=redis://127.0.0.1:$port
+server=
+stop_server() {
+    [ -z "$server" ] || kill -9 "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+    server=
+}
+end_all() {
+    stop_server
+    at_exit
+}
+trap end_all EXIT
+start_server() {
+    redis-server --port "$port" --bind 127.0.0.1 --save '' --dir "$WORK" >server.log 2>&1 &
+    server=$!
+    check "the server is up" until_true 20 redis-cli -p "$port" ping || finish
+}
+
+# Never there.
+begun=$(now_ms)
+exits "no server, -n" 69 run -n k -- true
+check "one line" one_line "$err"
+check "told soon" [ $(($(now_ms) - begun)) -lt 7000 ]
+exits "no server, status" 69 status k
+
+# It comes up while we wait.
+"$SG" run k -- sh -c 'echo $SYNCGUARD_FENCE' >fence 2>early &
+waiter=$!
+check "said what it waits for" until_true 20 grep -q 'still trying' early
+start_server
+wait $waiter
+same "rode over the missing server" 0 $?
+same "first fence" 000000000000001 "$(cat fence)"
+
+exits "again" 0 run k -- sh -c 'echo $SYNCGUARD_FENCE'
+same "second fence" 000000000000002 "$out"
+exits "doctor without persistence warns" 1 doctor
+
+# A family under the lock while the server hangs, then dies: ended before the lease is over.
+for how in STOP KILL; do
+    rm -f child grandchild ended
+    "$SG" run --ttl 3s k -- sh -c 'sh -c "echo \$\$ >grandchild; exec sleep 60" &
+        trap "date +%s%3N >ended; exit 0" TERM; echo $$ >child; while :; do sleep 0.1; done' 2>lost_err &
+    runner=$!
+    until_true 20 test -s child
+    until_true 20 test -s grandchild
+    kill -$how $server
+    cut=$(now_ms)
+    wait $runner
+    same "SIG$how of the server: exit code" 76 $?
+    check "says so" grep -q 'renewals are not confirmed' lost_err
+    check "the child was asked first" [ -s ended ]
+    # The lease ends at most 3 s after the cut; leave room for a busy machine.
+    check "in time" [ $(($(now_ms) - cut)) -lt 12000 ]
+    check "child ended" gone "$(cat child)"
+    check "grandchild ended" until_true 10 gone "$(cat grandchild)"
+    kill -CONT $server 2>/dev/null
+done
+stop_server
+
+# A server that hangs while we ask.
+start_server
+kill -STOP $server
+begun=$(now_ms)
+exits "hanging server" 69 run -n -b "$SYNCGUARD_URL?timeout_ms=500" k -- true
+check "the deadline holds" [ $(($(now_ms) - begun)) -lt 5000 ]
+"$SG" run -b "$SYNCGUARD_URL?timeout_ms=30000" k -- touch ran &
+waiter=$!
+sleep 0.5
+begun=$(now_ms)
+kill -TERM $waiter
+wait $waiter
+same "a signal ends it" 143 $?
+check "soon" [ $(($(now_ms) - begun)) -lt 4000 ]
+check "nothing ran" [ ! -e ran ]
+finish
