@@ -24,6 +24,7 @@
 /* "SGLK" in the file header; the version counts incompatible layouts. */
 #define SG_SQLITE_APPLICATION_ID 0x53474c4b
 #define SG_SQLITE_LAYOUT 1
+#define SG_SQLITE_HEADER_BYTES 100
 /* SQLite's own limit for names is 512 and counts its suffixes. */
 #define SG_SQLITE_MAX_PATH_BYTES 480
 #define SG_BOOT_ID_SIZE 64

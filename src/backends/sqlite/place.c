@@ -236,6 +236,10 @@ static syncguard_status check_file(const char *path, const struct stat *about, s
     if (about->st_nlink > 1)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "%s: has more than one name (hard link)", path);
+    /* Here and not by SQLite, which takes a file of one byte for an empty one. */
+    if (about->st_size > 0 && about->st_size < SG_SQLITE_HEADER_BYTES)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, "SQLITE_NOTADB",
+                              "%s: is not a SyncGuard database; left untouched", path);
     return refuse_remote(path, err);
 }
 

@@ -10,7 +10,6 @@
 
 #include "internal.h"
 
-#define HEADER_BYTES 100
 #define TEXT_OF(x) TEXT_OF_(x)
 #define TEXT_OF_(x) #x
 
@@ -74,7 +73,7 @@ static syncguard_status judge_header(const unsigned char *header, const char *pa
 static syncguard_status read_header(sqlite3 *db, const char *path, file_kind *kind,
                                     syncguard_error *err)
 {
-    unsigned char header[HEADER_BYTES];
+    unsigned char header[SG_SQLITE_HEADER_BYTES];
     sqlite3_file *file = NULL;
     sqlite3_int64 size = 0;
     int code = sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
@@ -88,9 +87,9 @@ static syncguard_status read_header(sqlite3 *db, const char *path, file_kind *ki
         *kind = FILE_EMPTY;
         return SYNCGUARD_OK;
     }
-    if (size < HEADER_BYTES)
+    if (size < SG_SQLITE_HEADER_BYTES)
         return foreign(path, err);
-    code = file->pMethods->xRead(file, header, HEADER_BYTES, 0);
+    code = file->pMethods->xRead(file, header, SG_SQLITE_HEADER_BYTES, 0);
     if (code != SQLITE_OK)
         return sg_sqlite_fail(db, path, code, err);
     return judge_header(header, path, kind, err);

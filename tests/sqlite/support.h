@@ -1,0 +1,64 @@
+/*
+ * For the SQLite tests: a folder per test, the worker as a process, and short
+ * forms of opening. The worker's path is the test program's first argument.
+ */
+#ifndef SQLITE_SUPPORT_H
+#define SQLITE_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+#include "syncguard.h"
+#include "syncguard/sqlite.h"
+#include "syncguard/sys/backend.h"
+
+#define PATH_BYTES 400
+
+extern const char *worker_path;
+
+/* A test's own folder, removed with all it holds. */
+typedef struct place {
+    char folder[128];
+    char file[PATH_BYTES]; /* folder/locks.db */
+    char url[PATH_BYTES];
+} place;
+
+int make_place(void **state);
+int remove_place(void **state);
+
+/* folder/name. */
+const char *beside(const place *here, const char *name, char out[PATH_BYTES]);
+void write_file(const char *path, const void *bytes, size_t length);
+/* A checksum of the content; fails the test if the file is not there. */
+uint64_t file_sum(const char *path);
+
+syncguard_backend *open_file(const char *path);
+syncguard_status try_open(const char *path, syncguard_error *err);
+void assert_status(syncguard_status expected, syncguard_status status, const syncguard_error *err);
+
+/* Runs SQL on a file with a connection of its own; the first answer as text in out. */
+void sql(const char *path, const char *text, char *out, size_t size);
+
+typedef struct child {
+    pid_t pid;
+    int in;
+    FILE *out;
+} child;
+
+/* Starts the worker with arguments up to NULL. */
+child start_worker(const char *first, ...);
+/* Ends its stdin and waits; the exit code. */
+int end_worker(child *self);
+/* Both, with the first line of output. */
+int run_worker(char *line, size_t size, const char *first, ...);
+
+int64_t now_us(void);
+
+#endif

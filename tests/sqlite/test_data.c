@@ -1,0 +1,420 @@
+/*
+ * What is stored and how it is judged: rows of another boot, planted garbage,
+ * counters at their limits, attempts that must write nothing, batches, listings.
+ */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "syncguard/diagnostics.h"
+
+static syncguard_grant acquire(syncguard_backend *backend, const char *key, int64_t ttl_ms)
+{
+    syncguard_grant grant;
+    syncguard_error err;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err), &err);
+    return grant;
+}
+
+static syncguard_limits soon(void)
+{
+    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), NULL};
+    return limits;
+}
+
+static void layout(void **state)
+{
+    const place *here = *state;
+    char text[256];
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    own.path = here->file;
+    options.owner = "somebody@here";
+    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
+    syncguard_grant grant = acquire(backend, "caf\xc3\xa9", 30000);
+    sql(here->file,
+        "SELECT key || '|' || user_key || '|' || fence || '|' || owner FROM syncguard_locks", text,
+        sizeof text);
+    assert_string_equal(text, "caf\xc3\xa9|caf\xc3\xa9|000000000000001|somebody@here");
+    sql(here->file,
+        "SELECT lock_id FROM syncguard_locks WHERE expires_at_ms - acquired_at_ms = 30000", text,
+        sizeof text);
+    assert_string_equal(text, grant.lock_id);
+    sql(here->file, "SELECT fence_key || '|' || fence FROM syncguard_fence_counters", text,
+        sizeof text);
+    assert_string_equal(text, "fence:caf\xc3\xa9|1");
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    sql(here->file,
+        "SELECT (SELECT count(*) FROM syncguard_locks) || '|' || fence"
+        " FROM syncguard_fence_counters",
+        text, sizeof text);
+    assert_string_equal(text, "0|1");
+    syncguard_close(backend);
+}
+
+static void a_lock_of_another_boot_is_dead(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    bool locked = true;
+    syncguard_lock_info info;
+    syncguard_backend *backend = open_file(here->file);
+    syncguard_grant grant = acquire(backend, "k", 3600000);
+    sql(here->file, "UPDATE syncguard_locks SET boot_id = 'earlier'", NULL, 0);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+    assert_false(locked);
+    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(backend, "k", NULL, &info, &err), &err);
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(backend, grant.lock_id, 1000, NULL, NULL, &err), &err);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    syncguard_grant next = acquire(backend, "k", 1000);
+    assert_string_equal(next.fence, "000000000000002");
+    syncguard_close(backend);
+}
+
+/* Sets the counter, tries, and expects Internal with everything as it was. */
+static void refuse_counter(const place *here, syncguard_backend *backend, const char *value)
+{
+    char statement[200];
+    char before[128];
+    char after[128];
+    syncguard_grant grant;
+    syncguard_error err;
+    snprintf(statement, sizeof statement, "UPDATE syncguard_fence_counters SET fence = %s", value);
+    sql(here->file, statement, NULL, 0);
+    sql(here->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", before,
+        sizeof before);
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
+                  &err);
+    sql(here->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", after,
+        sizeof after);
+    assert_string_equal(before, after);
+    sql(here->file, "SELECT count(*) FROM syncguard_locks", after, sizeof after);
+    assert_string_equal(after, "0");
+}
+
+static void counters_at_their_limits(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    syncguard_backend *backend = open_file(here->file);
+    syncguard_grant grant = acquire(backend, "k", 1000);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    refuse_counter(here, backend, "-1");
+    refuse_counter(here, backend, "'garbage'");
+    refuse_counter(here, backend, "1.5");
+    refuse_counter(here, backend, "x'31'");
+    refuse_counter(here, backend, "1000000000000000");
+    refuse_counter(here, backend, "900000000000000");
+    sql(here->file, "UPDATE syncguard_fence_counters SET fence = 899999999999999", NULL, 0);
+    grant = acquire(backend, "k", 1000);
+    assert_string_equal(grant.fence, "900000000000000");
+    syncguard_close(backend);
+}
+
+static void a_row_that_cannot_be_read_is_internal(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_lock_info info;
+    syncguard_backend *backend = open_file(here->file);
+    (void)acquire(backend, "k", 30000);
+    static const char *const damages[] = {
+        "UPDATE syncguard_locks SET boot_expires_ms = 'soon'",
+        "UPDATE syncguard_locks SET boot_expires_ms = 1, fence = x'00'",
+        "UPDATE syncguard_locks SET fence = 'f', lock_id = 'much too long for the id of a lock'",
+    };
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        char before[64];
+        char after[64];
+        sql(here->file, damages[i], NULL, 0);
+        sql(here->file, "SELECT lock_id FROM syncguard_locks", before, sizeof before);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(backend, "k", NULL, &info, &err),
+                      &err);
+        sql(here->file, "SELECT lock_id FROM syncguard_locks", after, sizeof after);
+        assert_string_equal(before, after);
+    }
+    syncguard_close(backend);
+}
+
+static void reads_and_refusals_write_nothing(void **state)
+{
+    const place *here = *state;
+    char wal[PATH_BYTES];
+    char wake[PATH_BYTES];
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_lock_info info;
+    bool locked = false;
+    syncguard_backend *backend = open_file(here->file);
+    (void)acquire(backend, "k", 30000);
+    syncguard_grant gone = acquire(backend, "gone", 1000);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, gone.lock_id, NULL, &err), &err);
+    uint64_t file_before = file_sum(here->file);
+    uint64_t wal_before = file_sum(beside(here, "locks.db-wal", wal));
+    uint64_t wake_before = file_sum(beside(here, "locks.db-wake", wake));
+    for (int i = 0; i < 100; i++) {
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
+                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+        assert_true(locked);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_key(backend, "k", NULL, &info, &err), &err);
+        assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, gone.lock_id, NULL, &err), &err);
+        assert_status(SYNCGUARD_ABSENT,
+                      syncguard_extend(backend, gone.lock_id, 1000, NULL, NULL, &err), &err);
+    }
+    assert_true(file_before == file_sum(here->file));
+    assert_true(wal_before == file_sum(wal));
+    assert_true(wake_before == file_sum(wake));
+    syncguard_close(backend);
+}
+
+static void the_same_request_again_is_the_grant(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    syncguard_backend *backend = open_file(here->file);
+    syncguard_acquire_op op = {.key = "k",
+                               .key_length = 1,
+                               .lock_id = "AAAAAAAAAAAAAAAAAAAAAA",
+                               .ttl_ms = 30000,
+                               .owner = "",
+                               .limits = soon()};
+    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err), &err);
+    assert_int_equal(op.fence, 1);
+    int64_t expires = op.expires_at_ms;
+    op.fence = 0;
+    op.expires_at_ms = 0;
+    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err), &err);
+    assert_int_equal(op.fence, 1);
+    assert_true(op.expires_at_ms == expires);
+    op.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
+    assert_status(SYNCGUARD_LOCKED, backend->ops->acquire(backend, &op, &err), &err);
+    assert_in_range(op.remaining_ms, 25000, 31000);
+
+    /* Undoing is final at once, there or not. */
+    syncguard_limits limits = soon();
+    for (int i = 0; i < 2; i++)
+        assert_status(
+            SYNCGUARD_OK,
+            backend->ops->undo(backend, "k", 1, "AAAAAAAAAAAAAAAAAAAAAA", 0, &limits, &err), &err);
+    assert_status(SYNCGUARD_OK, backend->ops->acquire(backend, &op, &err), &err);
+    assert_int_equal(op.fence, 2);
+    syncguard_close(backend);
+}
+
+static void cleanup_removes_only_what_it_saw(void **state)
+{
+    const place *here = *state;
+    char text[64];
+    syncguard_error err;
+    syncguard_backend *backend = open_file(here->file);
+    syncguard_grant grant = acquire(backend, "k", 1000);
+    syncguard_cleanup_op op = {.key = "k",
+                               .key_length = 1,
+                               .lock_id = grant.lock_id,
+                               .expires_at_ms = grant.expires_at_ms,
+                               .limits = soon()};
+    /* Expired, past the tolerance, but not past the guard. */
+    sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 2900", NULL, 0);
+    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
+    sql(here->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
+    assert_string_equal(text, "1");
+    sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 1000", NULL, 0);
+    op.expires_at_ms++;
+    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
+    sql(here->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
+    assert_string_equal(text, "1");
+    op.expires_at_ms--;
+    op.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
+    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
+    sql(here->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
+    assert_string_equal(text, "1");
+    op.lock_id = grant.lock_id;
+    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
+    sql(here->file,
+        "SELECT (SELECT count(*) FROM syncguard_locks) || (SELECT count(*) FROM"
+        " syncguard_fence_counters)",
+        text, sizeof text);
+    assert_string_equal(text, "01");
+    syncguard_close(backend);
+}
+
+#define MANY 1500
+
+static void many_renewals_in_few_transactions(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    syncguard_backend *backend = open_file(here->file);
+    syncguard_extend_op *items = calloc(MANY, sizeof *items);
+    syncguard_grant *grants = calloc(MANY, sizeof *grants);
+    assert_non_null(items);
+    assert_non_null(grants);
+    for (int i = 0; i < MANY; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "key-%d", i);
+        grants[i] = acquire(backend, key, 30000);
+        items[i].lock_id = grants[i].lock_id;
+        items[i].ttl_ms = 90000;
+    }
+    for (int i = 0; i < MANY; i += 100)
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err),
+                      &err);
+    syncguard_limits limits = soon();
+    assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, MANY, &limits, &err),
+                  &err);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(items[i].status, i % 100 == 0 ? SYNCGUARD_ABSENT : SYNCGUARD_OK);
+        if (i % 100 == 0)
+            assert_int_equal(items[i].reason, SYNCGUARD_REASON_NOT_FOUND);
+        else
+            assert_true(items[i].expires_at_ms > grants[i].expires_at_ms + 50000);
+    }
+    free(items);
+    free(grants);
+    syncguard_close(backend);
+}
+
+typedef struct counted {
+    syncguard_backend *backend;
+    int rows;
+    int stop_after;
+    char last[SYNCGUARD_KEY_SIZE];
+} counted;
+
+/* Uses the handle while the listing runs: nothing may be held. */
+static bool count_row(void *context, const syncguard_record *record)
+{
+    counted *self = context;
+    syncguard_error err;
+    syncguard_grant grant;
+    self->rows++;
+    assert_true(strcmp(self->last, record->key) < 0);
+    memcpy(self->last, record->key, sizeof self->last);
+    if (self->rows == 5) {
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(self->backend, "a-first", 1000, NULL, &grant, &err), &err);
+    }
+    return self->rows != self->stop_after;
+}
+
+static void listing(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    counted self = {.backend = open_file(here->file)};
+    for (int i = 0; i < 300; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "key-%d", i);
+        (void)acquire(self.backend, key, 30000);
+    }
+    sql(here->file, "UPDATE syncguard_locks SET boot_id = 'earlier' WHERE key LIKE 'key-1%'", NULL,
+        0);
+    syncguard_limits limits = soon();
+    assert_status(SYNCGUARD_OK,
+                  self.backend->ops->list(self.backend, &limits, count_row, &self, &err), &err);
+    assert_int_equal(self.rows, 300 - 111);
+    counted early = {.backend = self.backend, .stop_after = 3};
+    assert_status(SYNCGUARD_OK,
+                  self.backend->ops->list(self.backend, &limits, count_row, &early, &err), &err);
+    assert_int_equal(early.rows, 3);
+    syncguard_close(self.backend);
+}
+
+typedef struct findings {
+    int fine, warn, block;
+    char topics[256];
+} findings;
+
+static void note_finding(void *context, syncguard_severity severity, const char *topic,
+                         const char *text)
+{
+    findings *self = context;
+    assert_non_null(text);
+    *(severity == SYNCGUARD_FINE   ? &self->fine
+      : severity == SYNCGUARD_WARN ? &self->warn
+                                   : &self->block) += 1;
+    if (severity != SYNCGUARD_FINE)
+        snprintf(self->topics + strlen(self->topics), sizeof self->topics - strlen(self->topics),
+                 "%s ", topic);
+}
+
+static void examination(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    findings good = {0};
+    findings bad = {0};
+    syncguard_backend *backend = open_file(here->file);
+    syncguard_grant grant = acquire(backend, "k", 30000);
+    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &good, &err), &err);
+    assert_int_equal(good.warn + good.block, 0);
+    assert_true(good.fine >= 4);
+    char command[PATH_BYTES + 32];
+    snprintf(command, sizeof command, "chmod 0666 '%s'", here->file);
+    assert_int_equal(system(command), 0);
+    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &bad, &err), &err);
+    assert_string_equal(bad.topics, "mode ");
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    syncguard_close(backend);
+}
+
+static void long_keys_and_two_handles(void **state)
+{
+    const place *here = *state;
+    char key[SYNCGUARD_KEY_SIZE];
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_lock_info_raw info;
+    syncguard_backend *one = open_file(here->file);
+    syncguard_backend *two = open_file(here->file);
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = '\0';
+    for (int round = 1; round <= 3; round++) {
+        grant = acquire(one, key, 30000);
+        assert_int_equal(strtol(grant.fence, NULL, 10), round);
+        syncguard_grant other;
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(two, key, 1000, NULL, &other, &err),
+                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(two, grant.lock_id, NULL, &info, &err),
+                      &err);
+        assert_string_equal(info.key, key);
+        assert_status(SYNCGUARD_OK, syncguard_release(two, grant.lock_id, NULL, &err), &err);
+    }
+    syncguard_close(two);
+    /* Closing one handle must not have dropped the other's locks on the file. */
+    char line[64];
+    grant = acquire(one, "still", 30000);
+    assert_int_equal(run_worker(line, sizeof line, "try", here->url, "still", NULL), 1);
+    syncguard_close(one);
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+    const struct CMUnitTest tests[] = {
+        TEST(layout),
+        TEST(a_lock_of_another_boot_is_dead),
+        TEST(counters_at_their_limits),
+        TEST(a_row_that_cannot_be_read_is_internal),
+        TEST(reads_and_refusals_write_nothing),
+        TEST(the_same_request_again_is_the_grant),
+        TEST(cleanup_removes_only_what_it_saw),
+        TEST(many_renewals_in_few_transactions),
+        TEST(listing),
+        TEST(examination),
+        TEST(long_keys_and_two_handles),
+    };
+    if (argc < 2)
+        return 64;
+    worker_path = argv[1];
+    return cmocka_run_group_tests_name("sqlite data", tests, NULL, NULL);
+}

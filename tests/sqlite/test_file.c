@@ -1,0 +1,488 @@
+/*
+ * The file: where it is made and how, what is refused, and that what is refused
+ * stays as it was.
+ */
+#include "support.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+/* Stands in for the kernel's answer, so that a network file system can be had without a network. */
+static long pretended_type;
+
+/* The library's own calls of statfs end here. */
+int statfs(const char *path, struct statfs *about)
+{
+    long result = syscall(SYS_statfs, path, about);
+    if (result == 0 && pretended_type != 0)
+        about->f_type = pretended_type;
+    return (int)result;
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat about;
+    assert_int_equal(stat(path, &about), 0);
+    return about.st_mode & 0777;
+}
+
+static bool exists(const char *path)
+{
+    struct stat about;
+    return lstat(path, &about) == 0;
+}
+
+static void use_once(const char *path)
+{
+    syncguard_backend *backend = open_file(path);
+    syncguard_grant grant;
+    syncguard_error err;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    syncguard_close(backend);
+}
+
+static void made_private_under_any_umask(void **state)
+{
+    const place *here = *state;
+    static const mode_t masks[] = {0, 022, 077, 0277};
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+        char folder[PATH_BYTES];
+        char file[PATH_BYTES + 16];
+        char name[32];
+        snprintf(name, sizeof name, "new%zu", i);
+        beside(here, name, folder);
+        mode_t before = umask(masks[i]);
+        snprintf(file, sizeof file, "%s/locks.db", folder);
+        use_once(file);
+        umask(before);
+        assert_int_equal(mode_of(folder), 0700);
+        assert_int_equal(mode_of(file), 0600);
+        static const char *const suffixes[] = {"-wal", "-shm", "-wake"};
+        for (size_t s = 0; s < 3; s++) {
+            snprintf(file, sizeof file, "%s/locks.db%s", folder, suffixes[s]);
+            assert_int_equal(mode_of(file), 0600);
+        }
+    }
+}
+
+static void only_the_last_folder_is_made(void **state)
+{
+    const place *here = *state;
+    char path[PATH_BYTES];
+    char missing[PATH_BYTES];
+    syncguard_error err;
+    beside(here, "a/b/locks.db", path);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(path, &err), &err);
+    assert_non_null(strstr(err.message, beside(here, "a", missing)));
+    assert_string_equal(err.native, "ENOENT");
+    assert_false(exists(missing));
+}
+
+static void relative_and_odd_names_are_plain_files(void **state)
+{
+    const place *here = *state;
+    char path[PATH_BYTES];
+    char before[PATH_BYTES];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(here->folder), 0);
+    static const char *const names[] = {":memory:", "file:x?mode=memory", "a b%c.db", "sub/x.db"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        use_once(names[i]);
+        assert_true(exists(beside(here, names[i], path)));
+    }
+    assert_int_equal(chdir(before), 0);
+}
+
+static void bad_paths_are_refused(void **state)
+{
+    const place *here = *state;
+    char path[PATH_BYTES];
+    char other[PATH_BYTES];
+    char longest[1000];
+    syncguard_error err;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(NULL, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open("", &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(here->folder, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(here, "x/", path), &err), &err);
+    memset(longest, 'x', sizeof longest);
+    longest[0] = '/';
+    longest[sizeof longest - 1] = '\0';
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(longest, &err), &err);
+
+    write_file(beside(here, "plain", path), "x", 1);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(here, "plain/x.db", other), &err),
+                  &err);
+    assert_int_equal(mkfifo(beside(here, "fifo", path), 0600), 0);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
+    assert_non_null(strstr(err.message, path));
+    assert_int_equal(symlink("nowhere.db", beside(here, "dangling", path)), 0);
+    assert_int_not_equal(try_open(path, &err), SYNCGUARD_OK);
+    assert_false(exists(beside(here, "nowhere.db", path)));
+}
+
+static void links(void **state)
+{
+    const place *here = *state;
+    char path[PATH_BYTES];
+    char key[64];
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *backend = open_file(here->file);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+
+    /* A symbolic link is the same store, with the same files beside it. */
+    assert_int_equal(symlink(here->file, beside(here, "link.db", path)), 0);
+    syncguard_backend *other = open_file(path);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(other, "k", 30000, NULL, &grant, &err), &err);
+    assert_false(exists(beside(here, "link.db-wal", path)));
+    assert_false(exists(beside(here, "link.db-wake", path)));
+    syncguard_close(other);
+    syncguard_close(backend);
+
+    /* A second name would have other files beside it. */
+    assert_int_equal(link(here->file, beside(here, "hard.db", path)), 0);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(here->file, &err), &err);
+    assert_int_equal(unlink(path), 0);
+    sql(here->file, "SELECT key FROM syncguard_locks", key, sizeof key);
+    assert_string_equal(key, "k");
+}
+
+static void network_file_systems_are_refused(void **state)
+{
+    const place *here = *state;
+    static const long types[] = {0x6969, 0xff534d42, 0xfe534d42, 0x01021997, 0x65735546, 0xc36400};
+    syncguard_error err;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        pretended_type = types[i];
+        syncguard_status status = try_open(here->file, &err);
+        pretended_type = 0;
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status, &err);
+        assert_non_null(strstr(err.message, here->folder));
+        assert_false(exists(here->file));
+    }
+    use_once(here->file);
+    pretended_type = 0x6969;
+    syncguard_status status = try_open(here->file, &err);
+    pretended_type = 0;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status, &err);
+}
+
+/* Opening must fail, name the file, and leave it and its folder as they were. */
+static void refuse(const place *here, const char *name, syncguard_status expected)
+{
+    char path[PATH_BYTES];
+    char beside_it[PATH_BYTES];
+    syncguard_error err;
+    beside(here, name, path);
+    uint64_t before = file_sum(path);
+    assert_status(expected, try_open(path, &err), &err);
+    if (strstr(err.message, path) == NULL)
+        fail_msg("the message does not name the file: %s", err.message);
+    assert_true(before == file_sum(path));
+    static const char *const suffixes[] = {"-wal", "-shm", "-wake", "-journal"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        char other[64];
+        snprintf(other, sizeof other, "%s%s", name, suffixes[i]);
+        if (expected == SYNCGUARD_E_INVALID_ARGUMENT && exists(beside(here, other, beside_it)))
+            fail_msg("%s was made", other);
+    }
+}
+
+static void foreign_files_are_left_untouched(void **state)
+{
+    const place *here = *state;
+    char path[PATH_BYTES];
+    char bytes[5000];
+    memset(bytes, 'x', sizeof bytes);
+    write_file(beside(here, "one-byte", path), "x", 1);
+    write_file(beside(here, "text", path), bytes, 90);
+    write_file(beside(here, "long-text", path), bytes, sizeof bytes);
+    refuse(here, "one-byte", SYNCGUARD_E_INVALID_ARGUMENT);
+    refuse(here, "text", SYNCGUARD_E_INVALID_ARGUMENT);
+    refuse(here, "long-text", SYNCGUARD_E_INVALID_ARGUMENT);
+
+    /* Somebody else's database, in either journal mode. */
+    write_file(beside(here, "other.db", path), "", 0);
+    sql(path, "CREATE TABLE t(x)", NULL, 0);
+    refuse(here, "other.db", SYNCGUARD_E_INVALID_ARGUMENT);
+    write_file(beside(here, "wal.db", path), "", 0);
+    sql(path, "CREATE TABLE t(x)", NULL, 0);
+    sql(path, "PRAGMA journal_mode=WAL", NULL, 0);
+    sql(path, "INSERT INTO t VALUES(1)", NULL, 0);
+    uint64_t before = file_sum(path);
+    syncguard_error err;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
+    assert_true(before == file_sum(path));
+    char rows[16];
+    sql(path, "SELECT count(*) FROM t", rows, sizeof rows);
+    assert_string_equal(rows, "1");
+}
+
+static void a_newer_layout_is_refused(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    use_once(here->file);
+    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    sql(here->file, "PRAGMA user_version=99", NULL, 0);
+    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(here->file, &err), &err);
+    assert_non_null(strstr(err.message, "99"));
+}
+
+static void an_empty_file_becomes_a_store(void **state)
+{
+    const place *here = *state;
+    write_file(here->file, "", 0);
+    use_once(here->file);
+    char mode[16];
+    sql(here->file, "PRAGMA journal_mode", mode, sizeof mode);
+    assert_string_equal(mode, "wal");
+}
+
+/* One of our files with its inside damaged, in several ways. */
+static void damaged_files(void **state)
+{
+    const place *here = *state;
+    char path[PATH_BYTES];
+    unsigned char bytes[65536];
+    syncguard_error err;
+    use_once(here->file);
+    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    FILE *file = fopen(here->file, "rb");
+    assert_non_null(file);
+    size_t length = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    assert_true(length > 4096);
+
+    /* Cut off: noticed when it is opened. */
+    write_file(beside(here, "cut.db", path), bytes, 2048);
+    refuse(here, "cut.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    /* The list of tables is garbage. */
+    unsigned char copy[65536];
+    memcpy(copy, bytes, length);
+    memset(copy + 100, 0xa5, 1900);
+    write_file(beside(here, "schema.db", path), copy, length);
+    refuse(here, "schema.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    /* The tables themselves: noticed by the first operation, nothing granted. */
+    memcpy(copy, bytes, length);
+    memset(copy + 2048, 0xa5, length - 2048);
+    write_file(beside(here, "tables.db", path), copy, length);
+    uint64_t before = file_sum(path);
+    syncguard_backend *backend = open_file(path);
+    syncguard_grant grant;
+    syncguard_status status = syncguard_acquire(backend, "k", 30000, NULL, &grant, &err);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status, &err);
+    assert_non_null(strstr(err.message, path));
+    assert_string_equal(err.native, "SQLITE_CORRUPT");
+    syncguard_close(backend);
+    assert_true(before == file_sum(path));
+}
+
+/* Without rights: as another user when the tests run as root. */
+static void permissions(void **state)
+{
+    const place *here = *state;
+    char line[400];
+    char url[PATH_BYTES];
+    bool root = geteuid() == 0;
+    use_once(here->file);
+
+    assert_int_equal(chmod(here->folder, 0555), 0);
+    snprintf(url, sizeof url, "sqlite:%s/new.db", here->folder);
+    int code = root ? run_worker(line, sizeof line, "as", "65534", "open", url, NULL)
+                    : run_worker(line, sizeof line, "open", url, NULL);
+    assert_int_equal(code, 2);
+    if (strstr(line, "ServiceUnavailable EACCES") == NULL || strstr(line, "new.db") == NULL)
+        fail_msg("folder not writable: %s", line);
+
+    assert_int_equal(chmod(here->file, root ? 0600 : 0000), 0);
+    code = root ? run_worker(line, sizeof line, "as", "65534", "open", here->url, NULL)
+                : run_worker(line, sizeof line, "open", here->url, NULL);
+    assert_int_equal(code, 2);
+    if (strstr(line, "AuthFailed") == NULL || strstr(line, "locks.db") == NULL)
+        fail_msg("file not readable: %s", line);
+
+    assert_int_equal(chmod(here->file, 0444), 0);
+    code = root ? run_worker(line, sizeof line, "as", "65534", "open", here->url, NULL)
+                : run_worker(line, sizeof line, "open", here->url, NULL);
+    assert_int_equal(code, 2);
+    if (strstr(line, "AuthFailed") == NULL || strstr(line, "locks.db") == NULL)
+        fail_msg("file not writable: %s", line);
+}
+
+/* After trouble the store must hold what it held, and go on. */
+static void assert_intact(const place *here, const char *held_id)
+{
+    char text[64];
+    syncguard_error err;
+    sql(here->file, "PRAGMA integrity_check", text, sizeof text);
+    assert_string_equal(text, "ok");
+    sql(here->file, "SELECT lock_id FROM syncguard_locks WHERE key='held'", text, sizeof text);
+    assert_string_equal(text, held_id);
+    use_once(here->file);
+    syncguard_backend *backend = open_file(here->file);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, held_id, NULL, &err), &err);
+    syncguard_close(backend);
+}
+
+static void hold(const char *file, char id[SYNCGUARD_LOCK_ID_SIZE])
+{
+    syncguard_grant grant;
+    syncguard_error err;
+    syncguard_backend *backend = open_file(file);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "held", 600000, NULL, &grant, &err),
+                  &err);
+    memcpy(id, grant.lock_id, SYNCGUARD_LOCK_ID_SIZE);
+    syncguard_close(backend);
+}
+
+static void a_limit_on_file_size_loses_nothing(void **state)
+{
+    const place *here = *state;
+    char id[SYNCGUARD_LOCK_ID_SIZE];
+    char line[400];
+    hold(here->file, id);
+    /* The WAL cannot grow beyond what it has. */
+    int code = run_worker(line, sizeof line, "limit", "40000", "grants", here->url, "20", NULL);
+    assert_int_equal(code, 0);
+    child worker = start_worker("limit", "40000", "grants", here->url, "20", NULL);
+    bool failed = false;
+    while (fgets(line, sizeof line, worker.out) != NULL) {
+        if (strstr(line, "granted") == NULL) {
+            failed = true;
+            if (strstr(line, "ServiceUnavailable SQLITE_") == NULL ||
+                strstr(line, "locks.db") == NULL)
+                fail_msg("%s", line);
+        }
+    }
+    (void)end_worker(&worker);
+    assert_true(failed);
+    assert_intact(here, id);
+}
+
+static void a_full_disk_loses_nothing(void **state)
+{
+    const place *here = *state;
+    char folder[PATH_BYTES];
+    char filler[PATH_BYTES];
+    char id[SYNCGUARD_LOCK_ID_SIZE];
+    char block[4096];
+    place small = {0};
+    syncguard_error err;
+    syncguard_grant grant;
+    beside(here, "small", folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    if (mount("tmpfs", folder, "tmpfs", 0, "size=256k") != 0) {
+        /* Only root may; the limit on file sizes above takes the same path. */
+        print_message("no tmpfs of our own (errno %d): covered by the limit on file size\n", errno);
+        return;
+    }
+    snprintf(small.file, sizeof small.file, "%.300s/locks.db", folder);
+    hold(small.file, id);
+    snprintf(filler, sizeof filler, "%.300s/filler", folder);
+    int fd = open(filler, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    memset(block, 'f', sizeof block);
+    while (write(fd, block, sizeof block) > 0)
+        continue;
+    close(fd);
+    syncguard_backend *backend = open_file(small.file);
+    syncguard_status status = SYNCGUARD_OK;
+    for (int i = 0; i < 50 && status == SYNCGUARD_OK; i++)
+        status = syncguard_acquire(backend, "k", 30000, NULL, &grant, &err) == SYNCGUARD_OK
+                     ? syncguard_release(backend, grant.lock_id, NULL, &err)
+                     : err.code;
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status, &err);
+    assert_non_null(strstr(err.message, "locks.db"));
+    /* A new store has no room either, and says so. */
+    char fresh[PATH_BYTES];
+    snprintf(fresh, sizeof fresh, "%.300s/new.db", folder);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(fresh, &err), &err);
+    assert_int_equal(unlink(filler), 0);
+    /* The same handle goes on. */
+    sql(small.file, "DELETE FROM syncguard_locks WHERE key='k'", NULL, 0);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    syncguard_close(backend);
+    use_once(fresh);
+    assert_intact(&small, id);
+    assert_int_equal(umount(folder), 0);
+}
+
+static void a_removed_file_grants_nothing(void **state)
+{
+    const place *here = *state;
+    syncguard_grant grant;
+    syncguard_error err;
+    struct timespec moment = {0, 20000000};
+    syncguard_backend *backend = open_file(here->file);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+    assert_int_equal(unlink(here->file), 0);
+    nanosleep(&moment, NULL);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(backend, "other", 30000, NULL, &grant, &err), &err);
+    assert_non_null(strstr(err.message, here->file));
+    syncguard_close(backend);
+}
+
+static void url_options(void **state)
+{
+    const place *here = *state;
+    char url[PATH_BYTES + 32];
+    static const char *const bad[] = {"?durability=none", "?durability=", "?sync=1",
+                                      "?durability=full&durability=full", "?timeout_ms=0"};
+    static const char *const good[] = {"?durability=normal", "?durability=full&timeout_ms=100",
+                                       "?cleanup=true"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char line[400];
+        snprintf(url, sizeof url, "%s%s", here->url, bad[i]);
+        assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 2);
+        if (strncmp(line, "InvalidArgument", 15) != 0)
+            fail_msg("%s: %s", bad[i], line);
+        assert_false(exists(here->file));
+    }
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        char line[400];
+        snprintf(url, sizeof url, "%s%s", here->url, good[i]);
+        assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
+    }
+    char line[400];
+    assert_int_equal(run_worker(line, sizeof line, "open", "sqlite://host/x.db", NULL), 2);
+    assert_int_equal(run_worker(line, sizeof line, "open", "sqlite:", NULL), 2);
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+    const struct CMUnitTest tests[] = {
+        TEST(made_private_under_any_umask),
+        TEST(only_the_last_folder_is_made),
+        TEST(relative_and_odd_names_are_plain_files),
+        TEST(bad_paths_are_refused),
+        TEST(links),
+        TEST(network_file_systems_are_refused),
+        TEST(foreign_files_are_left_untouched),
+        TEST(a_newer_layout_is_refused),
+        TEST(an_empty_file_becomes_a_store),
+        TEST(damaged_files),
+        TEST(permissions),
+        TEST(a_limit_on_file_size_loses_nothing),
+        TEST(a_full_disk_loses_nothing),
+        TEST(a_removed_file_grants_nothing),
+        TEST(url_options),
+    };
+    if (argc < 2)
+        return 64;
+    worker_path = argv[1];
+    return cmocka_run_group_tests_name("sqlite file", tests, NULL, NULL);
+}

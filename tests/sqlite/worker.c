@@ -1,0 +1,312 @@
+/*
+ * A process of its own for the SQLite tests: fork alone is refused by the
+ * backend, so tests start this program.
+ *
+ *   worker open URL                          status name, then the message
+ *   worker acquire URL KEY TTL               acquires and leaves the lock: "FENCE ID"
+ *   worker try URL KEY                       "acquired FENCE" or "locked"
+ *   worker pairs URL N EXTENDS               N grants, each extended and released
+ *   worker grants URL N                      N grants with release; one line per outcome
+ *   worker told URL KEY                      for ever: acquire, print the fence, release
+ *   worker count URL KEY FILE THREADS N      increments the number in FILE under the lock;
+ *                                            appends number and fence to FILE.log, under it too
+ *   worker wait URL KEY                      prints "waiting", then its time of the grant in us
+ *   worker hold FILE                         write-locks a database until stdin ends
+ *   worker as UID ...                        any of these as another user
+ *   worker limit BYTES ...                   any of these with a limit on file sizes
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "syncguard.h"
+#include "syncguard/sqlite.h"
+
+static int fail(const char *what, syncguard_status status, const syncguard_error *err)
+{
+    printf("%s: %s %s: %s\n", what, syncguard_status_name(status), err->native, err->message);
+    fflush(stdout);
+    return 3;
+}
+
+static int number(const char *text)
+{
+    return (int)strtol(text, NULL, 10);
+}
+
+static int run_acquire(syncguard_backend *backend, const char *key, int64_t ttl_ms)
+{
+    syncguard_grant grant;
+    syncguard_error err;
+    syncguard_status status = syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err);
+    if (status == SYNCGUARD_LOCKED) {
+        printf("locked\n");
+        return 1;
+    }
+    if (status != SYNCGUARD_OK)
+        return fail("acquire", status, &err);
+    printf("%s %s\n", grant.fence, grant.lock_id);
+    return 0;
+}
+
+static int run_pairs(syncguard_backend *backend, int pairs, int extends)
+{
+    for (int i = 0; i < pairs; i++) {
+        syncguard_grant grant;
+        syncguard_error err;
+        syncguard_status status = syncguard_acquire(backend, "pair", 30000, NULL, &grant, &err);
+        for (int e = 0; e < extends && status == SYNCGUARD_OK; e++)
+            status = syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, &err);
+        if (status == SYNCGUARD_OK)
+            status = syncguard_release(backend, grant.lock_id, NULL, &err);
+        if (status != SYNCGUARD_OK)
+            return fail("pair", status, &err);
+    }
+    return 0;
+}
+
+static int run_grants(syncguard_backend *backend, int count)
+{
+    for (int i = 0; i < count; i++) {
+        syncguard_grant grant;
+        syncguard_error err;
+        syncguard_status status = syncguard_acquire(backend, "grant", 30000, NULL, &grant, &err);
+        if (status == SYNCGUARD_OK) {
+            printf("granted %s\n", grant.fence);
+            status = syncguard_release(backend, grant.lock_id, NULL, &err);
+            if (status != SYNCGUARD_OK)
+                return fail("release", status, &err);
+        } else {
+            (void)fail("acquire", status, &err);
+        }
+    }
+    return 0;
+}
+
+static int run_told(syncguard_backend *backend, const char *key)
+{
+    for (;;) {
+        syncguard_grant grant;
+        syncguard_error err;
+        char line[SYNCGUARD_FENCE_SIZE + 1];
+        syncguard_status status = syncguard_acquire(backend, key, 30000, NULL, &grant, &err);
+        if (status != SYNCGUARD_OK)
+            return fail("acquire", status, &err);
+        snprintf(line, sizeof line, "%s\n", grant.fence);
+        if (write(1, line, strlen(line)) < 0)
+            return 1;
+        status = syncguard_release(backend, grant.lock_id, NULL, &err);
+        if (status != SYNCGUARD_OK)
+            return fail("release", status, &err);
+    }
+}
+
+typedef struct counting {
+    syncguard_backend *backend;
+    const char *key;
+    const char *file;
+    int times;
+    int result;
+} counting;
+
+/* Reads the number, waits for nobody, writes it back plus one: only the lock protects it. */
+static long increment(const char *file)
+{
+    char text[32] = "";
+    int fd = open(file, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || pread(fd, text, sizeof text - 1, 0) < 0)
+        return -1;
+    long value = strtol(text, NULL, 10) + 1;
+    snprintf(text, sizeof text, "%ld\n", value);
+    if (pwrite(fd, text, strlen(text), 0) < 0)
+        value = -1;
+    close(fd);
+    return value;
+}
+
+static void note(const char *file, long value, const char *fence)
+{
+    char path[512];
+    char line[64];
+    snprintf(path, sizeof path, "%s.log", file);
+    snprintf(line, sizeof line, "%ld %s\n", value, fence);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, line, strlen(line)) < 0)
+        perror(path);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void *count_thread(void *argument)
+{
+    counting *self = argument;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = 120000;
+    for (int i = 0; i < self->times; i++) {
+        syncguard_lock *lock = NULL;
+        syncguard_error err;
+        syncguard_status status =
+            syncguard_lock_acquire(self->backend, self->key, &options, &lock, &err);
+        if (status != SYNCGUARD_OK) {
+            self->result = fail("lock", status, &err);
+            return NULL;
+        }
+        note(self->file, increment(self->file), syncguard_lock_fence(lock));
+        status = syncguard_lock_release(lock, NULL, &err);
+        syncguard_lock_dispose(lock);
+        if (status != SYNCGUARD_OK) {
+            self->result = fail("release", status, &err);
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+static int run_count(syncguard_backend *backend, char **arguments)
+{
+    enum { MOST = 64 };
+    pthread_t threads[MOST];
+    counting work[MOST];
+    int count = number(arguments[2]);
+    int result = 0;
+    for (int i = 0; i < count && i < MOST; i++) {
+        work[i] = (counting){backend, arguments[0], arguments[1], number(arguments[3]), 0};
+        if (pthread_create(&threads[i], NULL, count_thread, &work[i]) != 0)
+            return 1;
+    }
+    for (int i = 0; i < count && i < MOST; i++) {
+        pthread_join(threads[i], NULL);
+        result = work[i].result != 0 ? work[i].result : result;
+    }
+    return result;
+}
+
+static void say_waiting(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    (void)context;
+    (void)waited_ms;
+    (void)remaining_ms;
+    if (attempts == 1 || attempts == 2) {
+        printf("waiting\n");
+        fflush(stdout);
+    }
+}
+
+static int run_wait(syncguard_backend *backend, const char *key)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    struct timespec now;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = 30000;
+    options.retry_delay_ms = 5000; /* polling would show */
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.on_wait = say_waiting;
+    syncguard_status status = syncguard_lock_acquire(backend, key, &options, &lock, &err);
+    if (status != SYNCGUARD_OK)
+        return fail("lock", status, &err);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("%" PRId64 "\n", (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    syncguard_lock_dispose(lock);
+    return 0;
+}
+
+static int run_hold(const char *file)
+{
+    sqlite3 *db = NULL;
+    char byte;
+    if (sqlite3_open_v2(file, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
+        sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) {
+        printf("hold: %s\n", sqlite3_errmsg(db));
+        return 3;
+    }
+    printf("held\n");
+    fflush(stdout);
+    while (read(0, &byte, 1) > 0)
+        continue;
+    sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    sqlite3_close(db);
+    return 0;
+}
+
+static int with_store(const char *command, char **arguments)
+{
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    int result = 64;
+    syncguard_status status = syncguard_open(arguments[0], NULL, &backend, &err);
+    if (status != SYNCGUARD_OK) {
+        printf("%s %s %s\n", syncguard_status_name(status), err.native, err.message);
+        return 2;
+    }
+    if (strcmp(command, "open") == 0) {
+        printf("Ok\n");
+        result = 0;
+    } else if (strcmp(command, "acquire") == 0) {
+        result = run_acquire(backend, arguments[1], number(arguments[2]));
+    } else if (strcmp(command, "try") == 0) {
+        result = run_acquire(backend, arguments[1], 30000);
+    } else if (strcmp(command, "pairs") == 0) {
+        result = run_pairs(backend, number(arguments[1]), number(arguments[2]));
+    } else if (strcmp(command, "grants") == 0) {
+        result = run_grants(backend, number(arguments[1]));
+    } else if (strcmp(command, "told") == 0) {
+        result = run_told(backend, arguments[1]);
+    } else if (strcmp(command, "count") == 0) {
+        result = run_count(backend, arguments + 1);
+    } else if (strcmp(command, "wait") == 0) {
+        result = run_wait(backend, arguments[1]);
+    }
+    syncguard_close(backend);
+    return result;
+}
+
+static bool become(uid_t user)
+{
+    return setgroups(0, NULL) == 0 && setgid((gid_t)user) == 0 && setuid(user) == 0;
+}
+
+static bool limit_files(long bytes)
+{
+    struct rlimit limit = {(rlim_t)bytes, (rlim_t)bytes};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    return sigaction(SIGXFSZ, &ignore, NULL) == 0 && setrlimit(RLIMIT_FSIZE, &limit) == 0;
+}
+
+int main(int argc, char **argv)
+{
+    static char buffer[1 << 16];
+    (void)setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
+    while (argc > 3 && (strcmp(argv[1], "as") == 0 || strcmp(argv[1], "limit") == 0)) {
+        bool done =
+            argv[1][0] == 'a' ? become((uid_t)number(argv[2])) : limit_files(number(argv[2]));
+        if (!done) {
+            printf("%s: errno %d\n", argv[1], errno);
+            return 4;
+        }
+        argc -= 2;
+        argv += 2;
+    }
+    char *padded[8] = {0};
+    for (int i = 0; i < 7 && i + 2 < argc; i++)
+        padded[i] = argv[i + 2];
+    int result = 64;
+    if (argc >= 3 && strcmp(argv[1], "hold") == 0)
+        result = run_hold(argv[2]);
+    else if (argc >= 3)
+        result = with_store(argv[1], padded);
+    fflush(stdout);
+    return result;
+}
