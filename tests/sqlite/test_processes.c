@@ -1,4 +1,417 @@
-int main(void)
+/*
+ * Many processes on one file: exclusion, rising fences, creation at the same
+ * time, a busy database, sudden death, wake-up, fork, and clocks that step.
+ */
+#include "support.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void pause_ms(long ms)
 {
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* ---- exclusion ----------------------------------------------------------------------------- */
+
+#define PROCESSES 8
+#define INCREMENTS 32000
+
+/* Every line of the log was written under the lock: numbers without a gap, fences that rise. */
+static void check_log(const char *path, long expected)
+{
+    long before = 0;
+    char last[SYNCGUARD_FENCE_SIZE] = "";
+    char line[128];
+    FILE *log = fopen(path, "r");
+    assert_non_null(log);
+    while (fgets(line, sizeof line, log) != NULL) {
+        long value = 0;
+        char fence[SYNCGUARD_FENCE_SIZE] = "";
+        assert_int_equal(sscanf(line, "%ld %15s", &value, fence), 2);
+        if (value != before + 1)
+            fail_msg("%ld follows %ld", value, before);
+        if (strcmp(fence, last) <= 0)
+            fail_msg("fence %s follows %s", fence, last);
+        before = value;
+        memcpy(last, fence, sizeof last);
+    }
+    fclose(log);
+    assert_int_equal(before, expected);
+}
+
+static void a_counter_under_one_lock(void **state)
+{
+    const place *here = *state;
+    char file[PATH_BYTES];
+    char log[PATH_BYTES];
+    child workers[PROCESSES];
+    write_file(beside(here, "counter", file), "0\n", 2);
+    for (int i = 0; i < PROCESSES; i++)
+        workers[i] = start_worker("count", here->url, "counter", file, "4", "1000", NULL);
+    int64_t begin = now_us();
+    for (int i = 0; i < PROCESSES; i++) {
+        char line[400] = "";
+        if (fgets(line, sizeof line, workers[i].out) != NULL)
+            print_error("%s", line);
+        assert_int_equal(end_worker(&workers[i]), 0);
+    }
+    print_message("32000 increments in %.1f s\n", (double)(now_us() - begin) / 1e6);
+    check_log(beside(here, "counter.log", log), INCREMENTS);
+    char content[32] = "";
+    FILE *counter = fopen(file, "r");
+    assert_non_null(counter);
+    assert_non_null(fgets(content, sizeof content, counter));
+    fclose(counter);
+    assert_int_equal(strtol(content, NULL, 10), INCREMENTS);
+    /* Load from all sides must not keep the WAL from starting anew. */
+    struct stat about;
+    assert_int_equal(stat(beside(here, "locks.db-wal", log), &about), 0);
+    assert_true(about.st_size < 64 * 1024 * 1024);
+}
+
+static void many_create_the_file_at_once(void **state)
+{
+    const place *here = *state;
+    enum { MANY = 24 };
+    child workers[MANY];
+    for (int round = 0; round < 5; round++) {
+        char url[PATH_BYTES];
+        char key[32];
+        int granted = 0;
+        snprintf(url, sizeof url, "sqlite:%s/new%d/locks.db", here->folder, round);
+        for (int i = 0; i < MANY; i++) {
+            snprintf(key, sizeof key, "%s", i % 2 == 0 ? "same" : "other");
+            workers[i] = start_worker("acquire", url, key, "60000", NULL);
+        }
+        for (int i = 0; i < MANY; i++) {
+            char line[400] = "";
+            (void)!fgets(line, sizeof line, workers[i].out);
+            int code = end_worker(&workers[i]);
+            if (code != 0 && code != 1)
+                fail_msg("exit %d: %s", code, line);
+            granted += code == 0;
+        }
+        assert_int_equal(granted, 2);
+    }
+}
+
+/* ---- sudden death -------------------------------------------------------------------------- */
+
+static void killed_in_the_middle_no_fence_is_lost(void **state)
+{
+    const place *here = *state;
+    char told[SYNCGUARD_FENCE_SIZE] = "";
+    for (int round = 0; round < 50; round++) {
+        char line[64];
+        child worker = start_worker("told", here->url, "k", NULL);
+        assert_non_null(fgets(line, sizeof line, worker.out));
+        pause_ms(rand() % 12);
+        assert_int_equal(kill(worker.pid, SIGKILL), 0);
+        do {
+            if (strlen(line) == SYNCGUARD_FENCE_DIGITS + 1) {
+                line[SYNCGUARD_FENCE_DIGITS] = '\0';
+                if (strcmp(line, told) <= 0)
+                    fail_msg("fence %s was told after %s", line, told);
+                memcpy(told, line, sizeof told);
+            }
+        } while (fgets(line, sizeof line, worker.out) != NULL);
+        assert_int_equal(end_worker(&worker), 128 + SIGKILL);
+        char counter[32];
+        sql(here->file, "SELECT printf('%015d', fence) FROM syncguard_fence_counters", counter,
+            sizeof counter);
+        if (strcmp(counter, told) < 0)
+            fail_msg("the counter is %s, %s was told", counter, told);
+        /* Whatever it held is in the way of the next round. */
+        sql(here->file, "DELETE FROM syncguard_locks", NULL, 0);
+    }
+    char text[32];
+    sql(here->file, "PRAGMA integrity_check", text, sizeof text);
+    assert_string_equal(text, "ok");
+}
+
+/* ---- a busy database ----------------------------------------------------------------------- */
+
+typedef struct trigger {
+    syncguard_abort *abort_object;
+    int64_t at_us;
+} trigger;
+
+static void *trigger_later(void *argument)
+{
+    trigger *self = argument;
+    pause_ms(100);
+    self->at_us = now_us();
+    syncguard_abort_trigger(self->abort_object);
+    return NULL;
+}
+
+static void busy_honours_deadline_and_abort(void **state)
+{
+    const place *here = *state;
+    char line[64];
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_grant held;
+    bool locked = false;
+    syncguard_backend *backend = open_file(here->file);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "held", 30000, NULL, &held, &err), &err);
+    child holder = start_worker("hold", here->file, NULL);
+    assert_non_null(fgets(line, sizeof line, holder.out));
+    assert_string_equal(line, "held\n");
+
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = 200;
+    int64_t begin = now_us();
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_acquire(backend, "k", 30000, &call, &grant, &err), &err);
+    int64_t took = now_us() - begin;
+    assert_in_range(took, 190000, 300000);
+    assert_string_equal(err.native, "SQLITE_BUSY");
+    assert_non_null(strstr(err.message, here->file));
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_release(backend, held.lock_id, &call, &err), &err);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_extend(backend, held.lock_id, 1000, &call, NULL, &err), &err);
+
+    /* Readers and those who find the key held need not wait for a writer. */
+    begin = now_us();
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "held", &call, &locked, &err), &err);
+    assert_true(locked);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "held", 1000, &call, &grant, &err),
+                  &err);
+    assert_true(now_us() - begin < 100000);
+
+    trigger later = {0};
+    pthread_t thread;
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&later.abort_object, &err), &err);
+    call.timeout_ms = 10000;
+    call.abort_object = later.abort_object;
+    assert_int_equal(pthread_create(&thread, NULL, trigger_later, &later), 0);
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(backend, "k", 30000, &call, &grant, &err),
+                  &err);
+    int64_t end = now_us();
+    pthread_join(thread, NULL);
+    assert_true(end - later.at_us < 100000);
+    syncguard_abort_free(later.abort_object);
+
+    assert_int_equal(end_worker(&holder), 0);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+    assert_string_equal(grant.fence, "000000000000001");
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+    syncguard_close(backend);
+}
+
+static void opening_a_busy_file_is_bounded(void **state)
+{
+    const place *here = *state;
+    char line[64];
+    syncguard_error err;
+    syncguard_backend *backend = NULL;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
+    own.path = here->file;
+    options.timeout_ms = 200;
+    /* Empty, and somebody else is about to write: the tables cannot be made. */
+    write_file(here->file, "", 0);
+    child holder = start_worker("hold", here->file, NULL);
+    assert_non_null(fgets(line, sizeof line, holder.out));
+    int64_t begin = now_us();
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_sqlite_open(&own, &options, &backend, &err), &err);
+    assert_in_range(now_us() - begin, 190000, 400000);
+    assert_int_equal(end_worker(&holder), 0);
+    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
+    syncguard_close(backend);
+}
+
+/* ---- wake-up ------------------------------------------------------------------------------- */
+
+static int by_size(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void a_release_wakes_another_process(void **state)
+{
+    const place *here = *state;
+    enum { ROUNDS = 15 };
+    int64_t times[ROUNDS];
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *backend = open_file(here->file);
+    for (int round = 0; round < ROUNDS; round++) {
+        char line[64];
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err),
+                      &err);
+        child waiter = start_worker("wait", here->url, "k", NULL);
+        assert_non_null(fgets(line, sizeof line, waiter.out));
+        assert_string_equal(line, "waiting\n");
+        pause_ms(20);
+        int64_t released = now_us();
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+        do {
+            assert_non_null(fgets(line, sizeof line, waiter.out));
+        } while (strcmp(line, "waiting\n") == 0);
+        times[round] = strtoll(line, NULL, 10) - released;
+        assert_int_equal(end_worker(&waiter), 0);
+    }
+    qsort(times, ROUNDS, sizeof times[0], by_size);
+    print_message("hand-over: median %lld us, longest %lld us\n", (long long)times[ROUNDS / 2],
+                  (long long)times[ROUNDS - 1]);
+    /* Its pauses are 5 s: anything below one says that it was woken. */
+    assert_true(times[ROUNDS - 1] < 1000000);
+    assert_true(times[ROUNDS / 2] < 50000);
+    syncguard_close(backend);
+}
+
+/* Many keys at once, so that several share a slot of the wake file. */
+static void waiters_of_many_keys_are_all_woken(void **state)
+{
+    const place *here = *state;
+    enum { KEYS = 12 };
+    syncguard_error err;
+    syncguard_grant grants[KEYS];
+    child waiters[KEYS];
+    char line[64];
+    syncguard_backend *backend = open_file(here->file);
+    for (int i = 0; i < KEYS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "key-%d", i);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 60000, NULL, &grants[i], &err),
+                      &err);
+        waiters[i] = start_worker("wait", here->url, key, NULL);
+    }
+    for (int i = 0; i < KEYS; i++)
+        assert_non_null(fgets(line, sizeof line, waiters[i].out));
+    pause_ms(20);
+    int64_t begin = now_us();
+    for (int i = 0; i < KEYS; i++)
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err),
+                      &err);
+    for (int i = 0; i < KEYS; i++)
+        assert_int_equal(end_worker(&waiters[i]), 0);
+    assert_true(now_us() - begin < 3000000);
+    syncguard_close(backend);
+}
+
+/* ---- fork ---------------------------------------------------------------------------------- */
+
+/* 0 if the child is refused in every way and leaves without harm. */
+static int use_in_child(const place *here, syncguard_backend *backend)
+{
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *other = NULL;
+    syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
+    char path[PATH_BYTES];
+    bool locked = false;
+    if (syncguard_acquire(backend, "new", 1000, NULL, &grant, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
+        return 1;
+    if (syncguard_is_locked(backend, "k", NULL, &locked, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
+        return 2;
+    own.path = here->file;
+    if (syncguard_sqlite_open(&own, NULL, &other, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
+        return 3;
+    own.path = beside(here, "another.db", path);
+    if (syncguard_sqlite_open(&own, NULL, &other, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
+        return 4;
+    syncguard_close(backend);
     return 0;
+}
+
+static void a_forked_child_is_refused(void **state)
+{
+    const place *here = *state;
+    char line[64];
+    int status = 0;
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_lock *lock = NULL;
+    syncguard_backend *backend = open_file(here->file);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "scope", NULL, &lock, &err), &err);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(20);
+        syncguard_lock_dispose(lock); /* as a scope's end would */
+        _exit(use_in_child(here, backend));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    /* The parent's locks hold, for others too, and it goes on. */
+    assert_int_equal(run_worker(line, sizeof line, "try", here->url, "k", NULL), 1);
+    assert_int_equal(run_worker(line, sizeof line, "try", here->url, "scope", NULL), 1);
+    assert_true(syncguard_lock_held(lock));
+    syncguard_lock_dispose(lock);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    syncguard_close(backend);
+}
+
+/* ---- clocks -------------------------------------------------------------------------------- */
+
+/* The exit code of the worker under a wall clock that is off by an offset like "+1h". */
+static int try_at(const place *here, const char *offset)
+{
+    char command[2 * PATH_BYTES + 128];
+    snprintf(command, sizeof command,
+             "DONT_FAKE_MONOTONIC=1 faketime -f '%s' '%s' try '%s' k >/dev/null", offset,
+             worker_path, here->url);
+    int status = system(command);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void steps_of_the_wall_clock_change_nothing(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    syncguard_grant grant;
+    char command[PATH_BYTES];
+    snprintf(command, sizeof command,
+             "test $(( $(faketime -f +1h date +%%s) - $(date +%%s) )) -gt 3000");
+    if (system(command) != 0)
+        fail_msg("faketime does not work here");
+    syncguard_backend *backend = open_file(here->file);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    assert_int_equal(try_at(here, "+1h"), 1); /* not freed */
+    assert_int_equal(try_at(here, "-1h"), 1);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 100, NULL, &grant, &err), &err);
+    pause_ms(1300);
+    assert_int_equal(try_at(here, "-1h"), 0); /* not prolonged */
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 100, NULL, &grant, &err), &err);
+    syncguard_close(backend);
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+    const struct CMUnitTest tests[] = {
+        TEST(a_counter_under_one_lock),
+        TEST(many_create_the_file_at_once),
+        TEST(killed_in_the_middle_no_fence_is_lost),
+        TEST(busy_honours_deadline_and_abort),
+        TEST(opening_a_busy_file_is_bounded),
+        TEST(a_release_wakes_another_process),
+        TEST(waiters_of_many_keys_are_all_woken),
+        TEST(a_forked_child_is_refused),
+        TEST(steps_of_the_wall_clock_change_nothing),
+    };
+    if (argc < 2)
+        return 64;
+    worker_path = argv[1];
+    return cmocka_run_group_tests_name("sqlite processes", tests, NULL, NULL);
 }
