@@ -33,8 +33,7 @@ struct sg_group {
     bool armed;
     int trying;
     int64_t last_try_ns;
-    int64_t
-        free_at_ns; /* when the lock in the way dies by itself; SYNCGUARD_NO_DEADLINE: unknown */
+    int64_t free_at_ns; /* when the lock in the way dies by itself, if that is known */
     size_t key_length;
     char key[];
 };
@@ -111,8 +110,15 @@ static void drop_group(sg_room *room, sg_group *group)
     syncguard_free(group);
 }
 
-syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, sg_waiter *waiter,
-                              bool *armed, syncguard_error *err)
+/* When a lock dies that has remaining_ms left; -1: unknown. */
+static int64_t death_of(int64_t remaining_ms)
+{
+    return remaining_ms < 0 ? SYNCGUARD_NO_DEADLINE
+                            : syncguard_clock_after(syncguard_clock_ns(), remaining_ms);
+}
+
+syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, int64_t remaining_ms,
+                              sg_waiter *waiter, bool *armed, syncguard_error *err)
 {
     syncguard_status status = syncguard_parker_open(&waiter->parker, err);
     if (status != SYNCGUARD_OK)
@@ -135,6 +141,8 @@ syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, sg_
         /* Somebody's try will tell: if it fails to get the lock it arms, if it gets it this
          * process will hear of the release. */
         *armed = group->armed || group->trying > 0;
+        if (group->free_at_ns == SYNCGUARD_NO_DEADLINE)
+            group->free_at_ns = death_of(remaining_ms);
     }
     pthread_mutex_unlock(&room->mutex);
 
@@ -229,9 +237,7 @@ bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t
     bool again = group->news != news;
     if (!again) {
         group->armed = true;
-        group->free_at_ns = remaining_ms < 0
-                                ? SYNCGUARD_NO_DEADLINE
-                                : syncguard_clock_after(syncguard_clock_ns(), remaining_ms);
+        group->free_at_ns = death_of(remaining_ms);
         end_try(waiter);
         if (group->first != waiter)
             syncguard_parker_unpark(&group->first->parker); /* its timer is out of date */
