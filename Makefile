@@ -36,7 +36,7 @@ check: ## format, lint, banned calls, documents, sanitizers, valgrind
 bench: ## measure against raw use of the same stores
 	@scripts/install-deps.sh build test
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
-	@bench/run.sh $(BUILD)
+	@if [ -x bench/run.sh ]; then bench/run.sh $(BUILD); else scripts/bench.sh $(BUILD); fi
 
 install: all ## install under PREFIX (/usr/local), below DESTDIR if that is set
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
