@@ -106,6 +106,20 @@ for line in open("out"):
     finding = json.loads(line)
     assert finding["severity"] in ("fine", "warn", "block") and finding["topic"] and finding["text"]'
 
+# The end of a fence counter: the last one is granted, then nothing, and no lock is left behind.
+exits "a counter" 0 run last -- true
+check "counter set" python3 -c '
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+assert db.execute("update syncguard_fence_counters set fence = 899999999999999").rowcount > 0
+db.commit()' "$WORK/locks.db"
+# shellcheck disable=SC2016 # the child expands it
+exits "the last fence" 0 run last -- sh -c 'echo $SYNCGUARD_FENCE'
+same "the last fence" 900000000000000 "$out"
+exits "no fence is left" 70 run -n last -- true
+check "one line" one_line "$err"
+exits "no lock is left" 1 status last
+
 # The marker key appears nowhere that it was not asked for.
 for arguments in "list -v" "status -v --id $id" "doctor -v"; do
     # shellcheck disable=SC2086 # several words

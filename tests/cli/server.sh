@@ -68,6 +68,17 @@ for how in STOP KILL; do
 done
 stop_server
 
+# Wrong credentials.
+start_server
+redis-cli -p "$port" config set requirepass hunter2 >/dev/null
+for url in "$SYNCGUARD_URL" "redis://:hunter3@127.0.0.1:$port"; do
+    exits "refused" 77 run -v -n -b "$url" k -- true
+    check "no password shown" lacks "$err" hunter
+done
+exits "let in" 0 run -v -n -b "redis://:hunter2@127.0.0.1:$port" k -- true
+check "no password shown" lacks "$err" hunter
+stop_server
+
 # A server that hangs while we ask.
 start_server
 kill -STOP $server

@@ -322,6 +322,12 @@ static syncguard_status shake_hands(sg_backend *backend, sg_conn *conn, sg_role 
             status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, "ERR",
                                     "redis: the server has no such database");
     }
+    /* Before authentication servers cut long commands short with a plain ERR: tell it here. */
+    if (status == SYNCGUARD_OK) {
+        sg_redis_reply_word(replies[count - 1], word);
+        if (strcmp(word, "NOAUTH") == 0)
+            status = sg_redis_fail_reply(err, replies[count - 1]);
+    }
     sg_redis_replies_free(replies, count);
     explicit_bzero(text.data, text.length);
     sg_redis_text_free(&text);
