@@ -82,6 +82,10 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg)
 
     if (!pg)
         return syncguard_fail_memory(err);
+    if (find_code(message, code) && strcmp(code, "08P01") == 0)
+        return syncguard_fail(err, UNAVAILABLE, code,
+                              "the server refuses the settings of the session: behind a "
+                              "transaction pooler open with pooler=1");
     if (find_code(message, code))
         return sg_pg_fail(err, code);
     if (PQconnectionNeedsPassword(pg))

@@ -260,8 +260,6 @@ static outcome send_flush(sg_pg *pg, exchange *ex, sg_pg_flush *flush)
     }
     if (!flush->sent)
         flush->first_sent_ns = syncguard_clock_ns();
-    else
-        flush->resent = true;
     flush->sent = true;
     got = push(ex);
     return got == OUTCOME_DONE ? collect(ex, flush->results) : got;
@@ -363,6 +361,7 @@ static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, int *conflicts
     case OUTCOME_BROKEN:
         sg_pg_distrust(pg->pool);
         sg_pg_discard(connection);
+        flush->perhaps_done = flush->sent;
         if (!ex->final && flush->sent) {
             flush->unknown = true;
             if (flush->lock_id)

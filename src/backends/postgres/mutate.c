@@ -165,7 +165,7 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
         goto out;
     }
     op->reason = reason(flush.results[2]);
-    if (!flush.resent)
+    if (!flush.perhaps_done)
         status = SYNCGUARD_ABSENT;
 out:
     sg_pg_flush_clear(&flush);

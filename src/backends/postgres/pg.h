@@ -243,9 +243,9 @@ typedef struct sg_pg_flush {
     /* out */
     PGresult *results[SG_PG_MAX_CALLS];
     int64_t first_sent_ns;
-    bool sent;    /* something may have left */
-    bool resent;  /* it was sent more than once */
-    bool unknown; /* a request that failed may still be carried out */
+    bool sent;         /* something may have left */
+    bool perhaps_done; /* an earlier try may have been carried out */
+    bool unknown;      /* a request that failed may still be carried out */
 } sg_pg_flush;
 
 void sg_pg_flush_init(sg_pg_flush *flush);

@@ -1,0 +1,15 @@
+# The PostgreSQL figures: `cmake --build build --target bench-postgres`. Starts its own server.
+if(TARGET syncguard-postgres)
+  syncguard_find(LIBPQ libpq>=14)
+  set(postgres_benches postgres_pair postgres_threads postgres_handover)
+  set(postgres_commands "")
+  foreach(bench ${postgres_benches})
+    add_executable(${bench} ${CMAKE_CURRENT_LIST_DIR}/${bench}.c
+      ${CMAKE_SOURCE_DIR}/tests/postgres/server.c)
+    target_include_directories(${bench} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_link_libraries(${bench} PRIVATE syncguard_settings syncguard PkgConfig::LIBPQ)
+    add_dependencies(${bench} syncguard-postgres)
+    list(APPEND postgres_commands COMMAND ${bench})
+  endforeach()
+  add_custom_target(bench-postgres ${postgres_commands} DEPENDS ${postgres_benches} USES_TERMINAL)
+endif()

@@ -1,0 +1,54 @@
+/*
+ * PostgreSQL servers that a test or a bench starts for itself: own folder, free
+ * loopback port, a user other than root, gone when the program ends. Whatever
+ * fails here ends the program with a message: without a server nothing is shown.
+ */
+#ifndef TEST_POSTGRES_SERVER_H
+#define TEST_POSTGRES_SERVER_H
+
+#include <libpq-fe.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct pg_server {
+    char folder[64];
+    char data[96];
+    int port;
+    pid_t pid;
+    char settings[1024]; /* NULL-terminated "-c name=value" words, separated by newlines */
+    char text[4][512];
+    int next_text;
+} pg_server;
+
+/* settings: lines "name=value" (may be NULL). Trusts every connection. */
+pg_server *pg_server_start(const char *settings);
+/* A hot standby of a running server, streaming from it. */
+pg_server *pg_server_standby(pg_server *primary);
+void pg_server_promote(pg_server *server);
+/* Ends it and removes its folder. */
+void pg_server_end(pg_server *server);
+/* For restarts: mode is SIGTERM (smart), SIGINT (fast), SIGQUIT (at once) or SIGKILL. */
+void pg_server_down(pg_server *server, int mode);
+void pg_server_up(pg_server *server);
+
+/* "postgres://postgres@127.0.0.1:PORT/DATABASE?QUERY" (query may be NULL); a few at a time. */
+const char *pg_url(pg_server *server, const char *database, const char *query);
+/* The same as user:password. */
+const char *pg_url_as(pg_server *server, const char *user, const char *database, const char *query);
+
+/* A plain connection that must work. */
+PGconn *pg_plain(pg_server *server, const char *database);
+/* Runs SQL that must work; the first value of the last row, or "". Not kept over calls. */
+const char *pg_sql(PGconn *pg, const char *format, ...) __attribute__((format(printf, 2, 3)));
+long pg_number(PGconn *pg, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A database with the schema of locks, made through the library under test. */
+void pg_make_database(pg_server *server, const char *name);
+
+/* PgBouncer in transaction mode in front of a server: its port. Ended with the program. more: a
+ * further line of its configuration. */
+int pg_bouncer(pg_server *server, const char *more, pid_t *pid);
+
+int pg_free_port(void);
+void pg_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+#endif
