@@ -1,19 +1,8 @@
 /*
  * The connection: settings, prepared statements, the loop around a busy
- * database, SQLite's codes in our words, and what makes a grant durable.
- *
- * Durability. Commits run with synchronous=NORMAL, so SQLite itself syncs only at
- * checkpoints. A grant is made durable by one fdatasync of the WAL through a
- * descriptor of our own, after its commit and before it is told; outside the
- * gate, so that other threads go on and share the sync. This is enough because a
- * checkpoint, by whomever, syncs the WAL before it copies and the database before
- * it lets the WAL be overwritten; and the WAL file is not replaced while a
- * connection is open. See docs/adr for the whole argument.
+ * database, and SQLite's codes in our words.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "internal.h"
 
@@ -137,8 +126,9 @@ syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_er
 {
     sqlite3 *db = NULL;
     syncguard_status status = SYNCGUARD_OK;
-    /* No CREATE: the file was made with its mode. NOMUTEX: the gate serialises. */
-    int code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    /* No CREATE: the file was made with its mode. NOMUTEX: the gate serialises. "unix": locks of
+     * another kind, should the program have chosen one, would not exclude other processes. */
+    int code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix");
     if (db == NULL)
         return syncguard_fail_memory(err);
     if (code == SQLITE_OK)
@@ -261,10 +251,9 @@ syncguard_status sg_sqlite_run(sg_sqlite *sqlite, const syncguard_limits *limits
         syncguard_status status = attempt_in_gate(sqlite, limits, attempt, op, immediate, err);
         if (status != SG_SQLITE_BUSY)
             return status;
-        if (!immediate) { /* most likely our view was out of date: no reason to wait */
-            immediate = true;
+        immediate = !immediate;
+        if (immediate) /* most likely our view was out of date: no reason to wait */
             continue;
-        }
         int64_t now_ns = syncguard_clock_ns();
         status = syncguard_wait_until(now_ns + pause_ns, limits, err);
         if (status == SYNCGUARD_E_NETWORK_TIMEOUT)
@@ -275,78 +264,4 @@ syncguard_status sg_sqlite_run(sg_sqlite *sqlite, const syncguard_limits *limits
             return status;
         pause_ns = next_pause(pause_ns, now_ns);
     }
-}
-
-/* ---- durability and checkpoints ------------------------------------------------------------ */
-
-syncguard_status sg_sqlite_sync(sg_sqlite *sqlite, syncguard_error *err)
-{
-    int result = -1;
-    do {
-        result = fdatasync(sqlite->wal_fd);
-    } while (result != 0 && errno == EINTR);
-    if (result == 0)
-        return SYNCGUARD_OK;
-    int error = errno;
-    atomic_store(&sqlite->sync_failed, true);
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, sg_sqlite_errno_name(error),
-                          "%s: could not be brought to the disk (errno %d)", sqlite->wal_path,
-                          error);
-}
-
-/* After a failed sync the kernel may call lost pages clean, and later syncs would succeed over a
- * WAL with a hole. A complete checkpoint makes the WAL irrelevant. */
-syncguard_status sg_sqlite_heal(sg_sqlite *sqlite, syncguard_error *err)
-{
-    if (!atomic_load(&sqlite->sync_failed))
-        return SYNCGUARD_OK;
-    int code = sqlite3_wal_checkpoint_v2(sqlite->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    if (code != SQLITE_OK)
-        return sg_sqlite_fail(sqlite->db, sqlite->path, code, err);
-    atomic_store(&sqlite->sync_failed, false);
-    sqlite->wal_frames = 0;
-    sqlite->wal_copied = 0;
-    return SYNCGUARD_OK;
-}
-
-/* A checkpoint that meets readers or another checkpoint does what it can; nobody minds. */
-static void checkpoint(sg_sqlite *sqlite)
-{
-    int copied = -1;
-    (void)sqlite3_wal_checkpoint_v2(sqlite->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, &copied);
-    sqlite->wal_copied = copied > 0 ? copied : sqlite->wal_frames;
-}
-
-/*
- * While readers come and go the WAL may stay long after a checkpoint, so what
- * counts is what was added since the last one; it is shorter than that again
- * when somebody started it anew.
- */
-static int frames_due(sg_sqlite *sqlite)
-{
-    if (sqlite->wal_frames < sqlite->wal_copied)
-        sqlite->wal_copied = 0;
-    return sqlite->wal_frames - sqlite->wal_copied;
-}
-
-syncguard_status sg_sqlite_settle(sg_sqlite *sqlite, syncguard_error *err)
-{
-    if (frames_due(sqlite) >= SG_CHECKPOINT_FRAMES)
-        checkpoint(sqlite);
-    if (!sqlite->durable || sqlite->wal_fd >= 0)
-        return SYNCGUARD_OK;
-    sqlite->wal_fd = open(sqlite->wal_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (sqlite->wal_fd >= 0)
-        return SYNCGUARD_OK;
-    return syncguard_fail(err,
-                          errno == EMFILE || errno == ENFILE ? SYNCGUARD_E_RATE_LIMITED
-                                                             : SYNCGUARD_E_SERVICE_UNAVAILABLE,
-                          sg_sqlite_errno_name(errno), "%s: cannot be opened (errno %d)",
-                          sqlite->wal_path, errno);
-}
-
-void sg_sqlite_checkpoint_late(sg_sqlite *sqlite)
-{
-    if (frames_due(sqlite) >= SG_CHECKPOINT_FRAMES_LATE)
-        checkpoint(sqlite);
 }

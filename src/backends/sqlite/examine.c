@@ -59,12 +59,13 @@ static void examine_settings(const examination *self)
     tell(self, self->sqlite->durable ? SYNCGUARD_FINE : SYNCGUARD_WARN, "durability",
          self->sqlite->durable ? "full: a grant is on the disk before it is told"
                                : "normal: a crash of the machine may repeat the latest fences");
-    if (atomic_load(&self->sqlite->sync_failed))
-        tell(self, SYNCGUARD_BLOCK, "disk", "the last sync failed; no grants until a checkpoint");
     if (syncguard_gate_enter(&self->sqlite->gate, self->limits, NULL) != SYNCGUARD_OK)
         return;
+    bool sick = atomic_load(&self->sqlite->sync.failures) != self->sqlite->healed;
     (void)sqlite3_file_control(self->sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
     syncguard_gate_leave(&self->sqlite->gate);
+    if (sick)
+        tell(self, SYNCGUARD_BLOCK, "disk", "the last sync failed; no grants until a checkpoint");
     if (moved)
         tell(self, SYNCGUARD_BLOCK, "file", "the file was removed or replaced while it was open");
 }

@@ -79,6 +79,18 @@ typedef struct sg_wake {
     struct sg_watched *watched[SG_WAKE_SLOTS];
 } sg_wake;
 
+/* ---- durability (durability.c) -------------------------------------------------------------- */
+
+typedef struct sg_sync {
+    pthread_mutex_t mutex;
+    pthread_cond_t done;
+    bool running;
+    uint64_t started;
+    uint64_t finished;
+    int error; /* of the latest failure */
+    atomic_uint failures;
+} sg_sync;
+
 /* ---- the backend ------------------------------------------------------------------------- */
 
 typedef struct sg_sqlite {
@@ -93,11 +105,12 @@ typedef struct sg_sqlite {
     syncguard_gate gate;
     sqlite3 *db;
     sqlite3_stmt *statements[SG_STATEMENT_COUNT];
-    int wal_fd;              /* opened by the first grant, closed by destroy */
-    int64_t next_look_ns;    /* when to see again that the file is still in its place */
-    int wal_frames;          /* in the WAL after our last commit */
-    int wal_copied;          /* of these, in the database since our last checkpoint */
-    atomic_bool sync_failed; /* the WAL's content on disk is unknown: see sg_sqlite_heal */
+    int wal_fd;           /* opened by the first grant, closed by destroy */
+    int64_t next_look_ns; /* when to see again that the file is still in its place */
+    int wal_frames;       /* in the WAL after our last commit */
+    int wal_copied;       /* of these, in the database since our last checkpoint */
+    unsigned healed;      /* failed syncs that a checkpoint has made good: see sg_sqlite_heal */
+    sg_sync sync;
     sg_wake wake;
 } sg_sqlite;
 
@@ -152,11 +165,14 @@ syncguard_status sg_sqlite_run(sg_sqlite *sqlite, const syncguard_limits *limits
                                sg_attempt attempt, void *op, syncguard_error *err);
 syncguard_status sg_sqlite_begin(sg_sqlite *sqlite, bool immediate, syncguard_error *err);
 
-/* Makes everything that was committed durable. Outside the gate. */
-syncguard_status sg_sqlite_sync(sg_sqlite *sqlite, syncguard_error *err);
+syncguard_status sg_sync_init(sg_sync *sync, syncguard_error *err);
+void sg_sync_destroy(sg_sync *sync);
 /* Inside the gate, before a grant: after a failed sync nothing is granted until a checkpoint has
- * carried the WAL into the database. */
-syncguard_status sg_sqlite_heal(sg_sqlite *sqlite, syncguard_error *err);
+ * carried the WAL into the database. Fills *failures for sg_sqlite_sync. */
+syncguard_status sg_sqlite_heal(sg_sqlite *sqlite, unsigned *failures, syncguard_error *err);
+/* Outside the gate: makes what was committed durable. Fails if any sync failed since heal. The one
+ * wait without deadline and abort: two syncs of the disk at most. */
+syncguard_status sg_sqlite_sync(sg_sqlite *sqlite, unsigned failures_before, syncguard_error *err);
 /* Inside the gate, after a grant was committed: descriptor for sync, checkpoint if due. */
 syncguard_status sg_sqlite_settle(sg_sqlite *sqlite, syncguard_error *err);
 /* Inside the gate: a checkpoint if even without acquires it is time. */

@@ -95,6 +95,7 @@ typedef struct acquire_work {
     size_t name_length;
     char counter[SYNCGUARD_NAME_SIZE];
     size_t counter_length;
+    unsigned failures; /* of syncs, when the attempt began */
 } acquire_work;
 
 static syncguard_status read_counter(sg_sqlite *sqlite, const acquire_work *work, int64_t *current,
@@ -239,7 +240,7 @@ static syncguard_status attempt_acquire(sg_sqlite *sqlite, void *argument, bool 
     syncguard_acquire_op *op = work->op;
     sg_row row;
     int64_t now_ns = 0;
-    syncguard_status status = sg_sqlite_heal(sqlite, err);
+    syncguard_status status = sg_sqlite_heal(sqlite, &work->failures, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_begin(sqlite, immediate, err);
     if (status == SYNCGUARD_OK)
@@ -277,6 +278,8 @@ static void take_back(sg_sqlite *sqlite, syncguard_acquire_op *op)
     memset(&release, 0, sizeof release);
     release.lock_id = op->lock_id;
     syncguard_status status = sg_sqlite_run(sqlite, &limits, attempt_release, &release, NULL);
+    if (status == SYNCGUARD_OK)
+        sg_wake_publish(sqlite, release.key, release.key_length);
     op->maybe_granted = status != SYNCGUARD_OK && status != SYNCGUARD_ABSENT;
 }
 
@@ -303,7 +306,7 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
     if (status == SYNCGUARD_LOCKED && op->watch && sg_wake_watch(sqlite, op->key, op->key_length))
         status = sg_sqlite_run(sqlite, &op->limits, attempt_acquire, &work, err);
     if (status == SYNCGUARD_OK && sqlite->durable) {
-        status = sg_sqlite_sync(sqlite, err);
+        status = sg_sqlite_sync(sqlite, work.failures, err);
         if (status != SYNCGUARD_OK)
             take_back(sqlite, op);
     }

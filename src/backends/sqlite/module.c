@@ -54,6 +54,7 @@ static void destroy(syncguard_backend *backend)
     sg_wake_destroy(&sqlite->wake, forked);
     if (!forked) {
         sg_sqlite_disconnect(sqlite);
+        sg_sync_destroy(&sqlite->sync);
         syncguard_gate_destroy(&sqlite->gate);
     }
     if (sqlite->wal_fd >= 0)
@@ -130,9 +131,11 @@ static const char SETTINGS[] = "PRAGMA synchronous=NORMAL;"
 static syncguard_status open_database(sg_sqlite *sqlite, const char *path,
                                       const syncguard_limits *limits, syncguard_error *err)
 {
+    pthread_mutex_lock(&open_mutex);
     syncguard_status status = sg_sqlite_place(path, &sqlite->mode, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_connect(path, &sqlite->db, err);
+    pthread_mutex_unlock(&open_mutex);
     if (status == SYNCGUARD_OK)
         status = name_files(sqlite, err);
     if (status == SYNCGUARD_OK)
@@ -191,6 +194,9 @@ static syncguard_status open_backend(const char *given, bool durable,
     status = syncguard_gate_init(&sqlite->gate, 1, err);
     if (status != SYNCGUARD_OK)
         goto no_gate;
+    status = sg_sync_init(&sqlite->sync, err);
+    if (status != SYNCGUARD_OK)
+        goto no_sync;
     status = sg_wake_init(&sqlite->wake, err);
     if (status != SYNCGUARD_OK)
         goto no_wake;
@@ -198,11 +204,8 @@ static syncguard_status open_backend(const char *given, bool durable,
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), options->timeout_ms),
                                NULL};
     status = sg_sqlite_boot_id(sqlite->boot_id, err);
-    if (status == SYNCGUARD_OK) {
-        pthread_mutex_lock(&open_mutex);
+    if (status == SYNCGUARD_OK)
         status = open_database(sqlite, path, &limits, err);
-        pthread_mutex_unlock(&open_mutex);
-    }
     if (status != SYNCGUARD_OK) {
         destroy(&sqlite->base);
         return status;
@@ -211,6 +214,8 @@ static syncguard_status open_backend(const char *given, bool durable,
     return SYNCGUARD_OK;
 
 no_wake:
+    sg_sync_destroy(&sqlite->sync);
+no_sync:
     syncguard_gate_destroy(&sqlite->gate);
 no_gate:
     syncguard_backend_fini(&sqlite->base);
