@@ -212,6 +212,9 @@ struct sg_link {
     sg_slot *flight; /* sent: waiting for replies, in order */
     sg_slot *flight_last;
     sg_slot *spare;
+    uint32_t slot_count;
+    uint32_t unpicked; /* callers woken with a reply that have not come for it yet */
+    atomic_int word;   /* futex of the first 32 slots */
     uint64_t serial;
     int64_t used_ns;
     int64_t heard_ns;

@@ -9,8 +9,9 @@
  *
  * Commands leave at once: while the leader sleeps in poll, whoever adds a command
  * sends it (one sender at a time; it takes along what others add meanwhile);
- * while the leader is awake, it sends before it sleeps again, which batches the
- * commands of the callers that it has just woken.
+ * while the leader is awake, it sends before it sleeps again; and while callers
+ * that have just been woken are on their way to pick up their replies, the last
+ * of them sends what the others have added.
  *
  * A caller that gives up leaves its slot behind without a request, so that later
  * replies still meet their commands.
@@ -22,6 +23,7 @@
  * used again by another caller is harmless: everybody looks twice.
  */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -51,15 +53,20 @@ struct sg_slot {
     bool queued;   /* in link->queue: nothing was sent */
     bool tracking; /* its reply is the tracker's */
     bool done;
+    bool counted; /* in link->unpicked */
     syncguard_status status;
     syncguard_error error;
-    atomic_int signal;
-    bool by_parker; /* its thread sleeps in the parker, not on the futex */
+    uint32_t bit;   /* its share of link->word; 0: sleeps on its own word */
+    bool sleeping;  /* its thread sleeps or is about to */
+    bool by_parker; /* it sleeps in the parker, not on a futex */
+    atomic_int word;
     bool parker_open;
     syncguard_parker parker;
 };
 
+/* Whom to wake when the mutex is free again. */
 typedef struct wake_list {
+    uint32_t bits;
     size_t count;
     struct {
         sg_slot *slot;
@@ -69,54 +76,100 @@ typedef struct wake_list {
 
 /* --- sleeping and waking --- */
 
-static void wake(sg_slot *slot, bool by_parker)
-{
-    if (by_parker) {
-        syncguard_parker_unpark(&slot->parker);
-        return;
-    }
+/*
+ * Threads with an abort object sleep in a parker, because they watch a
+ * descriptor too. The others need none and sleep on a futex: the first 32 of a
+ * link on link->word with one bit each, so that one system call wakes all whose
+ * replies came in one read; any further ones on a word of their own.
+ */
 #ifdef __linux__
-    if (atomic_exchange(&slot->signal, 1) == 2)
-        syscall(SYS_futex, &slot->signal, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-#endif
+static void futex_wake(atomic_int *word, uint32_t bits)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
-static void wake_later(wake_list *wakes, sg_slot *slot)
+static void futex_wait(atomic_int *word, int seen, uint32_t bits, int64_t left_ns)
 {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    left_ns = (left_ns < NAP_NS ? left_ns : NAP_NS) + until.tv_nsec;
+    until.tv_sec += (time_t)(left_ns / 1000000000);
+    until.tv_nsec = (long)(left_ns % 1000000000);
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, &until, NULL, bits);
+}
+#else
+static void futex_wake(atomic_int *word, uint32_t bits)
+{
+    (void)word;
+    (void)bits;
+}
+#endif
+
+/* Caller holds the mutex. Nothing is needed for a thread that is awake: it looks before it
+ * sleeps. */
+static void wake_later(sg_link *link, wake_list *wakes, sg_slot *slot)
+{
+    if (!slot->sleeping)
+        return;
+    if (!slot->by_parker && slot->bit != 0) {
+        atomic_fetch_add(&link->word, 1);
+        wakes->bits |= slot->bit;
+        return;
+    }
+    if (!slot->by_parker)
+        atomic_fetch_add(&slot->word, 1);
     wakes->items[wakes->count].slot = slot;
     wakes->items[wakes->count].by_parker = slot->by_parker;
     wakes->count++;
 }
 
-static void wake_all(wake_list *wakes)
+static void wake_all(sg_link *link, wake_list *wakes)
 {
-    for (size_t i = 0; i < wakes->count; i++)
-        wake(wakes->items[i].slot, wakes->items[i].by_parker);
+    if (wakes->bits != 0)
+        futex_wake(&link->word, wakes->bits);
+    for (size_t i = 0; i < wakes->count; i++) {
+        if (wakes->items[i].by_parker)
+            syncguard_parker_unpark(&wakes->items[i].slot->parker);
+        else
+            futex_wake(&wakes->items[i].slot->word, ~UINT32_C(0));
+    }
+    wakes->bits = 0;
     wakes->count = 0;
 }
 
-/*
- * Waits for wake(). Without an abort object there is no descriptor to watch and
- * a futex is enough: half the system calls of a parker, and no descriptor each.
- */
-static syncguard_status sleep_on(sg_slot *slot, const syncguard_limits *limits,
+static void wake_now(sg_link *link, sg_slot *slot)
+{
+    wake_list wakes;
+    wakes.bits = 0;
+    wakes.count = 0;
+    wake_later(link, &wakes, slot);
+    wake_all(link, &wakes);
+}
+
+/* Lets go of the mutex, waits to be woken, takes it again. */
+static syncguard_status sleep_on(sg_link *link, sg_slot *slot, const syncguard_limits *limits,
                                  syncguard_error *err)
 {
-    if (slot->by_parker)
-        return syncguard_parker_park(&slot->parker, limits, err);
+    syncguard_status status = SYNCGUARD_OK;
+    slot->sleeping = true;
+    if (slot->by_parker) {
+        pthread_mutex_unlock(&link->mutex);
+        status = syncguard_parker_park(&slot->parker, limits, err);
+    } else {
 #ifdef __linux__
-    int idle = 0;
-    if (atomic_compare_exchange_strong(&slot->signal, &idle, 2)) {
+        atomic_int *word = slot->bit != 0 ? &link->word : &slot->word;
+        int seen = atomic_load(word);
+        pthread_mutex_unlock(&link->mutex);
         int64_t left = syncguard_limits_left_ns(limits);
-        if (left > NAP_NS)
-            left = NAP_NS;
-        struct timespec pause = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
-        syscall(SYS_futex, &slot->signal, FUTEX_WAIT_PRIVATE, 2, &pause, NULL, 0);
-    }
-    if (atomic_exchange(&slot->signal, 0) != 1)
-        return syncguard_limits_check(limits, err);
+        if (left > 0)
+            futex_wait(word, seen, slot->bit != 0 ? slot->bit : ~UINT32_C(0), left);
+        else
+            status = syncguard_limits_check(limits, err);
 #endif
-    return SYNCGUARD_OK;
+    }
+    pthread_mutex_lock(&link->mutex);
+    slot->sleeping = false;
+    return status;
 }
 
 /* --- slots --- */
@@ -135,7 +188,10 @@ static syncguard_status take_slot(sg_link *link, bool by_parker, sg_slot **out,
         slot = syncguard_calloc(1, sizeof *slot);
         if (slot == NULL)
             return syncguard_fail_memory(err);
-        atomic_init(&slot->signal, 0);
+        atomic_init(&slot->word, 0);
+        if (link->slot_count < 32)
+            slot->bit = UINT32_C(1) << link->slot_count;
+        link->slot_count++;
     }
     if (by_parker && !slot->parker_open) {
         syncguard_status status = syncguard_parker_open(&slot->parker, err);
@@ -150,10 +206,10 @@ static syncguard_status take_slot(sg_link *link, bool by_parker, sg_slot **out,
     slot->request = NULL;
     slot->expected = 1;
     slot->got = 0;
-    slot->queued = slot->tracking = slot->done = false;
+    slot->queued = slot->tracking = slot->done = slot->counted = false;
     slot->by_parker = by_parker;
     slot->status = SYNCGUARD_OK;
-    atomic_store(&slot->signal, 0);
+    slot->sleeping = false;
     *out = slot;
     return SYNCGUARD_OK;
 }
@@ -194,12 +250,13 @@ static void drop_conn(sg_conn *conn)
         sg_redis_conn_close(conn);
 }
 
-static void fail_slot(sg_slot *slot, syncguard_status status, const syncguard_error *error)
+static void fail_slot(sg_link *link, sg_slot *slot, syncguard_status status,
+                      const syncguard_error *error)
 {
     slot->done = true;
     slot->status = status;
     slot->error = *error;
-    wake(slot, slot->by_parker);
+    wake_now(link, slot);
 }
 
 /* Everything in flight is undecided from now on. */
@@ -217,7 +274,7 @@ static void break_conn(sg_link *link, sg_conn *conn)
     for (sg_slot *slot = link->flight, *next; slot != NULL; slot = next) {
         next = slot->next;
         if (slot->request != NULL)
-            fail_slot(slot, SYNCGUARD_E_SERVICE_UNAVAILABLE, &error);
+            fail_slot(link, slot, SYNCGUARD_E_SERVICE_UNAVAILABLE, &error);
         else
             give_slot(link, slot);
     }
@@ -297,6 +354,18 @@ static void flush(sg_link *link)
     drop_conn(conn);
 }
 
+/*
+ * Whether commands wait that nobody is going to send: not while the leader is
+ * awake, and not while threads that have been woken have yet to come for their
+ * replies: they are about to add commands, and the last of them sends for all.
+ */
+static bool due(const sg_link *link)
+{
+    const sg_conn *conn = link->conn;
+    return conn != NULL && conn->out.length > 0 && link->unpicked == 0 && !conn->writer &&
+           !conn->blocked && atomic_load(&link->polling);
+}
+
 /* A connection that was idle, or that leads to a former primary, may not be used as it is. */
 static void check_conn(sg_link *link, int64_t now)
 {
@@ -346,7 +415,7 @@ static syncguard_status lead_connect(sg_link *link, const syncguard_limits *limi
         if (link->conn != NULL)
             submit(link, slot);
         else
-            fail_slot(slot, status != SYNCGUARD_OK ? status : syncguard_fail_memory(&error),
+            fail_slot(link, slot, status != SYNCGUARD_OK ? status : syncguard_fail_memory(&error),
                       &error);
         slot = next;
     }
@@ -381,14 +450,38 @@ static void deliver(sg_link *link, sg_conn *conn, redisReply *reply, sg_slot *se
         return;
     }
     slot->done = true;
-    if (slot != self)
-        wake_later(wakes, slot);
+    if (slot != self) {
+        slot->counted = true;
+        link->unpicked++;
+        wake_later(link, wakes, slot);
+    }
 }
 
-/* Hands out every complete reply that the reader has. False: the stream makes no sense. */
+/* Chooses the next leader: the last in line leads longest. */
+static void promote(sg_link *link, wake_list *wakes)
+{
+    sg_slot *chosen = NULL;
+    if (link->flight_last != NULL && link->flight_last->request != NULL)
+        chosen = link->flight_last;
+    for (sg_slot *slot = link->flight; chosen == NULL && slot != NULL; slot = slot->next) {
+        if (slot->request != NULL)
+            chosen = slot;
+    }
+    if (chosen == NULL)
+        chosen = link->queue;
+    link->leader = chosen;
+    if (chosen != NULL)
+        wake_later(link, wakes, chosen);
+}
+
+/*
+ * Hands out every complete reply that the reader has, and the lead with the last
+ * of them if the leader's own was among them. False: the stream makes no sense.
+ */
 static bool hand_out(sg_link *link, sg_conn *conn, sg_slot *self)
 {
     wake_list wakes;
+    wakes.bits = 0;
     wakes.count = 0;
     for (;;) {
         redisReply *batch[BATCH];
@@ -402,13 +495,16 @@ static bool hand_out(sg_link *link, sg_conn *conn, sg_slot *self)
         }
         if (count == 0)
             return fine;
+        bool drained = count < BATCH;
         pthread_mutex_lock(&link->mutex);
         for (size_t i = 0; i < count; i++)
             deliver(link, conn, batch[i], self, &wakes);
+        if (drained && fine && self->done)
+            promote(link, &wakes);
         pthread_mutex_unlock(&link->mutex);
-        wake_all(&wakes);
-        if (!fine)
-            return false;
+        wake_all(link, &wakes);
+        if (drained)
+            return fine;
     }
 }
 
@@ -469,28 +565,12 @@ static syncguard_status lead(sg_link *link, sg_slot *slot, const syncguard_limit
             status = lead_connect(link, limits, err);
             continue;
         }
-        flush(link);
+        if (link->unpicked == 0)
+            flush(link);
         if (!slot->done && link->conn != NULL)
             status = lead_read(link, slot, limits, err);
     }
     return status;
-}
-
-/* The last in line leads longest. */
-static void promote(sg_link *link)
-{
-    sg_slot *chosen = NULL;
-    if (link->flight_last != NULL && link->flight_last->request != NULL)
-        chosen = link->flight_last;
-    for (sg_slot *slot = link->flight; chosen == NULL && slot != NULL; slot = slot->next) {
-        if (slot->request != NULL)
-            chosen = slot;
-    }
-    if (chosen == NULL)
-        chosen = link->queue;
-    link->leader = chosen;
-    if (chosen != NULL)
-        wake(chosen, chosen->by_parker);
 }
 
 /* --- the caller --- */
@@ -530,6 +610,8 @@ static syncguard_status take_result(sg_link *link, sg_slot *slot, sg_request *re
                                     syncguard_error *err)
 {
     syncguard_status status = slot->status;
+    if (slot->counted && --link->unpicked == 0 && due(link))
+        flush(link);
     if (status != SYNCGUARD_OK) {
         if (err != NULL)
             *err = slot->error;
@@ -567,13 +649,10 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
         if (link->leader == NULL || link->leader == slot) {
             link->leader = slot;
             status = lead(link, slot, limits, err);
-        } else if (atomic_load(&link->polling) && link->conn != NULL && !link->conn->writer &&
-                   !link->conn->blocked && link->conn->out.length > 0) {
+        } else if (due(link)) {
             flush(link);
         } else {
-            pthread_mutex_unlock(&link->mutex);
-            status = sleep_on(slot, limits, err);
-            pthread_mutex_lock(&link->mutex);
+            status = sleep_on(link, slot, limits, err);
         }
     }
     bool led = link->leader == slot;
@@ -583,9 +662,16 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
         abandon(link, slot, status);
     if (led)
         link->leader = NULL;
+    wake_list wakes;
+    wakes.bits = 0;
+    wakes.count = 0;
     if (link->leader == NULL)
-        promote(link);
+        promote(link, &wakes);
     link->used_ns = now;
+    pthread_mutex_unlock(&link->mutex);
+    wake_all(link, &wakes);
+    atomic_fetch_sub_explicit(&link->pending, 1, memory_order_relaxed);
+    return status;
 out:
     pthread_mutex_unlock(&link->mutex);
     atomic_fetch_sub_explicit(&link->pending, 1, memory_order_relaxed);
