@@ -163,17 +163,16 @@ def kill_connections_redis(cell):
 
 
 def connection_limit_redis(cell):
-    while cell.time_left(4):
-        cell.pause(0.3)
-        cell.store.command("CONFIG", "SET", "maxclients", "1")
-        cell.store.command("CLIENT", "KILL", "TYPE", "normal")
-        cell.injected()
-        cell.pause(0.5)
-        # The limit holds for this tool as well: the way in is the connection that it frees.
-        while b"+OK" not in cell.store.command("CONFIG", "SET", "maxclients", "10000"):
-            cell.pause(0.02)
-        cell.repaired()
-        cell.pause(0.5)
+    with cell.store.connect() as admin:  # inside before the limit is
+        while cell.time_left(4):
+            cell.pause(0.3)
+            cell.store.ask(admin, "CONFIG", "SET", "maxclients", "1")
+            cell.store.ask(admin, "CLIENT", "KILL", "TYPE", "normal")
+            cell.injected()
+            cell.pause(0.5)
+            cell.store.ask(admin, "CONFIG", "SET", "maxclients", "10000")
+            cell.repaired()
+            cell.pause(0.5)
 
 
 def terminate_backends(cell):
@@ -328,6 +327,7 @@ def run_cell(options, store_name, fault_name, fault):
     folder = tempfile.mkdtemp(prefix="syncguard-fault-")
     mounted = False
     try:
+        os.chmod(folder, 0o755)  # PostgreSQL runs as another user
         place = os.path.join(folder, "store")
         os.mkdir(place)
         if getattr(fault, "small_disk", False):

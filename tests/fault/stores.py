@@ -89,11 +89,19 @@ class Redis(Server):
         while b"PONG" not in self.command("PING"):
             time.sleep(0.02)
 
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), 2)
+
+    @staticmethod
+    def ask(connection, *words):
+        connection.sendall(b"*%d\r\n" % len(words) +
+                           b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode())
+                                    for w in words))
+        return connection.recv(65536)
+
     def command(self, *words):
-        with socket.create_connection(("127.0.0.1", self.port), 2) as s:
-            s.sendall(b"*%d\r\n" % len(words) +
-                      b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words))
-            return s.recv(65536)
+        with self.connect() as connection:
+            return self.ask(connection, *words)
 
     def url(self, port=None):
         return "redis://127.0.0.1:%d" % (port or self.port)
