@@ -22,7 +22,10 @@ typedef struct acquisition {
     syncguard_acquire_op *op;
     char lock_name[FS_PATH_BYTES];
     char fence_name[FS_PATH_BYTES];
-    bool sent; /* a commit left whose outcome is unknown; its lease may have begun */
+    bool sent;         /* a commit left whose outcome is unknown; its lease may have begun */
+    bool counted;      /* the counter has been read before */
+    bool others;       /* and somebody else was granted the key since */
+    int64_t last_seen; /* its value then */
 } acquisition;
 
 static void remember(fs_backend *backend, const syncguard_acquire_op *op, const char *update_time)
@@ -63,8 +66,12 @@ static syncguard_status commit_grant(acquisition *a, const json_t *lock_document
         return sg_fs_unreadable(err);
     if (counter)
         status = sg_fs_fence_decode(counter, &current, err);
-    if (status == SYNCGUARD_OK)
+    if (status == SYNCGUARD_OK) {
+        a->others = a->others || (a->counted && current != a->last_seen);
+        a->counted = true;
+        a->last_seen = current;
         status = syncguard_fence_next(current, &next, err);
+    }
     if (status == SYNCGUARD_OK)
         status = syncguard_fence_format(next, record.fence, err);
     if (status == SYNCGUARD_OK)
@@ -132,8 +139,9 @@ static syncguard_status decide(acquisition *a, const fs_answer *read, fs_answer 
 syncguard_status sg_fs_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
                                syncguard_error *err)
 {
-    acquisition a = {(fs_backend *)backend, op, "", "", false};
+    acquisition a = {.backend = (fs_backend *)backend, .op = op};
     syncguard_status status;
+    bool conflict = false;
     int attempt = 1;
 
     op->remaining_ms = -1;
@@ -152,6 +160,7 @@ syncguard_status sg_fs_acquire(syncguard_backend *backend, syncguard_acquire_op 
         if (status == SYNCGUARD_OK)
             status = decide(&a, &read, &commit, err);
         sg_fs_answer_free(&read);
+        conflict = commit.conflict;
         once_more =
             status < SYNCGUARD_OK && sg_fs_again(&commit, &attempt, &op->limits, &status, err);
         sg_fs_answer_free(&commit);
@@ -159,5 +168,9 @@ syncguard_status sg_fs_acquire(syncguard_backend *backend, syncguard_acquire_op 
             break;
     }
     op->maybe_granted = status < SYNCGUARD_OK && a.sent;
+    /* Conflicts to the last, because others took and gave back the key in between: while this
+     * attempt ran the key was held, and that is an answer, not a failure. */
+    if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && conflict && a.others && !a.sent)
+        status = SYNCGUARD_LOCKED;
     return status;
 }
