@@ -1,0 +1,97 @@
+/*
+ * The stand-in server as tests use it: started as a child, steered over HTTP.
+ * Helpers fail the running test themselves.
+ */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <syncguard.h>
+#include <syncguard/firestore.h>
+
+typedef struct standin {
+    pid_t pid;
+    int input; /* closing it ends the server */
+    int port;
+    char host[32]; /* 127.0.0.1:PORT */
+} standin;
+
+#define PREFIX "projects/test/databases/(default)/documents/"
+
+/* arguments: NULL-terminated, may be NULL. */
+void standin_start(standin *server, const char *const *arguments);
+void standin_stop(standin *server);
+/* method and path below /_/; body may be NULL. The caller drops the answer. */
+json_t *standin_control(const standin *server, const char *method, const char *path,
+                        const char *body);
+void standin_rules(const standin *server, const char *rules);
+/* Documents, rules, settings and log as at the start. */
+void standin_reset(const standin *server);
+/* Number of logged calls of this name (NULL: all). */
+size_t standin_calls(const standin *server, const char *call);
+/* Empties the log. */
+void standin_forget(const standin *server);
+/* The stored document, or NULL. The caller drops it. */
+json_t *standin_document(const standin *server, const char *name);
+/* Text of a field's value of any type, or "". */
+const char *standin_field(const json_t *document, const char *field);
+/* A lock document below collection "locks". */
+void standin_plant(const standin *server, const char *id, const char *key, const char *lock_id,
+                   int64_t expires_at_ms);
+
+/* A handle on it as an emulator; options may be NULL. */
+syncguard_backend *standin_open(const standin *server, const syncguard_options *options);
+
+int64_t clock_ms(void);
+int64_t wall_ms(void);
+void pause_ms(int64_t ms);
+
+void check_status(syncguard_status got, syncguard_status wanted, const syncguard_error *err,
+                  const char *text, const char *file, int line);
+/* The call must use &err. */
+#define assert_status(wanted, call)                                                                \
+    do {                                                                                           \
+        memset(&err, 0, sizeof err);                                                               \
+        check_status((call), (wanted), &err, #call, __FILE__, __LINE__);                           \
+    } while (0)
+
+/* Triggers an abort object after some time, from another thread. */
+typedef struct later {
+    pthread_t thread;
+    syncguard_abort *abort_object;
+    int64_t after_ms;
+    _Atomic int64_t triggered_ns;
+} later;
+void later_start(later *l, int64_t after_ms);
+/* Milliseconds since the trigger. */
+double later_end(later *l);
+
+/* Collects what the library logs. */
+typedef struct log_book {
+    pthread_mutex_t mutex;
+    char text[8192];
+    int warnings;
+} log_book;
+void log_book_write(void *context, syncguard_log_level level, const char *message);
+#define LOG_BOOK_INIT                                                                              \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER, "", 0                                                           \
+    }
+
+#endif
