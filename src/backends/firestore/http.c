@@ -9,13 +9,19 @@
  * libcurl's threaded resolver is joined when a transfer is removed. A transfer that is given up
  * while a name is being resolved therefore goes, with its lane, to a thread that waits for it.
  *
+ * Reading a bundle of CA certificates keeps a processor busy for up to a tenth of a second, during
+ * which nobody looks at the abort object. So it is read once, at open, and lent to every
+ * connection; where libcurl speaks TLS through another library it reads the bundle itself.
+ *
  * Locking: pool->mutex guards both lists. A lane in use belongs to its caller.
  */
 #include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <openssl/ssl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -145,6 +151,15 @@ static int on_start(void *context, char *server_ip, char *local_ip, int server_p
 }
 #endif
 
+static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
+{
+    const fs_pool *pool = context;
+
+    (void)easy;
+    SSL_CTX_set1_cert_store(tls_context, pool->trusted);
+    return CURLE_OK;
+}
+
 /* --- lanes --- */
 
 /*
@@ -247,8 +262,14 @@ static bool lane_configure(fs_lane *lane, const fs_pool *pool)
     SET(CURLOPT_PREREQFUNCTION, on_start);
     SET(CURLOPT_PREREQDATA, lane);
 #endif
-    if (pool->ca_file)
+    if (pool->trusted) {
+        SET(CURLOPT_CAINFO, NULL);
+        SET(CURLOPT_CAPATH, NULL);
+        SET(CURLOPT_SSL_CTX_FUNCTION, on_tls);
+        SET(CURLOPT_SSL_CTX_DATA, pool);
+    } else if (pool->ca_file) {
         SET(CURLOPT_CAINFO, pool->ca_file);
+    }
 #undef SET
     return good;
 }
@@ -601,13 +622,39 @@ void sg_fs_reply_free(fs_reply *reply)
 
 /* --- the pool --- */
 
-syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_file,
+/* What libcurl would trust by itself; NULL where it has to do that. */
+static X509_STORE *load_trusted(const char *ca_file)
+{
+    const curl_version_info_data *about = curl_version_info(CURLVERSION_NOW);
+    char ours[32];
+    X509_STORE *store;
+    const char *bundle = ca_file;
+    const char *folder = NULL;
+
+    (void)snprintf(ours, sizeof ours, "OpenSSL/%d.", (int)(OPENSSL_VERSION_NUMBER >> 28));
+    if (!about->ssl_version || strncmp(about->ssl_version, ours, strlen(ours)) != 0)
+        return NULL;
+    if (!ca_file) {
+        bundle = about->cainfo;
+        folder = about->capath;
+    }
+    store = X509_STORE_new();
+    if (store && (bundle || folder) && X509_STORE_load_locations(store, bundle, folder) == 1)
+        return store;
+    X509_STORE_free(store);
+    return NULL;
+}
+
+syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_file, bool tls,
                                  syncguard_error *err)
 {
     syncguard_status status;
 
     pthread_once(&curl_once, start_curl);
     memset(pool, 0, sizeof *pool);
+    if (ca_file && access(ca_file, R_OK) != 0)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "the file given by option ca_file cannot be read");
     if (ca_file) {
         pool->ca_file = syncguard_strdup(ca_file);
         if (!pool->ca_file)
@@ -618,6 +665,8 @@ syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_
         syncguard_gate_destroy(&pool->gate);
         status = syncguard_fail_memory(err);
     }
+    if (status == SYNCGUARD_OK && tls)
+        pool->trusted = load_trusted(ca_file);
     if (status != SYNCGUARD_OK) {
         syncguard_free(pool->ca_file);
         pool->ca_file = NULL;
@@ -637,6 +686,8 @@ void sg_fs_pool_destroy(fs_pool *pool)
     pool->all = pool->idle = NULL;
     pthread_mutex_destroy(&pool->mutex);
     syncguard_gate_destroy(&pool->gate);
+    X509_STORE_free(pool->trusted);
+    pool->trusted = NULL;
     syncguard_free(pool->ca_file);
     pool->ca_file = NULL;
 }

@@ -44,6 +44,7 @@ typedef struct fs_pool {
     fs_lane *idle; /* last used first */
     fs_lane *all;  /* every lane of this process, for after_fork */
     char *ca_file;
+    struct x509_store_st *trusted; /* NULL: libcurl reads the CA certificates itself */
 } fs_pool;
 
 typedef struct fs_request {
@@ -68,7 +69,8 @@ typedef struct fs_reply {
     bool broken;    /* failure: the connection broke before the answer was complete */
 } fs_reply;
 
-syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_file,
+/* tls: the server is reached over TLS. */
+syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_file, bool tls,
                                  syncguard_error *err);
 void sg_fs_pool_destroy(fs_pool *pool);
 /* In a forked child: closes the parent's descriptors unused and starts empty. */

@@ -121,7 +121,8 @@ static syncguard_status build(fs_backend *b, const syncguard_firestore_options *
     status = sg_fs_memo_init(&b->memo, err);
     if (status != SYNCGUARD_OK)
         goto no_memo;
-    status = sg_fs_pool_init(&b->pool, b->connections, options->ca_file, err);
+    status = sg_fs_pool_init(&b->pool, b->connections, options->ca_file,
+                             strncasecmp(base_url, "https:", 6) == 0, err);
     if (status == SYNCGUARD_OK)
         return status;
     sg_fs_memo_destroy(&b->memo);

@@ -1,0 +1,365 @@
+/*
+ * Deadline and abort in every phase of a request: resolving, connecting, TLS, waiting for the
+ * answer, reading it, waiting for a connection, and between reading and writing. And what
+ * connections mean to the program around them: forks, programs that it starts, other threads.
+ */
+#include "standin.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+static standin server;
+static syncguard_error err;
+
+/* Stands in for libc's: a name server that does not answer. */
+static atomic_int slow_lookups;
+
+__attribute__((visibility("default"))) int getaddrinfo(const char *restrict node,
+                                                       const char *restrict service,
+                                                       const struct addrinfo *restrict hints,
+                                                       struct addrinfo **restrict res)
+{
+    (void)service;
+    (void)hints;
+    (void)res;
+    if (node && strcmp(node, "slow.invalid") == 0) {
+        atomic_fetch_add(&slow_lookups, 1);
+        pause_ms(3000);
+    }
+    return EAI_NONAME;
+}
+
+static int start(void **state)
+{
+    (void)state;
+    standin_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    standin_stop(&server);
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    standin_reset(&server);
+    return 0;
+}
+
+static syncguard_backend *open_at(const char *host)
+{
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+
+    options.dispose_timeout_ms = 1;
+    own.project = "test";
+    own.emulator_host = host;
+    assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &backend, &err));
+    return backend;
+}
+
+/* Each operation ends by abort at once, and by its deadline in time. */
+static void ends_in_time(syncguard_backend *backend)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_grant grant;
+    int64_t before;
+    bool locked;
+
+    for (int i = 0; i < 3; i++) {
+        later l;
+        double late;
+        syncguard_status status;
+        later_start(&l, 60);
+        call.abort_object = l.abort_object;
+        call.timeout_ms = 5000;
+        if (i == 0)
+            status = syncguard_is_locked(backend, "k", &call, &locked, &err);
+        else if (i == 1)
+            status = syncguard_acquire(backend, "k", 30000, &call, &grant, &err);
+        else
+            status = syncguard_release(backend, "AAAAAAAAAAAAAAAAAAAAAA", &call, &err);
+        late = later_end(&l);
+        check_status(status, SYNCGUARD_E_ABORTED, &err, "an aborted call", __FILE__, __LINE__);
+        print_message("    aborted after %.2f ms\n", late);
+        assert_true(late < 100);
+    }
+    call.abort_object = NULL;
+    call.timeout_ms = 200;
+    before = clock_ms();
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_is_locked(backend, "k", &call, &locked, &err));
+    assert_in_range(clock_ms() - before, 190, 400);
+}
+
+static void while_waiting_for_the_answer(void **state)
+{
+    syncguard_backend *mine = open_at(server.host);
+
+    (void)state;
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1},"
+                           "{\"on\":\"runQuery\",\"do\":\"hang\",\"times\":-1}]");
+    ends_in_time(mine);
+    syncguard_close(mine);
+}
+
+static void while_reading_the_answer(void **state)
+{
+    syncguard_backend *mine = open_at(server.host);
+
+    (void)state;
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"slow\",\"ms\":20,\"times\":-1},"
+                           "{\"on\":\"runQuery\",\"do\":\"slow\",\"ms\":20,\"times\":-1}]");
+    ends_in_time(mine);
+    syncguard_close(mine);
+}
+
+static int listen_somewhere(int backlog, char *host, size_t size)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fd, backlog), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    snprintf(host, size, "127.0.0.1:%d", ntohs(address.sin_port));
+    return fd;
+}
+
+static void while_connecting(void **state)
+{
+    char host[32];
+    int listener = listen_somewhere(0, host, sizeof host);
+    struct sockaddr_in address;
+    socklen_t length = sizeof address;
+    int fillers[4];
+    syncguard_backend *mine;
+
+    (void)state;
+    /* A full backlog: further connections hang in their handshake. */
+    getsockname(listener, (struct sockaddr *)&address, &length);
+    for (size_t i = 0; i < 4; i++) {
+        fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(fillers[i], (struct sockaddr *)&address, sizeof address);
+    }
+    pause_ms(50);
+    mine = open_at(host);
+    ends_in_time(mine);
+    syncguard_close(mine);
+    for (size_t i = 0; i < 4; i++)
+        close(fillers[i]);
+    close(listener);
+}
+
+static syncguard_status fixed_token(void *context, int64_t timeout_ms,
+                                    syncguard_abort *abort_object, char *buffer, size_t size,
+                                    int64_t *lifetime_ms, syncguard_error *error)
+{
+    (void)context;
+    (void)timeout_ms;
+    (void)abort_object;
+    (void)error;
+    snprintf(buffer, size, "fixed-token");
+    *lifetime_ms = 3600000;
+    return SYNCGUARD_OK;
+}
+
+static syncguard_backend *open_https(const char *host)
+{
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    char endpoint[64];
+
+    options.dispose_timeout_ms = 1;
+    snprintf(endpoint, sizeof endpoint, "https://%s", host);
+    own.project = "test";
+    own.endpoint = endpoint;
+    own.token = fixed_token;
+    assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &backend, &err));
+    return backend;
+}
+
+static void while_shaking_hands_for_tls(void **state)
+{
+    char host[32];
+    int listener = listen_somewhere(16, host, sizeof host);
+    syncguard_backend *mine = open_https(host);
+
+    (void)state;
+    ends_in_time(mine);
+    syncguard_close(mine);
+    close(listener);
+}
+
+static void while_resolving(void **state)
+{
+    syncguard_backend *mine = open_https("slow.invalid");
+
+    (void)state;
+    ends_in_time(mine);
+    assert_true(atomic_load(&slow_lookups) >= 4);
+    syncguard_close(mine);
+}
+
+static void *hold_connection(void *context)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_error mine;
+    bool locked;
+
+    call.timeout_ms = 1500;
+    return syncguard_is_locked(context, "k", &call, &locked, &mine) == SYNCGUARD_OK ? context
+                                                                                    : NULL;
+}
+
+static void while_all_connections_are_taken(void **state)
+{
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *mine = NULL;
+    pthread_t thread;
+
+    (void)state;
+    options.dispose_timeout_ms = 1;
+    own.project = "test";
+    own.emulator_host = server.host;
+    own.max_connections = 1;
+    assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &mine, &err));
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1}]");
+    assert_int_equal(pthread_create(&thread, NULL, hold_connection, mine), 0);
+    pause_ms(100);
+    ends_in_time(mine);
+    pthread_join(thread, NULL);
+    syncguard_close(mine);
+}
+
+static void between_reading_and_writing(void **state)
+{
+    syncguard_backend *mine = open_at(server.host);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_grant grant;
+    later l;
+
+    (void)state;
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":200}]");
+    later_start(&l, 60);
+    call.abort_object = l.abort_object;
+    assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(mine, "k", 30000, &call, &grant, &err));
+    later_end(&l);
+    pause_ms(300);
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+static void nobody_is_there(void **state)
+{
+    char host[32];
+    int listener = listen_somewhere(1, host, sizeof host);
+    syncguard_backend *mine;
+    int64_t before = clock_ms();
+    bool locked;
+
+    (void)state;
+    close(listener);
+    mine = open_at(host);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    assert_string_equal(err.native, "CURLE_7");
+    assert_true(clock_ms() - before < 1000);
+    syncguard_close(mine);
+}
+
+static void a_slow_read_delays_the_expiry(void **state)
+{
+    syncguard_backend *mine = open_at(server.host);
+    syncguard_grant grant;
+    int64_t before = wall_ms();
+
+    (void)state;
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":1000}]");
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    assert_true(grant.expires_at_ms >= before + 31000);
+    syncguard_close(mine);
+}
+
+/* A program that the caller starts inherits none of our descriptors. */
+static void started_programs_inherit_nothing(void **state)
+{
+    syncguard_backend *mine = open_at(server.host);
+    int kept = 0;
+    bool locked;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    for (int fd = 3; fd < 256; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        struct sockaddr_storage address;
+        socklen_t length = sizeof address;
+        if (flags >= 0 && !(flags & FD_CLOEXEC) &&
+            getsockname(fd, (struct sockaddr *)&address, &length) == 0)
+            kept++;
+    }
+    assert_int_equal(kept, 0);
+    syncguard_close(mine);
+}
+
+/* A child works on connections of its own, and the parent's go on. */
+static void child_makes_its_own_connections(void **state)
+{
+    syncguard_backend *mine = open_at(server.host);
+    syncguard_grant grant;
+    json_t *log;
+    int status = 0;
+    pid_t pid;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    pid = fork();
+    if (pid == 0) {
+        bool locked = false;
+        syncguard_error inner;
+        bool good = syncguard_is_locked(mine, "k", NULL, &locked, &inner) == SYNCGUARD_OK && locked;
+        syncguard_close(mine);
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
+    log = standin_control(&server, "GET", "log", NULL);
+    assert_int_equal(json_array_size(log), 4);
+    assert_int_not_equal(json_integer_value(json_object_get(json_array_get(log, 0), "connection")),
+                         json_integer_value(json_object_get(json_array_get(log, 2), "connection")));
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(log, 0), "connection")),
+                     json_integer_value(json_object_get(json_array_get(log, 3), "connection")));
+    json_decref(log);
+    syncguard_close(mine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(while_waiting_for_the_answer, clean),
+        cmocka_unit_test_setup(while_reading_the_answer, clean),
+        cmocka_unit_test_setup(while_connecting, clean),
+        cmocka_unit_test_setup(while_shaking_hands_for_tls, clean),
+        cmocka_unit_test_setup(while_resolving, clean),
+        cmocka_unit_test_setup(while_all_connections_are_taken, clean),
+        cmocka_unit_test_setup(between_reading_and_writing, clean),
+        cmocka_unit_test_setup(nobody_is_there, clean),
+        cmocka_unit_test_setup(a_slow_read_delays_the_expiry, clean),
+        cmocka_unit_test_setup(started_programs_inherit_nothing, clean),
+        cmocka_unit_test_setup(child_makes_its_own_connections, clean),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

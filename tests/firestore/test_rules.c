@@ -1,0 +1,554 @@
+/*
+ * Against the stand-in: what is stored, what is read from documents of other programs, options,
+ * duplicates of a lock id, cleaning up, examining.
+ */
+#include "standin.h"
+
+#include <syncguard/sys/backend.h>
+
+extern const syncguard_module syncguard_module_firestore;
+
+static standin server;
+static syncguard_error err;
+
+#define ID_A "AAAAAAAAAAAAAAAAAAAAAA"
+
+static int start(void **state)
+{
+    (void)state;
+    standin_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    standin_stop(&server);
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    standin_reset(&server);
+    return 0;
+}
+
+static bool stored(const char *name)
+{
+    json_t *document = standin_document(&server, name);
+    bool there = document != NULL;
+
+    json_decref(document);
+    return there;
+}
+
+static const char *type_of(const json_t *document, const char *field)
+{
+    const json_t *value = json_object_get(json_object_get(document, "fields"), field);
+    const char *type = value ? json_object_iter_key(json_object_iter((json_t *)value)) : NULL;
+
+    return type ? type : "";
+}
+
+static void documents_are_the_agreed_ones(void **state)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *mine;
+    syncguard_grant grant;
+    json_t *lock;
+    json_t *counter;
+
+    (void)state;
+    options.owner = "me@here:1";
+    mine = standin_open(&server, &options);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "job", 30000, NULL, &grant, &err));
+    lock = standin_document(&server, "locks/job");
+    assert_int_equal(json_object_size(json_object_get(lock, "fields")), 6);
+    assert_string_equal(standin_field(lock, "lockId"), grant.lock_id);
+    assert_string_equal(standin_field(lock, "key"), "job");
+    assert_string_equal(standin_field(lock, "fence"), grant.fence);
+    assert_string_equal(standin_field(lock, "owner"), "me@here:1");
+    assert_string_equal(type_of(lock, "expiresAtMs"), "integerValue");
+    assert_string_equal(type_of(lock, "acquiredAtMs"), "integerValue");
+    assert_int_equal(strtoll(standin_field(lock, "expiresAtMs"), NULL, 10), grant.expires_at_ms);
+    assert_int_equal(strtoll(standin_field(lock, "acquiredAtMs"), NULL, 10),
+                     grant.expires_at_ms - 30000);
+    counter = standin_document(&server, "fence_counters/fence:job");
+    assert_int_equal(json_object_size(json_object_get(counter, "fields")), 2);
+    assert_string_equal(type_of(counter, "fence"), "stringValue");
+    assert_string_equal(standin_field(counter, "fence"), "000000000000001");
+    assert_string_equal(standin_field(counter, "keyDebug"), "job");
+    json_decref(lock);
+    json_decref(counter);
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
+    assert_false(stored("locks/job"));
+    counter = standin_document(&server, "fence_counters/fence:job");
+    assert_non_null(counter);
+    json_decref(counter);
+    syncguard_close(mine);
+}
+
+static void an_extend_touches_the_expiry_alone(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    json_t *before;
+    json_t *after;
+    int64_t expires = 0;
+
+    (void)state;
+    standin_plant(&server, "k", "k", ID_A, wall_ms() + 20000);
+    before = standin_document(&server, "locks/k");
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 50000, NULL, &expires, &err));
+    after = standin_document(&server, "locks/k");
+    assert_int_equal(strtoll(standin_field(after, "expiresAtMs"), NULL, 10), expires);
+    json_object_del(json_object_get(before, "fields"), "expiresAtMs");
+    json_object_del(json_object_get(after, "fields"), "expiresAtMs");
+    assert_true(json_equal(json_object_get(before, "fields"), json_object_get(after, "fields")));
+    json_decref(before);
+    json_decref(after);
+    syncguard_close(mine);
+}
+
+static void keys_that_are_no_document_ids(void **state)
+{
+    static const char *const keys[] = {"a/b", ".", "..", "__x__", "____", "/", "projects/x"};
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *other = standin_open(&server, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        syncguard_lock_info_raw raw;
+        syncguard_grant grant;
+        char id[SYNCGUARD_LOCK_ID_SIZE];
+        bool locked = false;
+        assert_status(SYNCGUARD_OK, syncguard_acquire(mine, keys[i], 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_LOCKED,
+                      syncguard_acquire(other, keys[i], 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(other, keys[i], NULL, &locked, &err));
+        assert_true(locked);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(other, keys[i], NULL, &raw, &err));
+        memcpy(id, raw.lock_id, sizeof id);
+        assert_string_equal(raw.key, keys[i]);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(other, id, NULL, &raw, &err));
+        assert_string_equal(raw.key, keys[i]);
+        assert_status(SYNCGUARD_OK, syncguard_extend(other, raw.lock_id, 30000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(other, raw.lock_id, NULL, &err));
+    }
+    /* "a/b" by SHA-256, as the shared rule has it. */
+    assert_true(stored("fence_counters/fence:wUzdwDP2S53qgOpnXPKAoA"));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_acquire(mine, "__x", 30000, NULL, &(syncguard_grant){0}, &err));
+    assert_true(stored("locks/__x"));
+    syncguard_close(other);
+    syncguard_close(mine);
+}
+
+static void plant_raw(const char *name, const char *fields)
+{
+    char text[1024];
+
+    snprintf(text, sizeof text, "{\"%s%s\":%s}", PREFIX, name, fields);
+    json_decref(standin_control(&server, "PUT", "documents", text));
+}
+
+static void doubles_are_read(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    char fields[512];
+    int64_t expires = wall_ms() + 20000;
+
+    (void)state;
+    snprintf(fields, sizeof fields,
+             "{\"lockId\":{\"stringValue\":\"%s\"},\"key\":{\"stringValue\":\"k\"},"
+             "\"fence\":{\"stringValue\":\"000000000000005\"},"
+             "\"expiresAtMs\":{\"doubleValue\":%lld},\"acquiredAtMs\":{\"doubleValue\":%lld.5}}",
+             ID_A, (long long)expires, (long long)expires - 1000);
+    plant_raw("locks/k", fields);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
+    assert_int_equal(info.expires_at_ms, expires);
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
+    syncguard_close(mine);
+}
+
+static void unreadable_documents_are_left_alone(void **state)
+{
+    static const char *const locks[] = {
+        "{}",
+        "{\"lockId\":{\"stringValue\":\"x\"}}",
+        "{\"lockId\":{\"integerValue\":\"1\"},\"expiresAtMs\":{\"integerValue\":\"1\"}}",
+        "{\"lockId\":{\"stringValue\":\"x\"},\"expiresAtMs\":{\"stringValue\":\"1\"}}",
+        "{\"lockId\":{\"stringValue\":\"x\"},\"expiresAtMs\":{\"doubleValue\":\"NaN\"}}",
+        "{\"lockId\":{\"stringValue\":\"x\"},\"expiresAtMs\":{\"integerValue\":\"12a\"}}",
+        "{\"lockId\":{\"stringValue\":\"x\"},\"expiresAtMs\":{\"doubleValue\":1e300}}",
+    };
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_grant grant;
+    bool locked;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
+        plant_raw("locks/k", locks[i]);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    }
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+static void counters_at_their_end_and_beyond(void **state)
+{
+    static const char *const bad[] = {
+        "{\"fence\":{\"stringValue\":\"900000000000000\"}}",
+        "{\"fence\":{\"stringValue\":\"999999999999999\"}}",
+        "{\"fence\":{\"stringValue\":\"1000000000000000\"}}",
+        "{\"fence\":{\"stringValue\":\"-00000000000001\"}}",
+        "{\"fence\":{\"stringValue\":\"garbage\"}}",
+        "{\"fence\":{\"stringValue\":\"\"}}",
+        "{\"fence\":{\"integerValue\":\"5\"}}",
+        "{}",
+    };
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_grant grant;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        plant_raw("fence_counters/fence:k", bad[i]);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    }
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_false(stored("locks/k"));
+    plant_raw("fence_counters/fence:k", "{\"fence\":{\"stringValue\":\"899999999999999\"}}");
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    assert_string_equal(grant.fence, "900000000000000");
+    syncguard_close(mine);
+}
+
+/* --- duplicates --- */
+
+static void the_single_live_one_counts(void **state)
+{
+    log_book book = LOG_BOOK_INIT;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *mine;
+    syncguard_lock_info_raw raw;
+
+    (void)state;
+    options.log = log_book_write;
+    options.log_context = &book;
+    mine = standin_open(&server, &options);
+    standin_plant(&server, "a-dead", "a-dead", ID_A, wall_ms() - 60000);
+    standin_plant(&server, "b-live", "b-live", ID_A, wall_ms() + 60000);
+    standin_plant(&server, "c-dying", "c-dying", ID_A, wall_ms() - 1500);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(mine, ID_A, NULL, &raw, &err));
+    assert_string_equal(raw.key, "b-live");
+    assert_int_equal(book.warnings, 1);
+    assert_null(strstr(book.text, ID_A));
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+    assert_int_equal(book.warnings, 2);
+    /* Long dead: cleaned up. Dead for less than the guard: not yet. */
+    assert_false(stored("locks/a-dead"));
+    assert_true(stored("locks/c-dying"));
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
+    assert_false(stored("locks/b-live"));
+    syncguard_close(mine);
+}
+
+static void several_live_ones_are_left_alone(void **state)
+{
+    log_book book = LOG_BOOK_INIT;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *mine;
+    syncguard_lock_info info;
+
+    (void)state;
+    options.log = log_book_write;
+    options.log_context = &book;
+    mine = standin_open(&server, &options);
+    standin_plant(&server, "a", "a", ID_A, wall_ms() + 60000);
+    standin_plant(&server, "b", "b", ID_A, wall_ms() + 60000);
+    standin_plant(&server, "c", "c", ID_A, wall_ms() - 60000);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
+    assert_int_equal(book.warnings, 3);
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+static void a_single_dead_one_stays(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+
+    (void)state;
+    standin_plant(&server, "a", "a", ID_A, wall_ms() - 60000);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+static void the_owner_is_compared_after_a_query(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_info info;
+    char rule[1200];
+
+    (void)state;
+    snprintf(rule, sizeof rule,
+             "[{\"on\":\"runQuery\",\"do\":\"body\",\"times\":-1,\"body\":"
+             "\"[{\\\"document\\\":{\\\"name\\\":\\\"" PREFIX "locks/k\\\","
+             "\\\"updateTime\\\":\\\"2024-01-01T00:00:00Z\\\",\\\"fields\\\":{"
+             "\\\"lockId\\\":{\\\"stringValue\\\":\\\"BBBBBBBBBBBBBBBBBBBBBB\\\"},"
+             "\\\"expiresAtMs\\\":{\\\"integerValue\\\":\\\"%lld\\\"}}}}]\"}]",
+             (long long)wall_ms() + 60000);
+    standin_rules(&server, rule);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+/* --- time --- */
+
+static void the_remembered_expiry_is_judged(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_grant released;
+    syncguard_grant extended;
+    syncguard_grant inside;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "r", 100, NULL, &released, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "e", 100, NULL, &extended, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "i", 1000, NULL, &inside, &err));
+    pause_ms(1300);
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, inside.lock_id, 30000, NULL, NULL, &err));
+    standin_forget(&server);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, released.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(mine, extended.lock_id, 30000, NULL, NULL, &err));
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+/* --- cleaning up --- */
+
+static void cleaning_up_spares_counters(void **state)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *mine;
+    int64_t until = clock_ms() + 5000;
+    bool locked = true;
+    json_t *left;
+
+    (void)state;
+    options.cleanup_in_is_locked = true;
+    mine = standin_open(&server, &options);
+    standin_plant(&server, "old", "old", ID_A, wall_ms() - 60000);
+    standin_plant(&server, "young", "young", ID_A, wall_ms() - 1700);
+    plant_raw("fence_counters/fence:old", "{\"fence\":{\"stringValue\":\"000000000000007\"}}");
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "young", NULL, &locked, &err));
+    assert_false(locked);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "old", NULL, &locked, &err));
+    assert_false(locked);
+    while ((left = standin_document(&server, "locks/old")) != NULL && clock_ms() < until) {
+        json_decref(left);
+        pause_ms(20);
+    }
+    assert_null(left);
+    left = standin_document(&server, "locks/young");
+    assert_non_null(left);
+    json_decref(left);
+    left = standin_document(&server, "fence_counters/fence:old");
+    assert_non_null(left);
+    json_decref(left);
+    syncguard_close(mine);
+}
+
+/* --- list --- */
+
+static bool count_lock(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    (*(int *)context)++;
+    return true;
+}
+
+static void listing_goes_through_all_pages(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    json_t *many = json_object();
+    char *text;
+    int seen = 0;
+
+    (void)state;
+    for (int i = 0; i < 700; i++) {
+        char name[128];
+        char expires[32];
+        snprintf(name, sizeof name, "%slocks/k%04d", PREFIX, i);
+        /* Every second one is dead, and one in ten no lock at all. */
+        snprintf(expires, sizeof expires, "%lld", (long long)wall_ms() + (i % 2 ? 60000 : -60000));
+        json_object_set_new(
+            many, name,
+            i % 10 == 0 ? json_object()
+                        : json_pack("{s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s}}", "lockId",
+                                    "stringValue", ID_A, "key", "stringValue", "k", "fence",
+                                    "stringValue", "000000000000001", "expiresAtMs", "integerValue",
+                                    expires, "acquiredAtMs", "integerValue", "1"));
+    }
+    text = json_dumps(many, 0);
+    json_decref(standin_control(&server, "PUT", "documents", text));
+    free(text);
+    json_decref(many);
+    standin_forget(&server);
+    assert_status(SYNCGUARD_OK, syncguard_list(mine, NULL, count_lock, &seen, &err));
+    assert_int_equal(seen, 350);
+    assert_int_equal(standin_calls(&server, "runQuery"), 3);
+    syncguard_close(mine);
+}
+
+/* --- options --- */
+
+static void bad_options_are_named_at_open(void **state)
+{
+    static const struct {
+        const char *url;
+        const char *named;
+    } urls[] = {
+        {"firestore://", "project"},
+        {"firestore://a b", "project"},
+        {"firestore://p/a%2Fb", "database"},
+        {"firestore://p?collection=", "collection"},
+        {"firestore://p?collection=a/b", "collection"},
+        {"firestore://p?collection=a//b", "collection"},
+        {"firestore://p?collection=..", "collection"},
+        {"firestore://p?collection=__x__", "collection"},
+        {"firestore://p?collection=a%0Ab", "collection"},
+        {"firestore://p?collection=%FF", "collection"},
+        {"firestore://p?fence_collection=/x", "fence_collection"},
+        {"firestore://p?fence_collection=locks", "fence_collection"},
+        {"firestore://p?collection=x&fence_collection=x", "fence_collection"},
+        {"firestore://p?collection=fence_counters", "fence_collection"},
+        {"firestore://p?max_connections=0", "max_connections"},
+        {"firestore://p?max_clock_drift_ms=x", "max_clock_drift_ms"},
+        {"firestore://p?endpoint=ftp://x", "endpoint"},
+        {"firestore://p?endpoint=http://example.com", "endpoint"},
+        {"firestore://p?endpoint=http://127.0.0.1%40example.com", "endpoint"},
+        {"firestore://p?emulator_host=a/b", "emulator_host"},
+        {"firestore://p?ca_file=/does/not/exist", "ca_file"},
+        {"firestore://p?tolerance_ms=0", "tolerance_ms"},
+        {"firestore://user:secretword@p", "user info"},
+    };
+    syncguard_backend *none = NULL;
+
+    (void)state;
+    /* Something to fall back to, so that only the option in question can be at fault. */
+    setenv("FIRESTORE_EMULATOR_HOST", "", 1);
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(urls[i].url, NULL, &none, &err));
+        if (!strstr(err.message, urls[i].named))
+            print_error("%s: %s\n", urls[i].url, err.message);
+        assert_non_null(strstr(err.message, urls[i].named));
+        assert_null(strstr(err.message, "secretword"));
+        assert_null(none);
+    }
+}
+
+static void collections_may_be_chosen(void **state)
+{
+    char url[160];
+    syncguard_backend *mine = NULL;
+    syncguard_grant grant;
+
+    (void)state;
+    snprintf(url, sizeof url,
+             "firestore://test?emulator_host=%s&collection=apps/x/locks&fence_collection=f",
+             server.host);
+    assert_status(SYNCGUARD_OK, syncguard_open(url, NULL, &mine, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    assert_true(stored("apps/x/locks/k"));
+    assert_true(stored("f/fence:k"));
+    syncguard_close(mine);
+    assert_status(SYNCGUARD_OK, syncguard_open(url, NULL, &mine, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
+    syncguard_close(mine);
+}
+
+/* --- examine --- */
+
+typedef struct findings {
+    syncguard_severity worst;
+    char text[1024];
+} findings;
+
+static void note(void *context, syncguard_severity severity, const char *topic, const char *text)
+{
+    findings *f = context;
+    size_t length = strlen(f->text);
+
+    if (severity > f->worst)
+        f->worst = severity;
+    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)severity, topic, text);
+}
+
+static void examining_tells_what_is_missing(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    findings f = {SYNCGUARD_FINE, ""};
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_int_equal(f.worst, SYNCGUARD_FINE);
+    assert_non_null(strstr(f.text, "0 clock:"));
+    assert_non_null(strstr(f.text, "0 index:"));
+    assert_non_null(strstr(f.text, "0 permissions:"));
+    assert_false(stored("locks/syncguard-doctor"));
+    standin_rules(&server, "[{\"on\":\"runQuery\",\"do\":\"status\",\"http\":400,"
+                           "\"status\":\"FAILED_PRECONDITION\",\"array\":true}]");
+    f = (findings){SYNCGUARD_FINE, ""};
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_non_null(strstr(f.text, "2 index:"));
+    standin_rules(&server, "[{\"on\":\"commit\",\"do\":\"status\",\"http\":403,"
+                           "\"status\":\"PERMISSION_DENIED\"}]");
+    f = (findings){SYNCGUARD_FINE, ""};
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_non_null(strstr(f.text, "2 permissions:"));
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":403,"
+                           "\"status\":\"PERMISSION_DENIED\"}]");
+    f = (findings){SYNCGUARD_FINE, ""};
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_non_null(strstr(f.text, "2 permissions:"));
+    syncguard_close(mine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(documents_are_the_agreed_ones, clean),
+        cmocka_unit_test_setup(an_extend_touches_the_expiry_alone, clean),
+        cmocka_unit_test_setup(keys_that_are_no_document_ids, clean),
+        cmocka_unit_test_setup(doubles_are_read, clean),
+        cmocka_unit_test_setup(unreadable_documents_are_left_alone, clean),
+        cmocka_unit_test_setup(counters_at_their_end_and_beyond, clean),
+        cmocka_unit_test_setup(the_single_live_one_counts, clean),
+        cmocka_unit_test_setup(several_live_ones_are_left_alone, clean),
+        cmocka_unit_test_setup(a_single_dead_one_stays, clean),
+        cmocka_unit_test_setup(the_owner_is_compared_after_a_query, clean),
+        cmocka_unit_test_setup(the_remembered_expiry_is_judged, clean),
+        cmocka_unit_test_setup(cleaning_up_spares_counters, clean),
+        cmocka_unit_test_setup(listing_goes_through_all_pages, clean),
+        cmocka_unit_test_setup(bad_options_are_named_at_open, clean),
+        cmocka_unit_test_setup(collections_may_be_chosen, clean),
+        cmocka_unit_test_setup(examining_tells_what_is_missing, clean),
+    };
+    if (syncguard_module_register(&syncguard_module_firestore, NULL) != SYNCGUARD_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, start, stop);
+}
