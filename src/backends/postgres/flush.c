@@ -329,8 +329,9 @@ static bool refused(sg_pg *pg, exchange *ex, int *conflicts, int *resends)
         /* The primary has moved: all connections lead to the old one. */
         sg_pg_distrust(pg->pool);
         again = (*resends)++ < 1;
-    } else if (strcmp(code, "0A000") == 0) {
-        /* A plan that no longer fits its table is gone with the session. */
+    } else if (strcmp(code, "0A000") == 0 || strncmp(code, "25", 2) == 0) {
+        /* A plan that no longer fits its table, or a transaction that is none of ours, is gone
+         * with the session. */
         sg_pg_distrust(pg->pool);
         again = (*resends)++ < 1;
     }
@@ -349,6 +350,8 @@ static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, int *conflicts
     switch (send_flush(pg, ex, flush)) {
     case OUTCOME_DONE:
         sg_pg_give_back(connection);
+        /* What an earlier try left there. */
+        syncguard_error_clear(ex->err);
         ex->status = SYNCGUARD_OK;
         break;
     case OUTCOME_REFUSED:

@@ -1,0 +1,70 @@
+/* What the tests of the PostgreSQL backend share: cmocka, a server per program, a handle. */
+#ifndef TEST_POSTGRES_SUPPORT_H
+#define TEST_POSTGRES_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server.h"
+#include "syncguard.h"
+#include "syncguard/postgres.h"
+
+static syncguard_error err;
+
+static inline int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static inline void sleep_ms(int64_t ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+
+    nanosleep(&time, NULL);
+}
+
+static inline void check_status(syncguard_status got, syncguard_status wanted, const char *text,
+                                int line)
+{
+    if (got != wanted) {
+        print_error("line %d: %s: %s instead of %s (%s %s)\n", line, text,
+                    syncguard_status_name(got), syncguard_status_name(wanted), err.native,
+                    err.message);
+        fail();
+    }
+}
+#define assert_status(wanted, call) check_status((call), (wanted), #call, __LINE__)
+
+static inline syncguard_backend *open_url(const char *url)
+{
+    syncguard_backend *backend = NULL;
+
+    assert_status(SYNCGUARD_OK, syncguard_open(url, NULL, &backend, &err));
+    return backend;
+}
+
+static inline syncguard_call call_of(int64_t timeout_ms, syncguard_abort *abort_object)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+
+    call.timeout_ms = timeout_ms;
+    call.abort_object = abort_object;
+    return call;
+}
+
+#endif

@@ -1,0 +1,340 @@
+/* Setup and check of the schema: idempotent, at once from many places, printed, by any name, with
+ * least rights, on tables that others have made. */
+#include "support.h"
+
+static pg_server *server;
+
+static PGconn *fresh_database(const char *name)
+{
+    PGconn *pg = pg_plain(server, "postgres");
+
+    pg_sql(pg, "CREATE DATABASE %s", name);
+    PQfinish(pg);
+    return pg_plain(server, name);
+}
+
+static void missing_schema_says_what_to_do(void **state)
+{
+    syncguard_backend *backend = NULL;
+    PGconn *pg = fresh_database("empty");
+
+    (void)state;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_open(pg_url(server, "empty", NULL), NULL, &backend, &err));
+    assert_null(backend);
+    assert_string_equal(err.native, "42P01");
+    assert_non_null(strstr(err.message, "setup"));
+    PQfinish(pg);
+}
+
+static void setup_twice(void **state)
+{
+    const char *url = pg_url(server, "twice", NULL);
+    PGconn *pg = fresh_database("twice");
+    syncguard_grant grant;
+    syncguard_backend *backend;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
+    backend = open_url(url);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
+    assert_int_equal(pg_number(pg, "SELECT count(*) FROM syncguard_locks"), 1);
+    assert_int_equal(pg_number(pg, "SELECT fence FROM syncguard_fence_counters"), 1);
+    syncguard_close(backend);
+    PQfinish(pg);
+}
+
+#define CALLERS 12
+
+static void *set_up(void *context)
+{
+    syncguard_error own;
+
+    return (void *)(intptr_t)syncguard_setup(context, NULL, NULL, NULL, &own);
+}
+
+static void setup_by_many_at_once(void **state)
+{
+    PGconn *pg = fresh_database("many");
+    pthread_t threads[CALLERS];
+
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        const char *url = pg_url(server, "many", NULL);
+
+        pg_sql(pg, "DROP TABLE IF EXISTS syncguard_locks, syncguard_fence_counters");
+        for (int i = 0; i < CALLERS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, set_up, (void *)url), 0);
+        for (int i = 0; i < CALLERS; i++) {
+            void *result;
+
+            pthread_join(threads[i], &result);
+            assert_int_equal((int)(intptr_t)result, SYNCGUARD_OK);
+        }
+    }
+    PQfinish(pg);
+}
+
+static void run_line(void *context, const char *line)
+{
+    pg_sql(context, "%s", line);
+}
+
+static void printed_statements_do_it_alone(void **state)
+{
+    const char *url = pg_url(server, "printed", "lock_table=app.Locks&fence_table=app.fences");
+    PGconn *pg = fresh_database("printed");
+
+    (void)state;
+    pg_sql(pg, "CREATE SCHEMA app");
+    for (int i = 0; i < 2; i++)
+        assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, run_line, pg, &err));
+    syncguard_close(open_url(url));
+    assert_int_equal(pg_number(pg, "SELECT count(*) FROM app.\"Locks\""), 0);
+    PQfinish(pg);
+}
+
+static void count_line(void *context, const char *line)
+{
+    (void)line;
+    ++*(int *)context;
+}
+
+static void printing_changes_nothing(void **state)
+{
+    const char *url = pg_url(server, "quiet", NULL);
+    PGconn *pg = fresh_database("quiet");
+    int lines = 0;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, count_line, &lines, &err));
+    assert_true(lines > 3);
+    assert_int_equal(pg_number(pg, "SELECT count(*) FROM pg_class WHERE relname LIKE 'sync%%'"), 0);
+    /* Not even a server is needed. */
+    assert_status(SYNCGUARD_OK,
+                  syncguard_setup("postgres://127.0.0.1:1/x", NULL, count_line, &lines, &err));
+    PQfinish(pg);
+}
+
+static void bad_names_are_refused(void **state)
+{
+    static const char *const bad[] = {
+        "lock_table=",
+        "lock_table=a.b.c",
+        "lock_table=1a",
+        "lock_table=a%22b",
+        "lock_table=a%27b",
+        "lock_table=a%20b",
+        "lock_table=a;b",
+        "lock_table=.a",
+        "lock_table=a.",
+        "lock_table=a-b",
+        "fence_table=a%22--",
+        "lock_table=x&fence_table=x",
+        "fence_table=syncguard_locks",
+        "lock_table=syncguard_fence_counters",
+        "lock_table=a123456789012345678901234567890123456789012345678901234567890123",
+    };
+    syncguard_backend *backend = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                      syncguard_open(pg_url(server, "twice", bad[i]), NULL, &backend, &err));
+        assert_non_null(strstr(err.message, "table"));
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                      syncguard_setup(pg_url(server, "twice", bad[i]), NULL, NULL, NULL, &err));
+    }
+}
+
+/* One table under two names: only the server can tell. */
+static void same_table_by_two_names_is_refused(void **state)
+{
+    const char *url =
+        pg_url(server, "twice", "lock_table=syncguard_locks&fence_table=public.syncguard_locks");
+    syncguard_backend *backend = NULL;
+
+    (void)state;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(url, NULL, &backend, &err));
+    assert_non_null(strstr(err.message, "same table"));
+}
+
+/* As the other library makes them: other names of indexes, no owner column. */
+static void foreign_tables_serve(void **state)
+{
+    const char *url = pg_url(server, "foreign_made", NULL);
+    PGconn *pg = fresh_database("foreign_made");
+    syncguard_lock_info_raw info;
+    syncguard_backend *backend = NULL;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_grant grant;
+
+    (void)state;
+    pg_sql(pg, "CREATE TABLE syncguard_locks (key text PRIMARY KEY, lock_id text NOT NULL, "
+               "expires_at_ms bigint NOT NULL, acquired_at_ms bigint NOT NULL, fence text NOT "
+               "NULL, user_key text NOT NULL, remark text DEFAULT 'x')");
+    pg_sql(pg, "CREATE UNIQUE INDEX a ON syncguard_locks (lock_id)");
+    pg_sql(pg, "CREATE INDEX b ON syncguard_locks (expires_at_ms)");
+    pg_sql(pg, "CREATE TABLE syncguard_fence_counters (fence_key text PRIMARY KEY, fence bigint "
+               "NOT NULL DEFAULT 0, key_debug text)");
+    options.owner = "me";
+    assert_status(SYNCGUARD_OK, syncguard_open(url, &options, &backend, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(backend, "k", NULL, &info, &err));
+    assert_string_equal(info.owner, "");
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    syncguard_close(backend);
+    /* Setup adds the column and no second index. */
+    assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
+    assert_int_equal(pg_number(pg, "SELECT count(*) FROM pg_indexes WHERE tablename = "
+                                   "'syncguard_locks'"),
+                     3);
+    assert_status(SYNCGUARD_OK, syncguard_open(url, &options, &backend, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(backend, "k", NULL, &info, &err));
+    assert_string_equal(info.owner, "me");
+    /* The other library takes the lock over and leaves the column alone. */
+    pg_sql(pg, "UPDATE syncguard_locks SET lock_id = 'BBBBBBBBBBBBBBBBBBBBBB'");
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(backend, "k", NULL, &info, &err));
+    assert_string_equal(info.owner, "");
+    syncguard_close(backend);
+    PQfinish(pg);
+}
+
+static void unfit_tables_are_refused(void **state)
+{
+    syncguard_backend *backend = NULL;
+    PGconn *pg = fresh_database("unfit");
+
+    (void)state;
+    pg_sql(pg, "CREATE TABLE syncguard_locks (key text, lock_id text)");
+    pg_sql(pg, "CREATE TABLE syncguard_fence_counters (fence_key text PRIMARY KEY, fence bigint "
+               "NOT NULL DEFAULT 0, key_debug text)");
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_open(pg_url(server, "unfit", NULL), NULL, &backend, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_setup(pg_url(server, "unfit", NULL), NULL, NULL, NULL, &err));
+    PQfinish(pg);
+}
+
+static void rows_are_enough_after_setup(void **state)
+{
+    PGconn *pg = fresh_database("least");
+    syncguard_backend *backend;
+    syncguard_grant grant;
+
+    (void)state;
+    pg_sql(pg, "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+    pg_sql(pg, "CREATE ROLE least LOGIN");
+    assert_status(
+        SYNCGUARD_E_AUTH_FAILED,
+        syncguard_setup(pg_url_as(server, "least", "least", NULL), NULL, NULL, NULL, &err));
+    assert_string_equal(err.native, "42501");
+    assert_status(SYNCGUARD_OK,
+                  syncguard_setup(pg_url(server, "least", NULL), NULL, NULL, NULL, &err));
+    backend = open_url(pg_url_as(server, "least", "least", NULL));
+    assert_status(SYNCGUARD_E_AUTH_FAILED,
+                  syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    pg_sql(pg, "GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks, "
+               "syncguard_fence_counters TO least");
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    /* Checking what is complete needs no right to create. */
+    assert_status(SYNCGUARD_OK, syncguard_setup(pg_url_as(server, "least", "least", NULL), NULL,
+                                                NULL, NULL, &err));
+    syncguard_close(backend);
+    PQfinish(pg);
+}
+
+#define SAME(member) assert_true(from_macro.member == from_function.member)
+
+static void initialisers_agree(void **state)
+{
+    const syncguard_postgres_options from_macro = SYNCGUARD_POSTGRES_OPTIONS_INIT;
+    syncguard_postgres_options from_function;
+    syncguard_backend *backend = NULL;
+
+    (void)state;
+    memset(&from_function, 0x5a, sizeof from_function);
+    syncguard_postgres_options_init(&from_function, sizeof from_function);
+    SAME(size);
+    SAME(conninfo);
+    SAME(lock_table);
+    SAME(fence_table);
+    SAME(pool_max);
+    SAME(pooler);
+    SAME(prepared);
+    SAME(listen);
+    SAME(spin_us);
+    from_function.pool_max = 0;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_postgres_open(&from_function, NULL, &backend, &err));
+    from_function.pool_max = 1;
+    from_function.size = 4;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_postgres_open(&from_function, NULL, &backend, &err));
+}
+
+static void constructor_takes_keywords(void **state)
+{
+    syncguard_postgres_options options = SYNCGUARD_POSTGRES_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    syncguard_grant grant;
+    char conninfo[128];
+
+    (void)state;
+    /* Through the socket in the server's folder. */
+    snprintf(conninfo, sizeof conninfo, "host=%s port=%d user=postgres dbname=twice",
+             server->folder, server->port);
+    options.conninfo = conninfo;
+    options.pool_max = 1;
+    assert_status(SYNCGUARD_OK, syncguard_postgres_open(&options, NULL, &backend, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "typed", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    syncguard_close(backend);
+}
+
+static void url_forms(void **state)
+{
+    char url[256];
+    syncguard_backend *backend = NULL;
+
+    (void)state;
+    snprintf(url, sizeof url, "postgresql:///twice?host=%s&port=%d&user=postgres&timeout_ms=4000",
+             server->folder, server->port);
+    syncguard_close(open_url(url));
+    snprintf(url, sizeof url,
+             "postgres://postgres@localhost:%d/twice?application_name=x&pool_max=2", server->port);
+    syncguard_close(open_url(url));
+    snprintf(url, sizeof url, "postgres://postgres:SECRET@127.0.0.1:%d/twice?no_such=SECRET",
+             server->port);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(url, NULL, &backend, &err));
+    assert_non_null(strstr(err.message, "no_such"));
+    assert_null(strstr(err.message, "SECRET"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(missing_schema_says_what_to_do),
+        cmocka_unit_test(setup_twice),
+        cmocka_unit_test(setup_by_many_at_once),
+        cmocka_unit_test(printed_statements_do_it_alone),
+        cmocka_unit_test(printing_changes_nothing),
+        cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(same_table_by_two_names_is_refused),
+        cmocka_unit_test(foreign_tables_serve),
+        cmocka_unit_test(unfit_tables_are_refused),
+        cmocka_unit_test(rows_are_enough_after_setup),
+        cmocka_unit_test(initialisers_agree),
+        cmocka_unit_test(constructor_takes_keywords),
+        cmocka_unit_test(url_forms),
+    };
+    int failed;
+
+    server = pg_server_start("fsync=off");
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    pg_server_end(server);
+    return failed;
+}
