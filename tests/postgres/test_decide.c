@@ -1,0 +1,408 @@
+/*
+ * How acquire, release and extend are decided: what is written, what is not,
+ * when the clock is read, and what sessions that hold rows or advisory locks in
+ * the server can do to us (nothing beyond the deadline).
+ */
+#include "support.h"
+
+#define DATABASE "decide"
+
+static pg_server *server;
+static syncguard_backend *backend;
+static PGconn *plain;
+
+static syncguard_grant take(const char *key, int64_t ttl_ms)
+{
+    syncguard_grant grant;
+
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err));
+    return grant;
+}
+
+static void stored_as_agreed(void **state)
+{
+    syncguard_grant grant = take("stored", 30000);
+
+    (void)state;
+    assert_int_equal(pg_number(plain,
+                               "SELECT count(*) FROM syncguard_locks WHERE key = 'stored' AND "
+                               "lock_id = '%s' AND expires_at_ms = %lld AND expires_at_ms - "
+                               "acquired_at_ms = 30000 AND fence = '000000000000001' AND user_key "
+                               "= 'stored'",
+                               grant.lock_id, (long long)grant.expires_at_ms),
+                     1);
+    assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE fence_key "
+                                      "= 'fence:stored' AND key_debug = 'stored'"),
+                     1);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    assert_int_equal(pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE key = 'stored'"),
+                     0);
+    assert_int_equal(pg_number(plain, "SELECT count(*) FROM syncguard_fence_counters WHERE "
+                                      "fence_key = 'fence:stored'"),
+                     1);
+}
+
+/* Not even the row's hidden fields move, nor is a transaction number used up. */
+static void contended_acquire_changes_nothing(void **state)
+{
+    static const char facts[] =
+        "SELECT (SELECT l::text || l.xmin || l.xmax || l.ctid FROM syncguard_locks l WHERE key = "
+        "'busy') || (SELECT f::text || f.xmin || f.xmax || f.ctid FROM syncguard_fence_counters f "
+        "WHERE fence_key = 'fence:busy') || txid_current_snapshot()";
+    syncguard_grant holder = take("busy", 30000);
+    syncguard_grant grant;
+    char before[512];
+
+    (void)state;
+    snprintf(before, sizeof before, "%s", pg_sql(plain, facts));
+    for (int i = 0; i < 20; i++)
+        assert_status(SYNCGUARD_LOCKED,
+                      syncguard_acquire(backend, "busy", 30000, NULL, &grant, &err));
+    assert_string_equal(before, pg_sql(plain, facts));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, holder.lock_id, NULL, &err));
+}
+
+static void set_counter(const char *key, const char *value)
+{
+    pg_sql(plain,
+           "INSERT INTO syncguard_fence_counters (fence_key, fence) VALUES ('fence:%s', %s) ON "
+           "CONFLICT (fence_key) DO UPDATE SET fence = excluded.fence",
+           key, value);
+}
+
+static void counter_ends_at_its_limit(void **state)
+{
+    static const char *const bad[] = {
+        "900000000000000",     "900000000000001", "9000000000000000", "9223372036854775807", "-1",
+        "-9223372036854775808"};
+    syncguard_grant grant;
+
+    (void)state;
+    set_counter("limit", "899999999999999");
+    grant = take("limit", 30000);
+    assert_string_equal(grant.fence, "900000000000000");
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        set_counter("limit", bad[i]);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_acquire(backend, "limit", 30000, NULL, &grant, &err));
+        assert_string_equal(pg_sql(plain, "SELECT fence FROM syncguard_fence_counters WHERE "
+                                          "fence_key = 'fence:limit'"),
+                            bad[i]);
+        assert_int_equal(
+            pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE key = 'limit'"), 0);
+    }
+}
+
+static void set_age(const char *key, int ms_past_expiry)
+{
+    pg_sql(plain,
+           "UPDATE syncguard_locks SET expires_at_ms = floor(extract(epoch from "
+           "clock_timestamp()) * 1000)::bigint - %d WHERE key = '%s'",
+           ms_past_expiry, key);
+}
+
+/* The time that counts is read after the wait for a row, not at the start of the transaction. */
+static void *unlock_later(void *context)
+{
+    sleep_ms(1500);
+    pg_sql(context, "COMMIT");
+    return NULL;
+}
+
+static void clock_is_read_after_the_wait(void **state)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_grant old = take("late", 30000);
+    syncguard_grant grant;
+    pthread_t thread;
+    int64_t expires;
+
+    (void)state;
+    /* A takeover that waits for the row: the expiry is a whole ttl away from the grant. */
+    set_age("late", 5000);
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
+    assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+    grant = take("late", 10000);
+    pthread_join(thread, NULL);
+    assert_true(grant.expires_at_ms - 10000 >
+                pg_number(plain, "SELECT floor(extract(epoch from clock_timestamp()) * 1000)"
+                                 "::bigint - 1000"));
+    /* An extend that was in time when it came, but not when it got the row. */
+    set_age("late", 0);
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
+    assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
+    pthread_join(thread, NULL);
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, old.lock_id, NULL, &err));
+    PQfinish(foreign);
+}
+
+/* Who acts holds the lock that the other library's acquire relies on. */
+static void advisory_lock_is_the_agreed_one(void **state)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_call call = call_of(300, NULL);
+    syncguard_grant holder = take("advisory", 30000);
+    syncguard_grant grant;
+    int64_t expires;
+    int64_t began;
+
+    (void)state;
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('advisory'))");
+    began = now_ms();
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_acquire(backend, "advisory", 30000, &call, &grant, &err));
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_extend(backend, holder.lock_id, 30000, &call, &expires, &err));
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_release(backend, holder.lock_id, &call, &err));
+    assert_true(now_ms() - began < 3000);
+    pg_sql(foreign, "COMMIT");
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, holder.lock_id, NULL, &err));
+    PQfinish(foreign);
+}
+
+typedef struct attempt {
+    const char *key;
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    int kind;
+    syncguard_call call;
+    syncguard_status status;
+    int64_t ended;
+} attempt;
+
+static void *try_it(void *context)
+{
+    attempt *self = context;
+    syncguard_grant grant;
+    syncguard_error own;
+    int64_t expires;
+
+    if (self->kind == 0)
+        self->status = syncguard_acquire(backend, self->key, 30000, &self->call, &grant, &own);
+    else if (self->kind == 1)
+        self->status = syncguard_extend(backend, self->lock_id, 30000, &self->call, &expires, &own);
+    else
+        self->status = syncguard_release(backend, self->lock_id, &self->call, &own);
+    self->ended = now_ms();
+    return NULL;
+}
+
+/* A foreign session holds the row: deadline and abort hold for every mutation. */
+static void row_of_a_foreign_session(void **state)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_abort *abort_object = NULL;
+
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        syncguard_grant holder = take("row", 30000);
+        attempt one = {.key = "row", .kind = kind, .call = call_of(300, NULL)};
+        pthread_t thread;
+        int64_t began;
+
+        memcpy(one.lock_id, holder.lock_id, sizeof one.lock_id);
+        if (kind == 0) /* a live lock would make it "locked" at once */
+            set_age("row", 5000);
+        pg_sql(foreign, "BEGIN");
+        pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'row' FOR UPDATE");
+        began = now_ms();
+        (void)try_it(&one);
+        assert_int_equal(one.status, SYNCGUARD_E_NETWORK_TIMEOUT);
+        assert_in_range(one.ended - began, 250, 1000);
+
+        assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+        one.call = call_of(10000, abort_object);
+        assert_int_equal(pthread_create(&thread, NULL, try_it, &one), 0);
+        sleep_ms(150);
+        began = now_ms();
+        syncguard_abort_trigger(abort_object);
+        pthread_join(thread, NULL);
+        assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
+        assert_true(one.ended - began < 100);
+        syncguard_abort_free(abort_object);
+
+        pg_sql(foreign, "COMMIT");
+        if (kind == 0)
+            pg_sql(plain, "DELETE FROM syncguard_locks WHERE key = 'row'");
+        else
+            (void)syncguard_release(backend, holder.lock_id, NULL, &err);
+    }
+    PQfinish(foreign);
+}
+
+/* An acquire that was given up while the server was waiting leaves no lock behind. */
+static void abandoned_acquire_is_undone(void **state)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_abort *abort_object = NULL;
+    attempt one = {.key = "ghost", .kind = 0};
+    pthread_t thread;
+    bool locked = true;
+
+    (void)state;
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('ghost'))");
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+    one.call = call_of(10000, abort_object);
+    assert_int_equal(pthread_create(&thread, NULL, try_it, &one), 0);
+    sleep_ms(150);
+    syncguard_abort_trigger(abort_object);
+    pthread_join(thread, NULL);
+    assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
+    sleep_ms(200);
+    /* Cancelled on the server too: nobody waits there any more. */
+    assert_int_equal(pg_number(plain,
+                               "SELECT count(*) FROM pg_stat_activity WHERE "
+                               "wait_event_type = 'Lock' AND query LIKE '%%advisory%%' AND "
+                               "application_name = 'syncguard' AND query NOT LIKE '%%DELETE%%'"
+                               " AND now() - xact_start > '1 s'"),
+                     0);
+    pg_sql(foreign, "COMMIT");
+    sleep_ms(300);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "ghost", NULL, &locked, &err));
+    assert_false(locked);
+    syncguard_abort_free(abort_object);
+    PQfinish(foreign);
+}
+
+/* The session is fit for use after an error inside a transaction. */
+static void errors_leave_no_open_transaction(void **state)
+{
+    syncguard_grant grant;
+
+    (void)state;
+    pg_sql(plain, "ALTER TABLE syncguard_locks RENAME TO away");
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_acquire(backend, "after", 30000, NULL, &grant, &err));
+    assert_string_equal(err.native, "42P01");
+    assert_non_null(strstr(err.message, "setup"));
+    pg_sql(plain, "ALTER TABLE away RENAME TO syncguard_locks");
+    assert_int_equal(pg_number(plain, "SELECT count(*) FROM pg_stat_activity WHERE state LIKE "
+                                      "'idle in%%' AND application_name = 'syncguard'"),
+                     0);
+    grant = take("after", 30000);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+}
+
+static void waiting_transactions_are_bounded_on_the_server(void **state)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_call call = call_of(400, NULL);
+    syncguard_grant grant;
+
+    (void)state;
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bounded'))");
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_acquire(backend, "bounded", 30000, &call, &grant, &err));
+    /* It was the server that answered: the outcome is known and the session goes on. */
+    assert_string_equal(err.native, "55P03");
+    pg_sql(foreign, "COMMIT");
+    PQfinish(foreign);
+}
+
+static void long_keys_and_odd_keys(void **state)
+{
+    char key[SYNCGUARD_KEY_SIZE];
+    syncguard_lock_info_raw info;
+    syncguard_grant grant;
+
+    (void)state;
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = '\0';
+    memcpy(key, "q'\"\\$1%_{}\n\t", 12);
+    grant = take(key, 30000);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(backend, grant.lock_id, NULL, &info, &err));
+    assert_string_equal(info.key, key);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+}
+
+static bool count_live(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return true;
+}
+
+static void list_goes_over_pages(void **state)
+{
+    int count = 0;
+
+    (void)state;
+    pg_sql(plain, "INSERT INTO syncguard_locks SELECT 'page' || i, lpad(i::text, 22, 'p'), "
+                  "floor(extract(epoch from clock_timestamp()) * 1000)::bigint + "
+                  "CASE WHEN i %% 2 = 0 THEN 60000 ELSE -60000 END, 0, '000000000000001', 'page' "
+                  "|| i FROM generate_series(1, 2400) i");
+    assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_live, &count, &err));
+    assert_true(count >= 1200 && count < 1300);
+    pg_sql(plain, "DELETE FROM syncguard_locks WHERE key LIKE 'page%%'");
+}
+
+typedef struct finding {
+    int worst;
+    char topics[512];
+} finding;
+
+static void note(void *context, syncguard_severity severity, const char *topic, const char *text)
+{
+    finding *self = context;
+
+    (void)text;
+    if ((int)severity > self->worst)
+        self->worst = (int)severity;
+    if (severity != SYNCGUARD_FINE)
+        snprintf(self->topics + strlen(self->topics), sizeof self->topics - strlen(self->topics),
+                 "%s ", topic);
+}
+
+static void examine_tells_what_is_wrong(void **state)
+{
+    syncguard_backend *fresh = NULL;
+    finding found = {0, ""};
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note, &found, &err));
+    assert_int_equal(found.worst, SYNCGUARD_FINE);
+    pg_sql(plain, "ALTER DATABASE " DATABASE " SET synchronous_commit = off");
+    fresh = open_url(pg_url(server, DATABASE, NULL));
+    assert_status(SYNCGUARD_OK, syncguard_examine(fresh, NULL, note, &found, &err));
+    assert_int_equal(found.worst, SYNCGUARD_WARN);
+    assert_non_null(strstr(found.topics, "durability"));
+    pg_sql(plain, "ALTER DATABASE " DATABASE " RESET synchronous_commit");
+    syncguard_close(fresh);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stored_as_agreed),
+        cmocka_unit_test(contended_acquire_changes_nothing),
+        cmocka_unit_test(counter_ends_at_its_limit),
+        cmocka_unit_test(clock_is_read_after_the_wait),
+        cmocka_unit_test(advisory_lock_is_the_agreed_one),
+        cmocka_unit_test(row_of_a_foreign_session),
+        cmocka_unit_test(abandoned_acquire_is_undone),
+        cmocka_unit_test(errors_leave_no_open_transaction),
+        cmocka_unit_test(waiting_transactions_are_bounded_on_the_server),
+        cmocka_unit_test(long_keys_and_odd_keys),
+        cmocka_unit_test(list_goes_over_pages),
+        cmocka_unit_test(examine_tells_what_is_wrong),
+    };
+    int failed;
+
+    server = pg_server_start(NULL);
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    backend = open_url(pg_url(server, DATABASE, NULL));
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    syncguard_close(backend);
+    PQfinish(plain);
+    pg_server_end(server);
+    return failed;
+}
