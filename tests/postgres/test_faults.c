@@ -1,0 +1,481 @@
+/*
+ * Servers that restart, end sessions, hang, refuse, or hand their role to
+ * another; and the codes that all this is told by.
+ */
+#include "support.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#define DATABASE "faults"
+
+static pg_server *server;
+static PGconn *plain;
+
+static void pair(syncguard_backend *backend, const char *key)
+{
+    syncguard_grant grant;
+
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+}
+
+static void refuse(const char *url, syncguard_status status, const char *native)
+{
+    syncguard_backend *backend = NULL;
+
+    assert_status(status, syncguard_open(url, NULL, &backend, &err));
+    assert_null(backend);
+    assert_string_equal(err.native, native);
+    assert_null(strstr(err.message, "SECRET"));
+}
+
+/* Several idle connections, so that more than one is stale afterwards. */
+static void *hold_a_while(void *context)
+{
+    syncguard_error own;
+    syncguard_grant grant;
+    char key[40];
+
+    snprintf(key, sizeof key, "wide-%lx", (unsigned long)pthread_self());
+    for (int i = 0; i < 20; i++) {
+        if (syncguard_acquire(context, key, 30000, NULL, &grant, &own) == SYNCGUARD_OK)
+            (void)syncguard_release(context, grant.lock_id, NULL, &own);
+    }
+    return NULL;
+}
+
+static void widen(syncguard_backend *backend)
+{
+    pthread_t threads[8];
+
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, hold_a_while, backend), 0);
+    for (int i = 0; i < 8; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void restart_is_not_noticed(void **state)
+{
+    static const int modes[] = {SIGINT, SIGQUIT, SIGKILL};
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+
+    (void)state;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        syncguard_grant grant;
+
+        widen(backend);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "over", 60000, NULL, &grant, &err));
+        PQfinish(plain);
+        pg_server_down(server, modes[i]);
+        pg_server_up(server);
+        plain = pg_plain(server, DATABASE);
+        /* A grant is on the disk; the first call afterwards works. */
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+        pair(backend, "after");
+        widen(backend);
+    }
+    syncguard_close(backend);
+}
+
+static void server_that_is_down(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+    int64_t began;
+
+    (void)state;
+    pair(backend, "before");
+    PQfinish(plain);
+    pg_server_down(server, SIGINT);
+    began = now_ms();
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(backend, "down", 30000, NULL, &grant, &err));
+    assert_true(now_ms() - began < 1000);
+    refuse(pg_url(server, DATABASE, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    pg_server_up(server);
+    plain = pg_plain(server, DATABASE);
+    pair(backend, "down");
+    syncguard_close(backend);
+}
+
+static atomic_bool stop;
+
+static void *terminate(void *context)
+{
+    PGconn *pg = pg_plain(server, DATABASE);
+
+    (void)context;
+    while (!atomic_load(&stop)) {
+        pg_sql(pg, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE "
+                   "application_name = 'syncguard'");
+        sleep_ms(20);
+    }
+    PQfinish(pg);
+    return NULL;
+}
+
+/* Sessions are ended all the time. One resend per operation does not always do, and what was left
+ * in doubt takes a moment to be undone; but fences only rise, and what fails says so. */
+static void terminated_in_the_middle(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    char last[SYNCGUARD_FENCE_SIZE] = "";
+    int64_t end = now_ms() + 3000;
+    int done = 0, failed = 0;
+    pthread_t thread;
+
+    (void)state;
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, terminate, NULL), 0);
+    while (now_ms() < end) {
+        syncguard_grant grant;
+        syncguard_status status = syncguard_acquire(backend, "shot", 30000, NULL, &grant, &err);
+
+        if (status == SYNCGUARD_OK) {
+            assert_true(strcmp(grant.fence, last) > 0);
+            memcpy(last, grant.fence, sizeof last);
+            do
+                status = syncguard_release(backend, grant.lock_id, NULL, &err);
+            while (status == SYNCGUARD_E_SERVICE_UNAVAILABLE);
+            assert_int_equal(status, SYNCGUARD_OK);
+            done++;
+        } else {
+            assert_true(status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_LOCKED);
+            failed++;
+            sleep_ms(1);
+        }
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    print_message("    %d pairs, %d refusals\n", done, failed);
+    assert_true(done > 20);
+    pair(backend, "after");
+    syncguard_close(backend);
+}
+
+/* The server process that serves us is stopped: it neither answers nor dies. */
+static void hanging_server(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=1"));
+    syncguard_call call = call_of(300, NULL);
+    syncguard_grant grant;
+    int64_t began;
+    pid_t pid;
+    bool locked;
+
+    (void)state;
+    pair(backend, "hang");
+    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                                  "'syncguard' AND datname = '" DATABASE "' ORDER BY backend_start "
+                                  "DESC LIMIT 1");
+    assert_true(pid > 1);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    began = now_ms();
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_acquire(backend, "hang", 3000, &call, &grant, &err));
+    assert_in_range(now_ms() - began, 280, 700);
+    /* The next one has a connection of its own. */
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "other", &call, &locked, &err));
+    /* What was on its way is carried out when the process wakes up, and undone. */
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    sleep_ms(1500);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "hang", NULL, &locked, &err));
+    assert_false(locked);
+    syncguard_close(backend);
+}
+
+/* Somebody listens and never says a word. */
+static void silent_peer(void **state)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char url[128];
+    int64_t began;
+
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    snprintf(url, sizeof url, "postgres://u:SECRET@127.0.0.1:%d/x?timeout_ms=300",
+             ntohs(address.sin_port));
+    began = now_ms();
+    refuse(url, SYNCGUARD_E_NETWORK_TIMEOUT, "");
+    assert_in_range(now_ms() - began, 250, 1000);
+    close(fd);
+}
+
+/* ---- codes ------------------------------------------------------------------------------- */
+
+static void set_hba(const char *lines)
+{
+    char path[160];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/pg_hba.conf", server->data);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(lines, file);
+    fclose(file);
+    pg_sql(plain, "SELECT pg_reload_conf()");
+    sleep_ms(200);
+}
+
+static void credentials(void **state)
+{
+    (void)state;
+    pg_sql(plain, "CREATE ROLE secretive LOGIN PASSWORD 'right'");
+    pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO secretive");
+    set_hba("host all secretive 127.0.0.1/32 scram-sha-256\nhost all barred 127.0.0.1/32 reject\n"
+            "host all all 127.0.0.1/32 trust\nlocal all all trust\n");
+    refuse(pg_url_as(server, "secretive:SECRET", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED, "28P01");
+    refuse(pg_url_as(server, "secretive", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED, "");
+    refuse(pg_url_as(server, "barred", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED, "28000");
+    syncguard_close(open_url(pg_url_as(server, "secretive:right", DATABASE, NULL)));
+}
+
+static void wrong_places(void **state)
+{
+    syncguard_backend *backend = NULL;
+
+    (void)state;
+    refuse(pg_url(server, "nowhere", NULL), SYNCGUARD_E_INVALID_ARGUMENT, "3D000");
+    refuse("postgres://u:SECRET@127.0.0.1:1/x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    refuse("postgres://u:SECRET@no-such-host.invalid/x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    refuse("postgres://u:SECRET@h:port/x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_open("postgres://u:SECRET@[::1/x", NULL, &backend, &err));
+    assert_null(strstr(err.message, "SECRET"));
+}
+
+static void connection_limit(void **state)
+{
+    syncguard_backend *backend;
+
+    (void)state;
+    pg_sql(plain, "CREATE ROLE few LOGIN CONNECTION LIMIT 1");
+    pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO few");
+    backend = open_url(pg_url_as(server, "few", DATABASE, NULL));
+    refuse(pg_url_as(server, "few", DATABASE, NULL), SYNCGUARD_E_RATE_LIMITED, "53300");
+    syncguard_close(backend);
+}
+
+static void read_only(void **state)
+{
+    syncguard_backend *backend;
+    syncguard_grant grant;
+
+    (void)state;
+    pg_sql(plain, "CREATE ROLE reader LOGIN");
+    pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO reader");
+    pg_sql(plain, "ALTER ROLE reader SET default_transaction_read_only = on");
+    backend = open_url(pg_url_as(server, "reader", DATABASE, NULL));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(backend, "ro", 30000, NULL, &grant, &err));
+    assert_string_equal(err.native, "25006");
+    syncguard_close(backend);
+}
+
+static void *cancel_soon(void *context)
+{
+    (void)context;
+    sleep_ms(200);
+    pg_sql(plain, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "
+                  "application_name = 'syncguard'");
+    return NULL;
+}
+
+/* Codes that the server can be made to give at will: a trigger raises the one in the key. */
+static void codes_not_texts(void **state)
+{
+    static const struct {
+        const char *code;
+        syncguard_status status;
+    } cases[] = {
+        {"40001", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+        {"40P01", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+        {"53300", SYNCGUARD_E_RATE_LIMITED},
+        {"53100", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+        {"57P03", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+        {"08006", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+        {"28000", SYNCGUARD_E_AUTH_FAILED},
+        {"42501", SYNCGUARD_E_AUTH_FAILED},
+        {"42P01", SYNCGUARD_E_INVALID_ARGUMENT},
+        {"57014", SYNCGUARD_E_NETWORK_TIMEOUT},
+        {"55P03", SYNCGUARD_E_NETWORK_TIMEOUT},
+        {"25006", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+        {"XX000", SYNCGUARD_E_INTERNAL},
+        {"22012", SYNCGUARD_E_INTERNAL},
+        {"P0001", SYNCGUARD_E_INTERNAL},
+    };
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+    pthread_t thread;
+
+    (void)state;
+    pg_sql(plain,
+           "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+           "IF new.key LIKE 'code:%%' THEN RAISE EXCEPTION 'timeout 28P01 %%', new.key USING "
+           "ERRCODE = substr(new.key, 6, 5); END IF; "
+           "IF new.key = 'sleepy' THEN PERFORM pg_sleep(2); END IF; RETURN new; END $$");
+    pg_sql(plain, "CREATE TRIGGER fail BEFORE INSERT ON syncguard_locks FOR EACH ROW EXECUTE "
+                  "FUNCTION fail()");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char key[64];
+
+        snprintf(key, sizeof key, "code:%s PERMISSION DENIED", cases[i].code);
+        assert_status(cases[i].status, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
+        assert_string_equal(err.native, cases[i].code);
+        assert_null(strstr(err.message, "PERMISSION"));
+        /* Refused is refused: no counter moved. */
+        assert_int_equal(pg_number(plain, "SELECT count(*) FROM syncguard_fence_counters WHERE "
+                                          "fence_key LIKE 'fence:code:%%'"),
+                         0);
+    }
+    /* Cancelled by an administrator. */
+    assert_int_equal(pthread_create(&thread, NULL, cancel_soon, NULL), 0);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_acquire(backend, "sleepy", 30000, NULL, &grant, &err));
+    assert_string_equal(err.native, "57014");
+    pthread_join(thread, NULL);
+    pg_sql(plain, "DROP FUNCTION fail() CASCADE");
+    pair(backend, "after");
+    syncguard_close(backend);
+}
+
+/* ---- TLS --------------------------------------------------------------------------------- */
+
+static void tls_is_verified_on_remote_hosts(void **state)
+{
+    char command[512], url[256];
+    pg_server *secure = pg_server_start("fsync=off");
+
+    (void)state;
+    snprintf(command, sizeof command,
+             "cd %s && openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem "
+             "-days 2 -subj /CN=self -addext subjectAltName=IP:0.0.0.0 2>/dev/null && "
+             "chown --reference=data key.pem cert.pem && chmod 600 key.pem",
+             secure->folder);
+    assert_int_equal(system(command), 0);
+    pg_make_database(secure, DATABASE);
+    pg_server_down(secure, SIGINT);
+    snprintf(secure->settings, sizeof secure->settings,
+             "fsync=off\nssl=on\nssl_cert_file=%s/cert.pem\nssl_key_file=%s/key.pem",
+             secure->folder, secure->folder);
+    pg_server_up(secure);
+    /* The address of all interfaces leads here, and is none of a loopback. */
+    snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE, secure->port);
+    refuse(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE "?sslmode=require",
+             secure->port);
+    syncguard_close(open_url(url));
+    snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE "?sslrootcert=%s/cert.pem",
+             secure->port, secure->folder);
+    {
+        syncguard_backend *backend = open_url(url);
+
+        pair(backend, "tls");
+        widen(backend);
+        syncguard_close(backend);
+    }
+    syncguard_close(open_url(pg_url(secure, DATABASE, NULL)));
+    pg_server_end(secure);
+    /* A server without TLS on a remote host is refused as well. */
+    snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE, server->port);
+    refuse(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+}
+
+/* ---- failover ---------------------------------------------------------------------------- */
+
+static void failover_is_followed(void **state)
+{
+    pg_server *primary = pg_server_start("fsync=off\nsynchronous_standby_names=*");
+    pg_server *standby;
+    PGconn *pg = pg_plain(primary, "postgres");
+    syncguard_backend *backend;
+    syncguard_grant grant, next;
+    char url[256];
+    int64_t end;
+
+    (void)state;
+    pg_sql(pg, "SET synchronous_commit = local");
+    pg_sql(pg, "ALTER SYSTEM SET synchronous_standby_names = ''");
+    standby = pg_server_standby(primary);
+    pg_sql(pg, "ALTER SYSTEM RESET synchronous_standby_names");
+    PQfinish(pg);
+    pg_make_database(primary, DATABASE);
+    snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/" DATABASE,
+             standby->port, primary->port);
+    backend = open_url(url);
+    widen(backend);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "moved", 60000, NULL, &grant, &err));
+    pg_server_down(primary, SIGKILL);
+    pg = pg_plain(standby, "postgres");
+    pg_sql(pg, "ALTER SYSTEM SET synchronous_standby_names = ''");
+    PQfinish(pg);
+    pg_server_promote(standby);
+    snprintf(standby->settings, sizeof standby->settings, "fsync=off");
+    pg_server_down(standby, SIGINT);
+    pg_server_up(standby);
+    end = now_ms() + 15000;
+    while (syncguard_release(backend, grant.lock_id, NULL, &err) != SYNCGUARD_OK)
+        assert_true(now_ms() < end);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "moved", 60000, NULL, &next, &err));
+    assert_true(strcmp(next.fence, grant.fence) > 0);
+    syncguard_close(backend);
+    pg_server_end(primary);
+    pg_server_end(standby);
+}
+
+/* The server behind one address becomes read-only: connections are made anew. */
+static void role_change_under_open_connections(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+
+    (void)state;
+    pair(backend, "role");
+    /* Only sessions that are already there are read-only. */
+    pg_sql(plain, "ALTER DATABASE " DATABASE " SET default_transaction_read_only = on");
+    {
+        syncguard_backend *stale = open_url(pg_url(server, DATABASE, NULL));
+        PGconn *other = pg_plain(server, "postgres");
+
+        pg_sql(other, "ALTER DATABASE " DATABASE " RESET default_transaction_read_only");
+        PQfinish(other);
+        pair(stale, "role");
+        syncguard_close(stale);
+    }
+    pair(backend, "role");
+    syncguard_close(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(restart_is_not_noticed),
+        cmocka_unit_test(server_that_is_down),
+        cmocka_unit_test(terminated_in_the_middle),
+        cmocka_unit_test(hanging_server),
+        cmocka_unit_test(silent_peer),
+        cmocka_unit_test(credentials),
+        cmocka_unit_test(wrong_places),
+        cmocka_unit_test(connection_limit),
+        cmocka_unit_test(read_only),
+        cmocka_unit_test(codes_not_texts),
+        cmocka_unit_test(tls_is_verified_on_remote_hosts),
+        cmocka_unit_test(failover_is_followed),
+        cmocka_unit_test(role_change_under_open_connections),
+    };
+    int failed;
+
+    server = pg_server_start(NULL);
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    PQfinish(plain);
+    pg_server_end(server);
+    return failed;
+}
