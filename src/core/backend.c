@@ -241,6 +241,14 @@ static syncguard_status begin(syncguard_backend *backend, const syncguard_limits
     return status == SYNCGUARD_OK ? syncguard_limits_check(limits, err) : status;
 }
 
+/* After the store: an attempt that failed before the one that was answered leaves no trace. */
+static syncguard_status settled(syncguard_status status, syncguard_error *err)
+{
+    if (status >= 0)
+        syncguard_error_clear(err);
+    return status;
+}
+
 static syncguard_status check_id(const char *lock_id, syncguard_error *err)
 {
     if (syncguard_lock_id_valid(lock_id))
@@ -307,7 +315,7 @@ syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_o
     op->remaining_ms = -1;
     op->maybe_granted = false;
     op->first_sent_ns = syncguard_clock_ns();
-    status = backend->ops->acquire(backend, op, err);
+    status = settled(backend->ops->acquire(backend, op, err), err);
 
     if (status == SYNCGUARD_OK &&
         syncguard_clock_ns() >= syncguard_clock_after(op->first_sent_ns, op->ttl_ms)) {
@@ -363,7 +371,7 @@ syncguard_status sg_release_once(syncguard_backend *backend, const char *lock_id
     syncguard_status status = begin(backend, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = backend->ops->release(backend, &op, err);
+    status = settled(backend->ops->release(backend, &op, err), err);
     if (status == SYNCGUARD_OK) {
         if (key == NULL) {
             key = op.key;
@@ -411,7 +419,7 @@ syncguard_status syncguard_extend(syncguard_backend *backend, const char *lock_i
         status = begin(backend, &op.limits, err);
     if (status == SYNCGUARD_OK) {
         op.first_sent_ns = syncguard_clock_ns();
-        status = backend->ops->extend(backend, &op, err);
+        status = settled(backend->ops->extend(backend, &op, err), err);
     }
     if (status == SYNCGUARD_OK && expires_at_ms != NULL)
         *expires_at_ms = op.expires_at_ms;
@@ -435,7 +443,7 @@ syncguard_status syncguard_is_locked(syncguard_backend *backend, const char *key
         status = begin(backend, &op.limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = backend->ops->is_locked(backend, &op, err);
+    status = settled(backend->ops->is_locked(backend, &op, err), err);
     if (status != SYNCGUARD_OK) {
         syncguard_error_key(err, normal, op.key_length);
         return status;
@@ -471,7 +479,7 @@ syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const ch
     if (status == SYNCGUARD_OK)
         status = begin(backend, &op.limits, err);
     if (status == SYNCGUARD_OK)
-        status = backend->ops->lookup(backend, &op, err);
+        status = settled(backend->ops->lookup(backend, &op, err), err);
     if (status == SYNCGUARD_OK)
         *record = op.record;
     return status;
@@ -485,7 +493,7 @@ syncguard_status sg_list(syncguard_backend *backend, const syncguard_call *call,
     if (status == SYNCGUARD_OK)
         status = begin(backend, &limits, err);
     if (status == SYNCGUARD_OK)
-        status = backend->ops->list(backend, &limits, fn, context, err);
+        status = settled(backend->ops->list(backend, &limits, fn, context, err), err);
     return status;
 }
 
@@ -501,6 +509,6 @@ syncguard_status syncguard_examine(syncguard_backend *backend, const syncguard_c
     if (status == SYNCGUARD_OK)
         status = begin(backend, &limits, err);
     if (status == SYNCGUARD_OK && backend->ops->examine != NULL)
-        status = backend->ops->examine(backend, &limits, fn, context, err);
+        status = settled(backend->ops->examine(backend, &limits, fn, context, err), err);
     return status;
 }

@@ -148,6 +148,8 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
         return SYNCGUARD_ABSENT;
     op->first_sent_ns = syncguard_clock_ns();
     syncguard_status status = backend->ops->extend(backend, op, err);
+    if (status >= 0)
+        syncguard_error_clear(err); /* of attempts that failed before this answer */
     if (status == SYNCGUARD_OK && syncguard_lock_lost(lock) == SYNCGUARD_LOST_NO) {
         sg_lock_renewed(lock, op);
         sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
