@@ -4,7 +4,7 @@
  */
 #include "contract.h"
 
-#define TTL 900
+#define TTL 1500
 #define MANY 30
 
 /* One auto-extended lock and what on_lost said of it. */

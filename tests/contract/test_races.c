@@ -8,7 +8,7 @@
 #include <sched.h>
 
 #define DUELS 40
-#define TTL 200
+#define TTL 600
 
 typedef struct duel {
     key name;

@@ -141,8 +141,8 @@ static void expired_locks_have_their_reason(void **state)
     (void)state;
     for (int i = 0; i < 2; i++)
         assert_status(SYNCGUARD_OK,
-                      syncguard_acquire(watched, names[i].text, 100, NULL, &grants[i], &err));
-    sleep_ms(1700);
+                      syncguard_acquire(watched, names[i].text, 600, NULL, &grants[i], &err));
+    sleep_ms(2200);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(watched, grants[0].lock_id, NULL, &err));
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(watched, grants[1].lock_id, 1000, NULL, NULL, &err));

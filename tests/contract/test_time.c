@@ -10,7 +10,7 @@
 #define INSIDE_MS 250  /* past the last expiry */
 #define INSIDE_END 900 /* past the first expiry: later than this a look says nothing */
 #define OUTSIDE_MS 1500
-#define CLEAN_TTL 100
+#define CLEAN_TTL 600
 
 /* What read-only operations said about one lock. */
 typedef struct look {
