@@ -25,6 +25,8 @@ checks=0
 
 at_exit() {
     local pid
+    # A background job that is killed before it has become its program may still have our trap.
+    [ "$BASHPID" = "$$" ] || return
     for pid in $(jobs -p); do
         kill -9 "$pid" 2>/dev/null
     done

@@ -16,6 +16,7 @@ stop_server() {
     server=
 }
 end_all() {
+    [ "$BASHPID" = "$$" ] || return
     stop_server
     at_exit
 }
@@ -30,7 +31,7 @@ start_server() {
 begun=$(now_ms)
 exits "no server, -n" 69 run -n k -- true
 check "one line" one_line "$err"
-check "told soon" [ $(($(now_ms) - begun)) -lt 7000 ]
+check "told soon" [ $(($(now_ms) - begun)) -lt 15000 ]
 exits "no server, status" 69 status k
 
 # It comes up while we wait.
@@ -61,7 +62,7 @@ for how in STOP KILL; do
     check "says so" grep -q 'renewals are not confirmed' lost_err
     check "the child was asked first" [ -s ended ]
     # The lease ends at most 3 s after the cut; leave room for a busy machine.
-    check "in time" [ $(($(now_ms) - cut)) -lt 12000 ]
+    check "in time" [ $(($(now_ms) - cut)) -lt 20000 ]
     check "child ended" gone "$(cat child)"
     check "grandchild ended" until_true 10 gone "$(cat grandchild)"
     kill -CONT $server 2>/dev/null
@@ -84,7 +85,7 @@ start_server
 kill -STOP $server
 begun=$(now_ms)
 exits "hanging server" 69 run -n -b "$SYNCGUARD_URL?timeout_ms=500" k -- true
-check "the deadline holds" [ $(($(now_ms) - begun)) -lt 5000 ]
+check "the deadline holds" [ $(($(now_ms) - begun)) -lt 10000 ]
 "$SG" run -b "$SYNCGUARD_URL?timeout_ms=30000" k -- touch ran &
 waiter=$!
 sleep 0.5

@@ -9,6 +9,7 @@ export TMUX_TMPDIR=$WORK LC_ALL=C.UTF-8 SG
 unset TMUX TMUX_PANE BASH_ENV ENV PROMPT_COMMAND
 tmux_() { tmux -L test -f /dev/null "$@"; }
 end_terminal() {
+    [ "$BASHPID" = "$$" ] || return
     tmux_ kill-server 2>/dev/null
     at_exit
 }
@@ -62,7 +63,7 @@ sees "continued" '^finish'
 sees "exit code" '^code=0'
 
 fresh
-keys '$SG run --ttl 1s k -- sh -c "echo begin; sleep 30; echo finis\\h"' Enter
+keys '$SG run --ttl 3s k -- sh -c "echo begin; sleep 30; echo finis\\h"' Enter
 sees "started" '^begin'
 keys C-z
 sees "stopped" 'Stopped'
