@@ -34,7 +34,7 @@
  * not read them all. */
 #define SG_CHECKPOINT_FRAMES 1000
 #define SG_CHECKPOINT_FRAMES_LATE 4000
-#define SG_CHECKPOINT_FRAMES_CLOSE 128
+#define SG_CHECKPOINT_FRAMES_CLOSE 64
 
 /* Inside the backend only: somebody else is writing, try again. */
 #define SG_SQLITE_BUSY ((syncguard_status)100)
