@@ -3,11 +3,11 @@
  * look at locks on a few keys, at random, write to a fenced resource while they
  * believe they hold, and record all of it.
  *
- *     fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS
+ *     fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS [FORGET]
  *
  * It uses single operations, not the lock helper, so that each record is one
  * decision of the store. A grant is given up at random: released, released twice,
- * extended, or left to expire.
+ * extended, or, once in FORGET times (400), left to expire.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -31,6 +31,7 @@ typedef struct client {
     int out;
     int resource;
     uint32_t keys;
+    uint32_t forget;
     int64_t end_ns;
     uint64_t seed;
 } client;
@@ -184,7 +185,7 @@ static void hold(worker *w, uint32_t key, const syncguard_grant *grant)
     if (draw(w, 4) == 0 &&
         extend(w, key, grant->lock_id, 50 + (int64_t)draw(w, 300)) == SYNCGUARD_OK)
         write_resource(w, key, fence);
-    uint32_t end = draw(w, 400);
+    uint32_t end = draw(w, w->c->forget);
     if (end == 0) { /* left to expire, and used again about when it does */
         doze(1000 * (900 + (int64_t)draw(w, 700)));
         (void)extend(w, key, grant->lock_id, 100);
@@ -253,8 +254,9 @@ int main(int argc, char **argv)
     syncguard_error err;
     client c = {.out = -1};
 
-    if (argc != 9) {
-        fprintf(stderr, "usage: fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS\n");
+    if (argc != 9 && argc != 10) {
+        fprintf(stderr, "usage: fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS"
+                        " [FORGET]\n");
         return 64;
     }
     options.timeout_ms = TIMEOUT_MS;
@@ -265,7 +267,7 @@ int main(int argc, char **argv)
     c.keys = (uint32_t)strtoul(argv[7], NULL, 10);
     c.end_ns =
         syncguard_clock_ns() + (int64_t)(strtod(argv[8], NULL) * 1000.0) * SYNCGUARD_NS_PER_MS;
-    if (c.out < 0 || c.resource < 0 || c.keys == 0) {
+    if (c.out < 0 || c.resource < 0 || c.keys == 0 || c.forget == 0) {
         perror("fault_client");
         return 1;
     }

@@ -56,10 +56,12 @@ class Cell:
         self.histories.append(out)
         left = max(0.5, self.end - time.monotonic())
         arguments = [os.path.join(self.options.build, "tests/fault/fault_client"),
-                     self.store.url(self.proxy.port if self.proxy else None), "fault", out,
+                     self.store.url(self.proxy.port if self.proxy else None) + self.options.query,
+                     "fault", out,
                      os.path.join(self.folder, "resource"),
                      str(self.options.seed * 1000 + len(self.histories)),
-                     str(self.options.threads), str(self.options.keys), "%.1f" % left]
+                     str(self.options.threads), str(self.options.keys), "%.1f" % left,
+                     str(self.options.forget)]
         return subprocess.Popen(arguments, env=self.environment)
 
     def start_clients(self):
@@ -407,6 +409,8 @@ def parse():
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--keys", type=int, default=8)
+    parser.add_argument("--forget", type=int, default=400)
+    parser.add_argument("--query", default="", help="options for the URL of the store")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     options.build = os.path.abspath(options.build)
