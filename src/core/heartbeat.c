@@ -3,7 +3,7 @@
  * owners when one is lost.
  *
  * Two lanes of the same build, each a heap by next renewal and a thread that is
- * started by its first lock. The batch lane renews many locks per request. A
+ * started by the first lock that needs it. The batch lane renews many locks per request. A
  * lock that a batch leaves undecided while others of it were decided goes to the
  * single lane, so that one stuck key costs nobody else; a renewal that succeeds
  * there brings it back.
@@ -284,6 +284,8 @@ static void send(sg_lane *lane, syncguard_extend_op *items, size_t count, int64_
     }
 }
 
+static bool start_lane(sg_lane *lane);
+
 /* What the answer means for the lock. Caller holds the mutex and the claim. */
 static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *lock,
                      const syncguard_extend_op *item, bool some_decided)
@@ -309,7 +311,7 @@ static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *loc
     } else {
         lock->failures++;
         schedule_retry(lock);
-        bool aside = some_decided && heartbeat->single.started;
+        bool aside = some_decided && start_lane(&heartbeat->single);
         heap_push(lane->single || aside ? &heartbeat->single : &heartbeat->batch, lock);
         if (aside)
             syncguard_parker_unpark(&heartbeat->single.parker);
@@ -412,7 +414,7 @@ static bool start_for(sg_heartbeat *heartbeat, const syncguard_lock *lock)
     if (!heap_reserve(&heartbeat->batch, total + BATCH_MAX + 1) ||
         !heap_reserve(&heartbeat->single, total + BATCH_MAX + 1))
         return false;
-    if (!start_lane(&heartbeat->batch) || !start_lane(&heartbeat->single))
+    if (!start_lane(&heartbeat->batch))
         return false;
     if (lock->on_lost != NULL && !heartbeat->dispatcher_started)
         heartbeat->dispatcher_started =

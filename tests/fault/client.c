@@ -265,6 +265,7 @@ int main(int argc, char **argv)
     c.resource = open(argv[4], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     c.seed = strtoull(argv[5], NULL, 10);
     c.keys = (uint32_t)strtoul(argv[7], NULL, 10);
+    c.forget = argc > 9 ? (uint32_t)strtoul(argv[9], NULL, 10) : 400;
     c.end_ns =
         syncguard_clock_ns() + (int64_t)(strtod(argv[8], NULL) * 1000.0) * SYNCGUARD_NS_PER_MS;
     if (c.out < 0 || c.resource < 0 || c.keys == 0 || c.forget == 0) {
