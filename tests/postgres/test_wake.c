@@ -1,0 +1,260 @@
+/*
+ * Waiters woken by LISTEN: notified only where somebody waits, woken at once, no
+ * worse off than polling when the listening session dies, many renewed at once.
+ */
+#include "support.h"
+
+#define DATABASE "wake"
+
+static pg_server *server;
+static PGconn *plain;
+
+typedef struct waiter {
+    syncguard_backend *backend;
+    const char *key;
+    syncguard_lock *lock;
+    syncguard_status status;
+    int64_t ended;
+    atomic_int pauses;
+    pthread_t thread;
+} waiter;
+
+static void note_pause(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    waiter *self = context;
+
+    (void)attempts;
+    (void)waited_ms;
+    (void)remaining_ms;
+    atomic_fetch_add(&self->pauses, 1);
+}
+
+/* Polls so rarely that only a wake-up is quick. */
+static void *wait_for_it(void *context)
+{
+    waiter *self = context;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_error own;
+
+    options.timeout_ms = 60000;
+    options.retry_delay_ms = 20000;
+    options.on_wait = note_pause;
+    options.on_wait_context = self;
+    self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
+    self->ended = now_ms();
+    return NULL;
+}
+
+static void start_waiter(waiter *self, syncguard_backend *backend, const char *key)
+{
+    memset(self, 0, sizeof *self);
+    self->backend = backend;
+    self->key = key;
+    assert_int_equal(pthread_create(&self->thread, NULL, wait_for_it, self), 0);
+    while (atomic_load(&self->pauses) == 0)
+        sleep_ms(1);
+}
+
+static int64_t finish_waiter(waiter *self, int64_t released)
+{
+    pthread_join(self->thread, NULL);
+    assert_int_equal(self->status, SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_release(self->lock, NULL, &err), SYNCGUARD_OK);
+    syncguard_lock_dispose(self->lock);
+    return self->ended - released;
+}
+
+static int count_notifications(PGconn *pg)
+{
+    PGnotify *news;
+    int count = 0;
+
+    pg_sql(pg, "SELECT 1");
+    while ((news = PQnotifies(pg)) != NULL) {
+        PQfreemem(news);
+        count++;
+    }
+    return count;
+}
+
+static void notified_only_where_somebody_waits(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+    waiter one;
+    int64_t released;
+
+    (void)state;
+    pg_sql(plain, "LISTEN syncguard");
+    for (int i = 0; i < 20; i++) {
+        assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "alone", 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    }
+    assert_int_equal(count_notifications(plain), 0);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "wanted", 30000, NULL, &grant, &err));
+    start_waiter(&one, other, "wanted");
+    /* Another key is nobody's business. */
+    {
+        syncguard_grant grant_alone;
+
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(holder, "alone", 30000, NULL, &grant_alone, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(holder, grant_alone.lock_id, NULL, &err));
+    }
+    assert_int_equal(count_notifications(plain), 0);
+    released = now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    assert_true(finish_waiter(&one, released) < 1000);
+    assert_true(count_notifications(plain) >= 1);
+    /* A while after the last waiter has gone it is quiet again. */
+    sleep_ms(300);
+    (void)count_notifications(plain);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "wanted", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    assert_int_equal(count_notifications(plain), 0);
+    assert_int_equal(pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
+                     0);
+    pg_sql(plain, "UNLISTEN *");
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+#define WAITERS 12
+
+/* Several handles and several threads wait: each release leads to a grant, none is missed. */
+static void every_release_is_heard(void **state)
+{
+    syncguard_backend *backends[4];
+    waiter waiters[WAITERS];
+    syncguard_grant grant;
+    int64_t released;
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        backends[i] = open_url(pg_url(server, DATABASE, NULL));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backends[0], "queue", 30000, NULL, &grant, &err));
+    for (int i = 0; i < WAITERS; i++)
+        start_waiter(&waiters[i], backends[i % 4], "queue");
+    released = now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_release(backends[0], grant.lock_id, NULL, &err));
+    /* Whoever has it gives it back, in whatever order they get it. */
+    for (int left = WAITERS; left > 0;) {
+        for (int i = 0; i < WAITERS; i++) {
+            if (waiters[i].backend && waiters[i].lock) {
+                pthread_join(waiters[i].thread, NULL);
+                assert_int_equal(waiters[i].status, SYNCGUARD_OK);
+                assert_status(SYNCGUARD_OK, syncguard_lock_release(waiters[i].lock, NULL, &err));
+                syncguard_lock_dispose(waiters[i].lock);
+                waiters[i].backend = NULL;
+                left--;
+            }
+        }
+        sleep_ms(1);
+        assert_true(now_ms() - released < 8000);
+    }
+    for (int i = 0; i < 4; i++)
+        syncguard_close(backends[i]);
+}
+
+/* The listening session is ended: waiters try, arm again, and are still woken. */
+static void lost_listener_is_replaced(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        int64_t released;
+        waiter one;
+
+        assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "lost", 60000, NULL, &grant, &err));
+        start_waiter(&one, other, "lost");
+        assert_true(pg_number(plain, "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE "
+                                     "locktype = 'advisory' AND mode = 'ShareLock'") > 0);
+        /* It comes back as soon as it can. */
+        for (int k = 0;
+             k < 5000 && pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = "
+                                          "'advisory' AND mode = 'ShareLock'") == 0;
+             k++)
+            sleep_ms(1);
+        released = now_ms();
+        assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+        assert_true(finish_waiter(&one, released) < 2000);
+    }
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+/* Without a connection to listen on, waiting is polling and goes on. */
+static void without_listening_waiters_poll(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_grant grant;
+
+    (void)state;
+    pg_sql(plain, "CREATE ROLE single LOGIN CONNECTION LIMIT 1");
+    pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO single");
+    other = open_url(pg_url_as(server, "single", DATABASE, "pool_max=1"));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "poll", 500, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(other, "poll", &options, &lock, &err));
+    syncguard_lock_dispose(lock);
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+#define HELD 700
+
+/* Many locks are kept alive by few requests, and one that is stuck delays no other. */
+static void stuck_key_delays_no_renewal(void **state)
+{
+    static syncguard_lock *locks[HELD];
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    PGconn *foreign = pg_plain(server, DATABASE);
+    char key[32];
+
+    (void)state;
+    options.ttl_ms = 3000;
+    options.auto_extend = true;
+    for (int i = 0; i < HELD; i++) {
+        snprintf(key, sizeof key, "held-%d", i);
+        assert_status(SYNCGUARD_OK, syncguard_lock_try(backend, key, &options, &locks[i], &err));
+    }
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('held-7'))");
+    pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'held-8' FOR UPDATE");
+    sleep_ms(5000);
+    for (int i = 0; i < HELD; i++)
+        assert_int_equal(syncguard_lock_held(locks[i]), i != 7 && i != 8);
+    assert_int_equal(syncguard_lock_lost(locks[7]), SYNCGUARD_LOST_UNCONFIRMED);
+    pg_sql(foreign, "COMMIT");
+    for (int i = 0; i < HELD; i++)
+        syncguard_lock_dispose(locks[i]);
+    PQfinish(foreign);
+    syncguard_close(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notified_only_where_somebody_waits),
+        cmocka_unit_test(every_release_is_heard),
+        cmocka_unit_test(lost_listener_is_replaced),
+        cmocka_unit_test(without_listening_waiters_poll),
+        cmocka_unit_test(stuck_key_delays_no_renewal),
+    };
+    int failed;
+
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    PQfinish(plain);
+    pg_server_end(server);
+    return failed;
+}
