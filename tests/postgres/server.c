@@ -292,7 +292,7 @@ PGconn *pg_plain(pg_server *server, const char *database)
 
 static const char *ask(PGconn *pg, const char *format, va_list arguments)
 {
-    static char value[1024];
+    static _Thread_local char value[1024];
     char sql[2048];
     PGresult *result;
     int rows;

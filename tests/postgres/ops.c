@@ -1,0 +1,67 @@
+/*
+ * Each operation once, after a first round that connects and prepares, with a
+ * line on stderr before each: one_trip.sh counts the system calls in between.
+ *
+ *     postgres_ops URL
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "syncguard.h"
+
+static syncguard_error err;
+
+static void mark(bool loud, const char *text)
+{
+    if (loud && write(STDERR_FILENO, text, strlen(text)) < 0)
+        exit(2);
+}
+
+static void want(syncguard_status got, syncguard_status wanted)
+{
+    if (got == wanted)
+        return;
+    fprintf(stderr, "%s: %s\n", syncguard_status_name(got), err.message);
+    exit(1);
+}
+
+static void all(syncguard_backend *backend, bool loud)
+{
+    syncguard_lock_info info;
+    syncguard_grant grant, other;
+    int64_t expires;
+    bool locked;
+
+    mark(loud, "MARK acquire\n");
+    want(syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    mark(loud, "MARK contended\n");
+    want(syncguard_acquire(backend, "k", 30000, NULL, &other, &err), SYNCGUARD_LOCKED);
+    mark(loud, "MARK extend\n");
+    want(syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err), SYNCGUARD_OK);
+    mark(loud, "MARK is_locked\n");
+    want(syncguard_is_locked(backend, "k", NULL, &locked, &err), SYNCGUARD_OK);
+    mark(loud, "MARK by_key\n");
+    want(syncguard_get_by_key(backend, "k", NULL, &info, &err), SYNCGUARD_OK);
+    mark(loud, "MARK by_id\n");
+    want(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
+    mark(loud, "MARK release\n");
+    want(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    mark(loud, "MARK absent\n");
+    want(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_ABSENT);
+    mark(loud, "MARK end\n");
+}
+
+int main(int argc, char **argv)
+{
+    syncguard_backend *backend = NULL;
+
+    if (argc != 2)
+        return 2;
+    want(syncguard_open(argv[1], NULL, &backend, &err), SYNCGUARD_OK);
+    all(backend, false);
+    all(backend, true);
+    syncguard_close(backend);
+    return 0;
+}
