@@ -171,7 +171,7 @@ static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
 
 static bool is_candidate(int fd)
 {
-    struct sockaddr_un name;
+    struct sockaddr_un name = {.sun_family = AF_UNSPEC};
     socklen_t length = sizeof name;
     int flags = fcntl(fd, F_GETFD);
 

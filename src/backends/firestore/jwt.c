@@ -80,7 +80,7 @@ syncguard_status sg_fs_jwt(const char *client_email, const char *key_id, const c
     json_t *head = json_pack("{s:s,s:s}", "alg", "RS256", "typ", "JWT");
     json_t *claims =
         json_pack("{s:s,s:s,s:s,s:I,s:I}", "iss", client_email, "scope", SCOPE, "aud", audience,
-                  "iat", (json_int_t)now_s, "exp", (json_int_t)(now_s + LIFETIME_S));
+                  "iat", (json_int_t)now_s, "exp", (json_int_t)now_s + LIFETIME_S);
     char *head_text = NULL;
     char *claims_text = NULL;
     char *token = NULL;

@@ -312,7 +312,7 @@ static syncguard_status shake_hands(sg_backend *backend, sg_conn *conn, sg_role 
             status = sg_redis_fail_reply(err, replies[0]);
     }
     for (size_t i = 0; status == SYNCGUARD_OK && i + 2 < count; i++) {
-        if (replies[i]->type != REDIS_REPLY_ERROR)
+        if (replies[i] == NULL || replies[i]->type != REDIS_REPLY_ERROR)
             continue;
         status = sg_redis_fail_reply(err, replies[i]);
         if (i == 0 && auth && status == SYNCGUARD_E_INTERNAL)

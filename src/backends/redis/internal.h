@@ -66,7 +66,7 @@ syncguard_status sg_redis_config_read(const syncguard_redis_options *given, sg_c
                                       syncguard_error *err);
 /* Wipes credentials. */
 void sg_redis_config_free(sg_config *config);
-syncguard_status sg_redis_open_url(const char *url, const syncguard_options *options,
+syncguard_status sg_redis_open_url(const char *text, const syncguard_options *options,
                                    syncguard_backend **out, syncguard_error *err);
 
 /* --- requests and error words (wire.c) --- */
