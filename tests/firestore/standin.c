@@ -35,6 +35,7 @@ void standin_start(standin *server, const char *const *arguments)
     char text[16] = "";
     size_t at = 0;
 
+    server->tls = false;
     for (size_t i = 0; arguments && arguments[i] && i < 10; i++) {
         argv[i + 1] = arguments[i];
         argv[i + 2] = NULL;
@@ -94,7 +95,9 @@ json_t *standin_control(const standin *server, const char *method, const char *p
     char url[96];
     json_t *json;
 
-    snprintf(url, sizeof url, "http://%s/_/%s", server->host, path);
+    snprintf(url, sizeof url, "http%s://%s/_/%s", server->tls ? "s" : "", server->host, path);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);

@@ -30,6 +30,7 @@ typedef struct standin {
     int input; /* closing it ends the server */
     int port;
     char host[32]; /* 127.0.0.1:PORT */
+    bool tls;      /* set it after the start if the arguments say so */
 } standin;
 
 #define PREFIX "projects/test/databases/(default)/documents/"

@@ -520,10 +520,15 @@ static syncguard_status map_curl(const fs_lane *lane, CURLcode code, fs_reply *r
 static void observe(fs_lane *lane, fs_reply *reply)
 {
     curl_off_t before_us = 0;
+    curl_off_t tls_us = 0;
     long request_bytes = 0;
 
     reply->end_ns = syncguard_clock_ns();
-    (void)curl_easy_getinfo(lane->easy, CURLINFO_PRETRANSFER_TIME_T, &before_us);
+    /* Both are 0 on a connection that was there already. */
+    (void)curl_easy_getinfo(lane->easy, CURLINFO_CONNECT_TIME_T, &before_us);
+    (void)curl_easy_getinfo(lane->easy, CURLINFO_APPCONNECT_TIME_T, &tls_us);
+    if (tls_us > before_us)
+        before_us = tls_us;
     (void)curl_easy_getinfo(lane->easy, CURLINFO_REQUEST_SIZE, &request_bytes);
     (void)curl_easy_getinfo(lane->easy, CURLINFO_RESPONSE_CODE, &reply->status);
     if (before_us > 0 && reply->start_ns + (int64_t)before_us * 1000 < reply->end_ns)

@@ -1,0 +1,650 @@
+/*
+ * Credentials: every source and their order, the token's life, what failures are called, and that
+ * nothing of them reaches a message. TLS: verified, with a CA of the caller's choice, HTTP/2
+ * offered.
+ */
+#include "standin.h"
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <sys/stat.h>
+
+static standin server;
+static syncguard_error err;
+static char folder[64];
+static char key_file[128];
+static char cert_file[128];
+static char account_file[128];
+static char user_file[128];
+static char endpoint[64];
+
+/* All messages of all tests, to be searched for secrets at the end. */
+static char heard[65536];
+
+static void hear(const char *text)
+{
+    size_t length = strlen(heard);
+
+    snprintf(heard + length, sizeof heard - length, "%s\n", text);
+}
+
+static void write_json(const char *path, json_t *json)
+{
+    assert_int_equal(json_dump_file(json, path, 0), 0);
+    json_decref(json);
+}
+
+static char *read_text(const char *path)
+{
+    static char text[8192];
+    FILE *file = fopen(path, "r");
+    size_t length;
+
+    assert_non_null(file);
+    length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    return text;
+}
+
+static void write_account(const char *path, const char *token_uri)
+{
+    write_json(path, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "type", "service_account", "project_id",
+                               "test", "private_key_id", "key-number-7", "private_key",
+                               read_text(key_file), "client_email", "robot@test.iam", "token_uri",
+                               token_uri));
+}
+
+static void write_user(const char *path, const char *token_uri)
+{
+    write_json(path, json_pack("{s:s,s:s,s:s,s:s,s:s}", "type", "authorized_user", "client_id",
+                               "client&id", "client_secret", "s3cret+word", "refresh_token",
+                               "refresh/word", "token_uri", token_uri));
+}
+
+static int start(void **state)
+{
+    char command[512];
+    char uri[64];
+
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/syncguard-auth-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(key_file, sizeof key_file, "%s/key.pem", folder);
+    snprintf(cert_file, sizeof cert_file, "%s/cert.pem", folder);
+    snprintf(account_file, sizeof account_file, "%s/account.json", folder);
+    snprintf(user_file, sizeof user_file, "%s/application_default_credentials.json", folder);
+    snprintf(command, sizeof command,
+             "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=stand-in "
+             "-addext subjectAltName=IP:127.0.0.1 -keyout %s -out %s 2>/dev/null",
+             key_file, cert_file);
+    assert_int_equal(system(command), 0);
+    standin_start(&server, NULL);
+    snprintf(endpoint, sizeof endpoint, "http://%s", server.host);
+    snprintf(uri, sizeof uri, "http://%s/token", server.host);
+    write_account(account_file, uri);
+    write_user(user_file, uri);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    char command[128];
+
+    (void)state;
+    standin_stop(&server);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    unsetenv("FIRESTORE_EMULATOR_HOST");
+    unsetenv("GOOGLE_APPLICATION_CREDENTIALS");
+    setenv("CLOUDSDK_CONFIG", "/does/not/exist", 1);
+    setenv("GCE_METADATA_HOST", server.host, 1);
+    standin_reset(&server);
+    return 0;
+}
+
+static void log_heard(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context;
+    (void)level;
+    hear(message);
+}
+
+static syncguard_status open_with(const char *credentials, syncguard_firestore_token_fn token,
+                                  void *context, syncguard_backend **out)
+{
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_status status;
+
+    options.log = log_heard;
+    options.dispose_timeout_ms = 1;
+    own.project = "test";
+    own.endpoint = endpoint;
+    own.credentials_file = credentials;
+    own.token = token;
+    own.token_context = context;
+    status = syncguard_firestore_open(&own, &options, out, &err);
+    hear(err.message);
+    return status;
+}
+
+static syncguard_backend *opened(const char *credentials)
+{
+    syncguard_backend *backend = NULL;
+
+    assert_status(SYNCGUARD_OK, open_with(credentials, NULL, NULL, &backend));
+    return backend;
+}
+
+static syncguard_status look(syncguard_backend *backend)
+{
+    bool locked;
+    syncguard_status status = syncguard_is_locked(backend, "k", NULL, &locked, &err);
+
+    hear(err.message);
+    return status;
+}
+
+/* The field of the last request of this kind. */
+static void last_of(const char *call, const char *field, char *out, size_t size)
+{
+    json_t *log = standin_control(&server, "GET", "log", NULL);
+
+    out[0] = '\0';
+    for (size_t i = 0; i < json_array_size(log); i++) {
+        const json_t *item = json_array_get(log, i);
+        const char *its = json_string_value(json_object_get(item, "call"));
+        const char *text = json_string_value(json_object_get(item, field));
+        if (its && strcmp(its, call) == 0)
+            snprintf(out, size, "%s", text ? text : "");
+    }
+    json_decref(log);
+}
+
+/* --- service accounts --- */
+
+static size_t decode64(const char *text, size_t length, unsigned char *out)
+{
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    uint32_t bits = 0;
+    int count = 0;
+    size_t at = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        bits = bits << 6 | (uint32_t)(strchr(alphabet, text[i]) - alphabet);
+        count += 6;
+        if (count >= 8) {
+            count -= 8;
+            out[at++] = (unsigned char)(bits >> count);
+        }
+    }
+    out[at] = '\0';
+    return at;
+}
+
+static void check_signature(const char *jwt, const char *end_of_claims)
+{
+    FILE *file = fopen(key_file, "r");
+    EVP_PKEY *key = PEM_read_PrivateKey(file, NULL, NULL, NULL);
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    unsigned char signature[1024];
+    size_t length = decode64(end_of_claims + 1, strlen(end_of_claims + 1), signature);
+
+    fclose(file);
+    assert_non_null(key);
+    assert_int_equal(EVP_DigestVerifyInit(context, NULL, EVP_sha256(), NULL, key), 1);
+    assert_int_equal(EVP_DigestVerify(context, signature, length, (const unsigned char *)jwt,
+                                      (size_t)(end_of_claims - jwt)),
+                     1);
+    EVP_MD_CTX_free(context);
+    EVP_PKEY_free(key);
+}
+
+static void service_account(void **state)
+{
+    syncguard_backend *mine = opened(account_file);
+    char body[8192];
+    unsigned char text[4096];
+    const char *jwt;
+    const char *first_dot;
+    const char *second_dot;
+    json_t *claims;
+    char authorization[256];
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_int_equal(standin_calls(&server, "token"), 1);
+    last_of("token", "body", body, sizeof body);
+    jwt = strstr(body, "&assertion=");
+    assert_non_null(jwt);
+    assert_non_null(
+        strstr(body, "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer"));
+    jwt += strlen("&assertion=");
+    first_dot = strchr(jwt, '.');
+    second_dot = strchr(first_dot + 1, '.');
+    check_signature(jwt, second_dot);
+    decode64(jwt, (size_t)(first_dot - jwt), text);
+    assert_non_null(strstr((char *)text, "\"alg\":\"RS256\""));
+    assert_non_null(strstr((char *)text, "\"kid\":\"key-number-7\""));
+    decode64(first_dot + 1, (size_t)(second_dot - first_dot - 1), text);
+    claims = json_loads((char *)text, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(claims, "iss")), "robot@test.iam");
+    assert_string_equal(json_string_value(json_object_get(claims, "scope")),
+                        "https://www.googleapis.com/auth/datastore");
+    assert_int_equal(json_integer_value(json_object_get(claims, "exp")) -
+                         json_integer_value(json_object_get(claims, "iat")),
+                     3600);
+    json_decref(claims);
+    last_of("batchGet", "authorization", authorization, sizeof authorization);
+    assert_non_null(strstr(authorization, "Bearer standin-token-"));
+    syncguard_close(mine);
+}
+
+static void user_with_refresh_token(void **state)
+{
+    syncguard_backend *mine = opened(user_file);
+    char body[1024];
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, look(mine));
+    last_of("token", "body", body, sizeof body);
+    assert_string_equal(body, "grant_type=refresh_token&client_id=client%26id"
+                              "&client_secret=s3cret%2Bword&refresh_token=refresh%2Fword");
+    syncguard_close(mine);
+}
+
+static void metadata_server(void **state)
+{
+    syncguard_backend *mine = opened(NULL);
+    char flavor[64];
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_int_equal(standin_calls(&server, "metadata"), 1);
+    last_of("metadata", "flavor", flavor, sizeof flavor);
+    assert_string_equal(flavor, "Google");
+    syncguard_close(mine);
+}
+
+typedef struct giver {
+    atomic_int asked;
+    syncguard_status answer;
+    const char *token;
+    int64_t lifetime_ms;
+} giver;
+
+static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_abort *abort_object,
+                                   char *buffer, size_t size, int64_t *lifetime_ms,
+                                   syncguard_error *error)
+{
+    giver *g = context;
+
+    (void)abort_object;
+    (void)error;
+    assert_true(timeout_ms > 0);
+    atomic_fetch_add(&g->asked, 1);
+    if (g->token)
+        snprintf(buffer, size, "%s", g->token);
+    *lifetime_ms = g->lifetime_ms;
+    return g->answer;
+}
+
+static void token_callback(void **state)
+{
+    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
+    syncguard_backend *mine = NULL;
+    char authorization[256];
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, open_with(account_file, give_token, &g, &mine));
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_int_equal(atomic_load(&g.asked), 1);
+    last_of("batchGet", "authorization", authorization, sizeof authorization);
+    assert_string_equal(authorization, "Bearer called-token");
+    syncguard_close(mine);
+
+    g.answer = SYNCGUARD_E_RATE_LIMITED;
+    assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
+    assert_status(SYNCGUARD_E_RATE_LIMITED, look(mine));
+    g.answer = SYNCGUARD_OK;
+    g.token = "two\r\nlines: of header";
+    assert_status(SYNCGUARD_E_AUTH_FAILED, look(mine));
+    g.token = "";
+    assert_status(SYNCGUARD_E_AUTH_FAILED, look(mine));
+    syncguard_close(mine);
+}
+
+/* Emulator, callback, option, variable, gcloud's file, metadata: the first that is there. */
+static void order_of_sources(void **state)
+{
+    syncguard_backend *mine;
+    char body[8192];
+
+    (void)state;
+    setenv("CLOUDSDK_CONFIG", folder, 1);
+    mine = opened(NULL);
+    assert_status(SYNCGUARD_OK, look(mine));
+    last_of("token", "body", body, sizeof body);
+    assert_non_null(strstr(body, "refresh_token"));
+    syncguard_close(mine);
+
+    setenv("GOOGLE_APPLICATION_CREDENTIALS", account_file, 1);
+    mine = opened(NULL);
+    assert_status(SYNCGUARD_OK, look(mine));
+    last_of("token", "body", body, sizeof body);
+    assert_non_null(strstr(body, "assertion"));
+    syncguard_close(mine);
+
+    mine = opened(user_file);
+    assert_status(SYNCGUARD_OK, look(mine));
+    last_of("token", "body", body, sizeof body);
+    assert_non_null(strstr(body, "refresh_token"));
+    syncguard_close(mine);
+
+    setenv("FIRESTORE_EMULATOR_HOST", server.host, 1);
+    standin_forget(&server);
+    mine = opened(user_file);
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_int_equal(standin_calls(&server, "token"), 0);
+    last_of("batchGet", "authorization", body, sizeof body);
+    assert_string_equal(body, "Bearer owner");
+    syncguard_close(mine);
+}
+
+static void unusable_files(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "no json",
+        "[]",
+        "{}",
+        "{\"type\":\"external_account\"}",
+        "{\"type\":\"service_account\",\"client_email\":\"a\"}",
+        "{\"type\":\"authorized_user\",\"client_id\":\"a\",\"client_secret\":\"b\"}",
+        "{\"type\":\"authorized_user\",\"client_id\":\"a\",\"client_secret\":\"b\","
+        "\"refresh_token\":\"c\",\"token_uri\":\"http://example.com/token\"}",
+    };
+    syncguard_backend *mine = NULL;
+    char path[128];
+
+    (void)state;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with("/does/not/exist", NULL, NULL, &mine));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with(folder, NULL, NULL, &mine));
+    snprintf(path, sizeof path, "%s/bad.json", folder);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        FILE *file = fopen(path, "w");
+        fputs(texts[i], file);
+        fclose(file);
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with(path, NULL, NULL, &mine));
+    }
+    setenv("GOOGLE_APPLICATION_CREDENTIALS", "/does/not/exist", 1);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with(NULL, NULL, NULL, &mine));
+    assert_non_null(strstr(err.message, "GOOGLE_APPLICATION_CREDENTIALS"));
+}
+
+static void unusable_key(void **state)
+{
+    syncguard_backend *mine;
+    char path[128];
+    char uri[64];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/nokey.json", folder);
+    snprintf(uri, sizeof uri, "http://%s/token", server.host);
+    write_json(path, json_pack("{s:s,s:s,s:s,s:s}", "type", "service_account", "client_email", "a",
+                               "private_key", "-----BEGIN NONSENSE-----", "token_uri", uri));
+    mine = opened(path);
+    assert_status(SYNCGUARD_E_AUTH_FAILED, look(mine));
+    syncguard_close(mine);
+}
+
+/* --- the token's life --- */
+
+static void rule(const char *call, const char *rest)
+{
+    char text[512];
+
+    snprintf(text, sizeof text, "[{\"on\":\"%s\",\"times\":-1,%s}]", call, rest);
+    standin_rules(&server, text);
+}
+
+static void failures_of_the_endpoint(void **state)
+{
+    static const struct {
+        const char *rest;
+        syncguard_status wanted;
+    } cases[] = {
+        {"\"do\":\"body\",\"http\":400,\"body\":\"{\\\"error\\\":\\\"invalid_grant\\\"}\"",
+         SYNCGUARD_E_AUTH_FAILED},
+        {"\"do\":\"body\",\"http\":401,\"body\":\"\"", SYNCGUARD_E_AUTH_FAILED},
+        {"\"do\":\"body\",\"http\":403,\"body\":\"no\"", SYNCGUARD_E_AUTH_FAILED},
+        {"\"do\":\"body\",\"http\":404,\"body\":\"no\"", SYNCGUARD_E_AUTH_FAILED},
+        {"\"do\":\"body\",\"http\":302,\"body\":\"\"", SYNCGUARD_E_AUTH_FAILED},
+        {"\"do\":\"body\",\"http\":500,\"body\":\"\"", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+        {"\"do\":\"body\",\"http\":503,\"body\":\"\"", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+        {"\"do\":\"body\",\"body\":\"garbage\"", SYNCGUARD_E_AUTH_FAILED},
+        {"\"do\":\"body\",\"body\":\"{\\\"access_token\\\":7}\"", SYNCGUARD_E_AUTH_FAILED},
+        {"\"do\":\"body\",\"body\":\"{\\\"access_token\\\":\\\"a b\\\",\\\"expires_in\\\":60}\"",
+         SYNCGUARD_E_AUTH_FAILED},
+        {"\"do\":\"reset_before\"", SYNCGUARD_E_SERVICE_UNAVAILABLE},
+    };
+    const char *const files[] = {account_file, user_file, NULL};
+
+    (void)state;
+    for (size_t source = 0; source < 3; source++) {
+        syncguard_backend *mine = opened(files[source]);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            rule(files[source] ? "token" : "metadata", cases[i].rest);
+            assert_status(cases[i].wanted, look(mine));
+        }
+        standin_rules(&server, "[]");
+        assert_status(SYNCGUARD_OK, look(mine));
+        syncguard_close(mine);
+    }
+}
+
+static void no_endpoint_at_all(void **state)
+{
+    syncguard_backend *mine;
+    char path[128];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/nobody.json", folder);
+    write_account(path, "http://127.0.0.1:9/token");
+    mine = opened(path);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, look(mine));
+    syncguard_close(mine);
+    setenv("GCE_METADATA_HOST", "127.0.0.1:9", 1);
+    mine = opened(NULL);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, look(mine));
+    syncguard_close(mine);
+}
+
+static void endpoint_that_hangs(void **state)
+{
+    syncguard_backend *mine = opened(account_file);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    int64_t before = clock_ms();
+    bool locked;
+
+    (void)state;
+    rule("token", "\"do\":\"hang\"");
+    call.timeout_ms = 200;
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_is_locked(mine, "k", &call, &locked, &err));
+    assert_true(clock_ms() - before < 1000);
+    syncguard_close(mine);
+}
+
+static void *look_once(void *context)
+{
+    syncguard_error mine;
+    bool locked;
+
+    return syncguard_is_locked(context, "k", NULL, &locked, &mine) == SYNCGUARD_OK ? context : NULL;
+}
+
+static void one_thread_fetches_for_all(void **state)
+{
+    syncguard_backend *mine = opened(account_file);
+    pthread_t threads[12];
+    void *good;
+
+    (void)state;
+    rule("token", "\"do\":\"delay\",\"ms\":200");
+    for (size_t i = 0; i < 12; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, look_once, mine), 0);
+    for (size_t i = 0; i < 12; i++) {
+        pthread_join(threads[i], &good);
+        assert_non_null(good);
+    }
+    assert_int_equal(standin_calls(&server, "token"), 1);
+    syncguard_close(mine);
+}
+
+static void renewed_before_it_ends(void **state)
+{
+    syncguard_backend *mine;
+    int64_t until;
+
+    (void)state;
+    json_decref(standin_control(&server, "PUT", "settings", "{\"lifetime_s\":1}"));
+    mine = opened(account_file);
+    until = clock_ms() + 2500;
+    while (clock_ms() < until) {
+        assert_status(SYNCGUARD_OK, look(mine));
+        pause_ms(10);
+    }
+    assert_in_range(standin_calls(&server, "token"), 3, 5);
+    syncguard_close(mine);
+}
+
+static void early_renewal_may_fail(void **state)
+{
+    syncguard_backend *mine;
+
+    (void)state;
+    json_decref(standin_control(&server, "PUT", "settings", "{\"lifetime_s\":2}"));
+    mine = opened(account_file);
+    assert_status(SYNCGUARD_OK, look(mine));
+    rule("token", "\"do\":\"body\",\"http\":503,\"body\":\"\"");
+    pause_ms(1650);
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_int_equal(standin_calls(&server, "token"), 2);
+    pause_ms(300);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, look(mine));
+    syncguard_close(mine);
+}
+
+static void refused_token_is_replaced(void **state)
+{
+    syncguard_backend *mine = opened(account_file);
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, look(mine));
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
+                           "\"status\":\"UNAUTHENTICATED\"}]");
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_int_equal(standin_calls(&server, "token"), 2);
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
+                           "\"status\":\"UNAUTHENTICATED\",\"times\":-1}]");
+    assert_status(SYNCGUARD_E_AUTH_FAILED, look(mine));
+    syncguard_close(mine);
+}
+
+/* --- TLS --- */
+
+static syncguard_status look_over_tls(const standin *secure, const char *ca_file)
+{
+    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+    syncguard_backend *mine = NULL;
+    syncguard_status status;
+    char url[64];
+
+    snprintf(url, sizeof url, "https://%s", secure->host);
+    own.project = "test";
+    own.endpoint = url;
+    own.ca_file = ca_file;
+    own.token = give_token;
+    own.token_context = &g;
+    assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, NULL, &mine, &err));
+    status = look(mine);
+    syncguard_close(mine);
+    return status;
+}
+
+static void certificates_are_verified(void **state)
+{
+    const char *const arguments[] = {"--cert", cert_file, "--key", key_file, NULL};
+    standin secure;
+
+    (void)state;
+    standin_start(&secure, arguments);
+    secure.tls = true;
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, look_over_tls(&secure, NULL));
+    assert_string_equal(err.native, "CURLE_60");
+    assert_int_equal(standin_calls(&secure, "batchGet"), 0);
+    assert_status(SYNCGUARD_OK, look_over_tls(&secure, cert_file));
+    assert_int_equal(standin_calls(&secure, "batchGet"), 1);
+    standin_stop(&secure);
+}
+
+static void http2_is_spoken(void **state)
+{
+    const char *const arguments[] = {"--cert", cert_file, "--key", key_file, "--alpn", "h2", NULL};
+    standin secure;
+
+    (void)state;
+    standin_start(&secure, arguments);
+    secure.tls = true;
+    assert_true(look_over_tls(&secure, cert_file) < 0);
+    assert_true(standin_calls(&secure, "http2") >= 1);
+    standin_stop(&secure);
+}
+
+static void nothing_of_it_was_heard(void **state)
+{
+    static const char *const secrets[] = {"standin-token", "called-token", "s3cret",
+                                          "refresh/word",  "PRIVATE",      "robot@test",
+                                          "client&id",     "eyJ"};
+
+    (void)state;
+    assert_true(strlen(heard) > 100);
+    for (size_t i = 0; i < sizeof secrets / sizeof secrets[0]; i++)
+        assert_null(strstr(heard, secrets[i]));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(service_account, clean),
+        cmocka_unit_test_setup(user_with_refresh_token, clean),
+        cmocka_unit_test_setup(metadata_server, clean),
+        cmocka_unit_test_setup(token_callback, clean),
+        cmocka_unit_test_setup(order_of_sources, clean),
+        cmocka_unit_test_setup(unusable_files, clean),
+        cmocka_unit_test_setup(unusable_key, clean),
+        cmocka_unit_test_setup(failures_of_the_endpoint, clean),
+        cmocka_unit_test_setup(no_endpoint_at_all, clean),
+        cmocka_unit_test_setup(endpoint_that_hangs, clean),
+        cmocka_unit_test_setup(one_thread_fetches_for_all, clean),
+        cmocka_unit_test_setup(renewed_before_it_ends, clean),
+        cmocka_unit_test_setup(early_renewal_may_fail, clean),
+        cmocka_unit_test_setup(refused_token_is_replaced, clean),
+        cmocka_unit_test_setup(certificates_are_verified, clean),
+        cmocka_unit_test_setup(http2_is_spoken, clean),
+        cmocka_unit_test(nothing_of_it_was_heard),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}

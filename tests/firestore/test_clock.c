@@ -1,0 +1,298 @@
+/*
+ * The clock that watches itself, against a stand-in that tells wrong times; and the parts of the
+ * backend that need no server: estimate, memo, times.
+ */
+#include "standin.h"
+
+#include "backends/firestore/internal.h"
+
+static standin server;
+static syncguard_error err;
+
+static int start(void **state)
+{
+    (void)state;
+    standin_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    standin_stop(&server);
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    standin_reset(&server);
+    return 0;
+}
+
+static void server_is_ahead_by(int ms)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "{\"read_time_ms\":%d}", ms);
+    json_decref(standin_control(&server, "PUT", "settings", text));
+}
+
+static void worst_of(void *context, syncguard_severity severity, const char *topic,
+                     const char *text)
+{
+    (void)text;
+    if (strcmp(topic, "clock") == 0)
+        *(syncguard_severity *)context = severity;
+}
+
+static void the_ladder(void **state)
+{
+    static const struct {
+        int ahead_ms;
+        syncguard_severity severity;
+        bool logs;
+        bool refused;
+    } steps[] = {
+        {0, SYNCGUARD_FINE, false, false},    {150, SYNCGUARD_FINE, false, false},
+        {-150, SYNCGUARD_FINE, false, false}, {300, SYNCGUARD_WARN, true, false},
+        {-300, SYNCGUARD_WARN, true, false},  {700, SYNCGUARD_BLOCK, true, true},
+        {-700, SYNCGUARD_BLOCK, true, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        log_book book = LOG_BOOK_INIT;
+        syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+        syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+        syncguard_severity severity = SYNCGUARD_FINE;
+        syncguard_backend *mine;
+        syncguard_grant grant;
+
+        standin_reset(&server);
+        server_is_ahead_by(steps[i].ahead_ms);
+        options.log = log_book_write;
+        options.log_context = &book;
+        mine = standin_open(&server, &options);
+        assert_status(SYNCGUARD_ABSENT, syncguard_firestore_clock(mine, &info, &err));
+        if (steps[i].refused) {
+            assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                          syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+            assert_string_equal(err.native, "CLOCK_DRIFT");
+            assert_non_null(strstr(err.message, steps[i].ahead_ms > 0 ? "-" : " ms"));
+            assert_int_equal(standin_calls(&server, "commit"), 0);
+        } else {
+            assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+            assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
+            assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+        }
+        assert_int_equal(book.warnings, steps[i].logs ? 1 : 0);
+        assert_status(SYNCGUARD_OK, syncguard_firestore_clock(mine, &info, &err));
+        assert_true(llabs(info.offset_us + steps[i].ahead_ms * 1000) <= info.error_us);
+        assert_true(info.error_us < 100000);
+        assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, worst_of, &severity, &err));
+        assert_int_equal(severity, steps[i].severity);
+        syncguard_close(mine);
+    }
+}
+
+static void the_limit_is_an_option(void **state)
+{
+    static const struct {
+        int64_t limit_ms;
+        bool refused;
+    } limits[] = {{0, false}, {2000, false}, {900, true}};
+    syncguard_grant grant;
+
+    (void)state;
+    server_is_ahead_by(-1200);
+    for (size_t i = 0; i < 3; i++) {
+        syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+        syncguard_backend *mine = NULL;
+        char key[8];
+        own.project = "test";
+        own.emulator_host = server.host;
+        own.max_clock_drift_ms = limits[i].limit_ms;
+        snprintf(key, sizeof key, "k%zu", i);
+        assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, NULL, &mine, &err));
+        assert_status(limits[i].refused ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_OK,
+                      syncguard_acquire(mine, key, 30000, NULL, &grant, &err));
+        syncguard_close(mine);
+    }
+}
+
+/* Only acquire is refused: who holds a lock must be able to keep it and to give it back. */
+static void holders_are_not_refused(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_grant grant;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    server_is_ahead_by(5000);
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    syncguard_close(mine);
+}
+
+/* Error answers hold no time, but may have a Date. */
+static void the_date_header_serves_too(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+    bool locked;
+
+    (void)state;
+    json_decref(standin_control(&server, "PUT", "settings", "{\"date_ms\":-10000}"));
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":503,"
+                           "\"status\":\"UNAVAILABLE\"}]");
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    assert_status(SYNCGUARD_OK, syncguard_firestore_clock(mine, &info, &err));
+    assert_in_range(info.offset_us, 9000000, 11000000);
+    assert_in_range(info.error_us, 500000, 1000000);
+    syncguard_close(mine);
+}
+
+static void other_handles_have_no_estimate(void **state)
+{
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+    syncguard_backend *memory = NULL;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_open("memory:", NULL, &memory, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_firestore_clock(memory, &info, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_firestore_clock(NULL, &info, &err));
+    syncguard_close(memory);
+}
+
+/* --- parts --- */
+
+static void the_better_sample_stays(void **state)
+{
+    fs_clock clock;
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+    int64_t now = syncguard_clock_ns();
+    int64_t wall = wall_ms() * 1000000;
+    const int64_t ms = 1000000;
+
+    (void)state;
+    assert_int_equal(sg_fs_clock_init(&clock, &err), SYNCGUARD_OK);
+    assert_false(sg_fs_clock_read(&clock, &info));
+    sg_fs_clock_sample(&clock, wall - 1000 * ms, 0, now - 2 * ms, now);
+    assert_true(sg_fs_clock_read(&clock, &info));
+    assert_in_range(info.offset_us, 995000, 1005000);
+    assert_in_range(info.error_us, 1000, 1200);
+    /* A worse one that does not contradict it changes nothing. */
+    sg_fs_clock_sample(&clock, wall - 1050 * ms, 0, now - 200 * ms, now);
+    assert_true(sg_fs_clock_read(&clock, &info));
+    assert_in_range(info.offset_us, 995000, 1005000);
+    /* One that does, replaces it. */
+    sg_fs_clock_sample(&clock, wall - 3000 * ms, 0, now - 200 * ms, now);
+    assert_true(sg_fs_clock_read(&clock, &info));
+    assert_in_range(info.offset_us, 2800000, 3200000);
+    assert_int_equal(info.samples, 3);
+    sg_fs_clock_destroy(&clock);
+}
+
+static void certainty_has_a_bound(void **state)
+{
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+
+    (void)state;
+    info.offset_us = -500500;
+    info.error_us = 500;
+    assert_int_equal(sg_fs_clock_certain_us(&info), 500000);
+    info.offset_us = 300;
+    assert_int_equal(sg_fs_clock_certain_us(&info), 0);
+}
+
+static void times_are_read(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "x",
+                                      "2024-01-01",
+                                      "2024-01-01T00:00:00",
+                                      "2024-01-01T00:00:00+01:00",
+                                      "2024-13-01T00:00:00Z",
+                                      "1066-01-01T00:00:00Z",
+                                      "2024-01-01T00:00:00.Zx"};
+    int64_t ns = 0;
+
+    (void)state;
+    assert_true(sg_fs_time_parse("2024-01-02T03:04:05.678901Z", &ns));
+    assert_int_equal(ns, INT64_C(1704164645678901000));
+    assert_true(sg_fs_time_parse("2024-01-02T03:04:05Z", &ns));
+    assert_int_equal(ns, INT64_C(1704164645000000000));
+    assert_true(sg_fs_time_parse("2024-01-02T03:04:05.123456789123Z", &ns));
+    assert_int_equal(ns, INT64_C(1704164645123456789));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_false(sg_fs_time_parse(bad[i], &ns));
+}
+
+static void id_number(int i, char id[SYNCGUARD_LOCK_ID_SIZE])
+{
+    snprintf(id, SYNCGUARD_LOCK_ID_SIZE, "%07dAAAAAAAAAAAAAAA", i);
+}
+
+static void the_memo_forgets(void **state)
+{
+    fs_memo memo;
+    fs_known known;
+    char id[SYNCGUARD_LOCK_ID_SIZE];
+
+    (void)state;
+    assert_int_equal(sg_fs_memo_init(&memo, &err), SYNCGUARD_OK);
+    for (int i = 0; i < 5000; i++) {
+        id_number(i, id);
+        sg_fs_memo_put(&memo, id, "key", 3, "t", 1000000 + i, 1000000);
+    }
+    assert_int_equal(sg_fs_memo_count(&memo), 5000);
+    id_number(77, id);
+    assert_true(sg_fs_memo_get(&memo, id, &known));
+    assert_string_equal(known.key, "key");
+    assert_int_equal(known.expires_at_ms, 1000077);
+    sg_fs_memo_put(&memo, id, "key", 3, "later", 2000000, 1000000);
+    assert_true(sg_fs_memo_get(&memo, id, &known));
+    assert_string_equal(known.update_time, "later");
+    sg_fs_memo_drop(&memo, id);
+    assert_false(sg_fs_memo_get(&memo, id, &known));
+    /* All have expired: they go as new ones come. */
+    for (int i = 0; i < 5000; i++) {
+        id_number(10000 + i, id);
+        sg_fs_memo_put(&memo, id, "key", 3, "t", 9000000, 3000000);
+    }
+    assert_int_equal(sg_fs_memo_count(&memo), 5000);
+    sg_fs_memo_destroy(&memo);
+}
+
+static void loopback_is_told_apart(void **state)
+{
+    (void)state;
+    assert_true(sg_fs_url_loopback("http://127.0.0.1:80/x"));
+    assert_true(sg_fs_url_loopback("http://localhost"));
+    assert_true(sg_fs_url_loopback("http://[::1]:5/x"));
+    assert_false(sg_fs_url_loopback("http://127.0.0.1.example.com"));
+    assert_false(sg_fs_url_loopback("http://127.0.0.1@example.com"));
+    assert_false(sg_fs_url_loopback("http://localhost.example.com"));
+    assert_false(sg_fs_url_loopback("http://10.0.0.1"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(the_ladder, clean),
+        cmocka_unit_test_setup(the_limit_is_an_option, clean),
+        cmocka_unit_test_setup(holders_are_not_refused, clean),
+        cmocka_unit_test_setup(the_date_header_serves_too, clean),
+        cmocka_unit_test_setup(other_handles_have_no_estimate, clean),
+        cmocka_unit_test(the_better_sample_stays),
+        cmocka_unit_test(certainty_has_a_bound),
+        cmocka_unit_test(times_are_read),
+        cmocka_unit_test(the_memo_forgets),
+        cmocka_unit_test(loopback_is_told_apart),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
