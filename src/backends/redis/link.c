@@ -678,6 +678,29 @@ out:
     return status;
 }
 
+/* --- for the tracker --- */
+
+sg_conn *sg_redis_link_tracked(sg_link *link)
+{
+    pthread_mutex_lock(&link->mutex);
+    sg_conn *conn = link->conn;
+    if (conn != NULL && conn->tracked != 0)
+        conn->refs++;
+    else
+        conn = NULL;
+    pthread_mutex_unlock(&link->mutex);
+    return conn;
+}
+
+void sg_redis_link_give_back(sg_link *link, sg_conn *conn, bool broken)
+{
+    pthread_mutex_lock(&link->mutex);
+    if (broken)
+        break_conn(link, conn);
+    drop_conn(conn);
+    pthread_mutex_unlock(&link->mutex);
+}
+
 /* --- life --- */
 
 syncguard_status sg_redis_link_init(sg_link *link, sg_backend *backend, syncguard_error *err)

@@ -182,6 +182,7 @@ int sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn)
         sg_redis_text_arg_str(&conn->out, "NOLOOP");
         conn->tracked = tracker->epoch;
         expected = 1;
+        syncguard_parker_unpark(&tracker->parker); /* one more connection to keep an eye on */
     }
     pthread_mutex_unlock(&tracker->mutex);
     return expected;
@@ -336,33 +337,73 @@ out:
     return status;
 }
 
+/* What the thread waits for: its own connection, the parker, and the end of others. */
+typedef struct watch_set {
+    struct pollfd fds[14];
+    sg_conn *conns[14]; /* reporting connections, from index 2 on */
+    sg_link *links[14];
+    nfds_t count;
+} watch_set;
+
+/*
+ * While waiters sleep nobody reads the connections that carried their tries. If
+ * one ends, the server forgets what it tracked for it: so its end is watched here.
+ */
+static void gather(sg_tracker *tracker, const sg_conn *conn, watch_set *set)
+{
+    sg_backend *backend = tracker->backend;
+    set->fds[0] = (struct pollfd){conn->fd, POLLIN, 0};
+    set->fds[1] = (struct pollfd){tracker->parker.fds[0], POLLIN, 0};
+    set->count = 2;
+    for (size_t i = 0; i < backend->link_count && set->count < 14; i++) {
+        sg_conn *other = sg_redis_link_tracked(&backend->links[i]);
+        if (other == NULL)
+            continue;
+        set->fds[set->count] = (struct pollfd){other->fd, POLLRDHUP, 0};
+        set->conns[set->count] = other;
+        set->links[set->count] = &backend->links[i];
+        set->count++;
+    }
+}
+
+static void let_go(watch_set *set)
+{
+    for (nfds_t i = 2; i < set->count; i++)
+        sg_redis_link_give_back(set->links[i], set->conns[i], set->fds[i].revents != 0);
+}
+
+/* What others have asked of the thread. False: the connection is of no use any more. */
+static bool attend(sg_tracker *tracker)
+{
+    syncguard_limits now = {syncguard_clock_ns(), NULL};
+    (void)syncguard_parker_park(&tracker->parker, &now, NULL);
+    pthread_mutex_lock(&tracker->mutex);
+    bool unsettled = tracker->unsettled;
+    bool leave = tracker->reconnect || tracker->off;
+    tracker->unsettled = false;
+    pthread_mutex_unlock(&tracker->mutex);
+    if (unsettled)
+        syncguard_backend_stirred_all(&tracker->backend->base);
+    return !leave;
+}
+
 /* Reads reports until the connection is of no use any more. */
-static void listen(sg_tracker *tracker, sg_conn *conn)
+static void read_reports(sg_tracker *tracker, sg_conn *conn)
 {
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, tracker->stop};
-    for (;;) {
-        struct pollfd fds[2] = {{conn->fd, POLLIN, 0}, {tracker->parker.fds[0], POLLIN, 0}};
-        if (conn->ssl == NULL || SSL_pending(conn->ssl) == 0) {
-            if (syncguard_wait_fds(fds, 2, &limits, NULL) != SYNCGUARD_OK)
-                return;
-        } else {
-            fds[0].revents = POLLIN;
-        }
-        if (fds[0].revents != 0 && !handle_messages(tracker, conn))
-            return;
-        if (fds[1].revents == 0)
-            continue;
-        syncguard_limits now = {syncguard_clock_ns(), NULL};
-        (void)syncguard_parker_park(&tracker->parker, &now, NULL);
-        pthread_mutex_lock(&tracker->mutex);
-        bool unsettled = tracker->unsettled;
-        bool leave = tracker->reconnect || tracker->off;
-        tracker->unsettled = false;
-        pthread_mutex_unlock(&tracker->mutex);
-        if (unsettled)
-            syncguard_backend_stirred_all(&tracker->backend->base);
-        if (leave)
-            return;
+    bool useful = true;
+    while (useful) {
+        watch_set set;
+        gather(tracker, conn, &set);
+        if (conn->ssl != NULL && SSL_pending(conn->ssl) > 0)
+            set.fds[0].revents = POLLIN;
+        else if (syncguard_wait_fds(set.fds, set.count, &limits, NULL) != SYNCGUARD_OK)
+            useful = false;
+        if (useful && set.fds[0].revents != 0)
+            useful = handle_messages(tracker, conn);
+        let_go(&set);
+        if (useful && set.fds[1].revents != 0)
+            useful = attend(tracker);
     }
 }
 
@@ -379,7 +420,7 @@ static void *run(void *argument)
         if (status == SYNCGUARD_OK) {
             round = 0;
             syncguard_backend_stirred_all(&tracker->backend->base);
-            listen(tracker, conn);
+            read_reports(tracker, conn);
             sg_redis_conn_close(conn);
         } else if (status != SYNCGUARD_E_AUTH_FAILED && status != SYNCGUARD_E_INTERNAL) {
             int64_t pause_ms = INT64_C(50) << (round < 6 ? round : 6);

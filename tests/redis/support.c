@@ -1,0 +1,318 @@
+#include "support.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+const char *test_url;
+syncguard_error err;
+
+extern const syncguard_module syncguard_module_redis;
+
+static long nth(const char *variable, int n)
+{
+    const char *at = getenv(variable);
+    for (; at != NULL && n > 0; n--) {
+        at = strchr(at, ',');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    if (at == NULL) {
+        fprintf(stderr, "run this test through with-redis\n");
+        exit(2);
+    }
+    return strtol(at, NULL, 10);
+}
+
+int test_port(int n)
+{
+    return (int)nth("REDIS_TEST_PORTS", n);
+}
+
+pid_t test_pid(int n)
+{
+    return (pid_t)nth("REDIS_TEST_PIDS", n);
+}
+
+void test_begin(int argc, char **argv)
+{
+    test_url = argv[argc - 1];
+    if (syncguard_module_register(&syncguard_module_redis, &err) != SYNCGUARD_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        exit(2);
+    }
+}
+
+int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void pause_ms(int ms)
+{
+    struct timespec pause = {ms / 1000, (long)(ms % 1000) * 1000000};
+    while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
+        ;
+}
+
+/* --- raw commands --- */
+
+static redisReply *run_at(int port, const char *format, va_list arguments)
+{
+    static redisContext *context;
+    static int context_port;
+    if (context == NULL || context->err || context_port != port) {
+        if (context != NULL)
+            redisFree(context);
+        context = redisConnect("127.0.0.1", port);
+        context_port = port;
+        assert_non_null(context);
+        assert_int_equal(context->err, 0);
+    }
+    redisReply *reply = redisvCommand(context, format, arguments);
+    assert_non_null(reply);
+    return reply;
+}
+
+redisReply *raw_at(int port, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    redisReply *reply = run_at(port, format, arguments);
+    va_end(arguments);
+    return reply;
+}
+
+#define RUN(reply)                                                                                 \
+    va_list arguments;                                                                             \
+    va_start(arguments, format);                                                                   \
+    redisReply *reply = run_at((int)nth("REDIS_TEST_PORT", 0), format, arguments);                 \
+    va_end(arguments)
+
+redisReply *raw(const char *format, ...)
+{
+    RUN(reply);
+    return reply;
+}
+
+void raw_do(const char *format, ...)
+{
+    RUN(reply);
+    if (reply->type == REDIS_REPLY_ERROR)
+        print_error("%s: %s\n", format, reply->str);
+    assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+    freeReplyObject(reply);
+}
+
+long long raw_int(const char *format, ...)
+{
+    RUN(reply);
+    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+    long long value = reply->integer;
+    freeReplyObject(reply);
+    return value;
+}
+
+const char *raw_text(const char *format, ...)
+{
+    static char text[65536];
+    RUN(reply);
+    text[0] = '\0';
+    if (reply->type == REDIS_REPLY_STRING)
+        snprintf(text, sizeof text, "%s", reply->str);
+    freeReplyObject(reply);
+    return text;
+}
+
+long raw_calls(const char *command)
+{
+    char name[64];
+    const char *info = raw_text("INFO commandstats");
+    snprintf(name, sizeof name, "cmdstat_%s:calls=", command);
+    const char *at = strstr(info, name);
+    return at != NULL ? strtol(at + strlen(name), NULL, 10) : 0;
+}
+
+/* --- handles --- */
+
+syncguard_backend *open_url(const char *url)
+{
+    syncguard_backend *backend = NULL;
+    assert_status(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_OK);
+    return backend;
+}
+
+syncguard_backend *open_with(const char *extra)
+{
+    char url[2048];
+    snprintf(url, sizeof url, "%s%c%s", test_url, strchr(test_url, '?') != NULL ? '&' : '?', extra);
+    return open_url(url);
+}
+
+syncguard_backend *open_port(int port, const char *extra)
+{
+    char url[2048];
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d?%s", port, extra);
+    return open_url(url);
+}
+
+/* --- servers --- */
+
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void exec_server(const server *s, const char *const *options)
+{
+    char port[16];
+    const char *words[32] = {"redis-server", "--port", port,  "--bind",
+                             "127.0.0.1",    "--dir",  s->dir};
+    int count = 7;
+    snprintf(port, sizeof port, "%d", s->port);
+    for (int i = 0; options != NULL && options[i] != NULL && count < 31; i++)
+        words[count++] = options[i];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int null = open("/dev/null", O_RDWR);
+    dup2(null, 1);
+    dup2(null, 2);
+    execvp("redis-server", (char *const *)words);
+    _exit(127);
+}
+
+void server_start(server *s, int port, const char *const *options)
+{
+    if (port == 0) {
+        snprintf(s->dir, sizeof s->dir, "/tmp/syncguard-redis-test.XXXXXX");
+        assert_non_null(mkdtemp(s->dir));
+    }
+    s->port = port != 0 ? port : free_port();
+    s->pid = fork();
+    if (s->pid == 0)
+        exec_server(s, options);
+    for (int i = 0; i < 500; i++) {
+        redisContext *context = redisConnect("127.0.0.1", s->port);
+        bool up = context != NULL && context->err == 0;
+        redisReply *reply = up ? redisCommand(context, "PING") : NULL;
+        up = reply != NULL &&
+             (reply->type == REDIS_REPLY_STATUS || strncmp(reply->str, "LOADING", 7) != 0);
+        if (reply != NULL)
+            freeReplyObject(reply);
+        if (context != NULL)
+            redisFree(context);
+        if (up)
+            return;
+        pause_ms(10);
+    }
+    fail_msg("the server does not start");
+}
+
+void server_kill(server *s)
+{
+    kill(s->pid, SIGCONT);
+    kill(s->pid, SIGKILL);
+    waitpid(s->pid, NULL, 0);
+    s->pid = -1;
+}
+
+void server_remove(server *s)
+{
+    char command[128];
+    if (s->pid > 0)
+        server_kill(s);
+    snprintf(command, sizeof command, "rm -rf '%s'", s->dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* --- proxy --- */
+
+static int connect_port(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Passes bytes from one side to the other; false if the pair must be closed. */
+static bool pass(proxy *p, int from, int to, bool reply)
+{
+    char buffer[65536];
+    ssize_t n = recv(from, buffer, sizeof buffer, 0);
+    if (n <= 0)
+        return false;
+    if (reply && atomic_load(&p->lose) > 0) {
+        atomic_fetch_sub(&p->lose, 1);
+        return false;
+    }
+    return send(to, buffer, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+static void *proxy_run(void *argument)
+{
+    proxy *p = argument;
+    struct pollfd fds[33] = {{p->listener, POLLIN, 0}};
+    nfds_t count = 1;
+    while (!atomic_load(&p->stop)) {
+        if (poll(fds, count, 20) <= 0)
+            continue;
+        for (nfds_t i = 1; i < count; i++) {
+            nfds_t other = (i - 1) % 2 == 0 ? i + 1 : i - 1;
+            if (fds[i].revents == 0 || fds[i].fd < 0)
+                continue;
+            if (!pass(p, fds[i].fd, fds[other].fd, (i - 1) % 2 == 1)) {
+                close(fds[i].fd);
+                close(fds[other].fd);
+                fds[i].fd = fds[other].fd = -1;
+            }
+        }
+        if (fds[0].revents != 0 && count + 2 <= 33) {
+            fds[count] = (struct pollfd){accept(p->listener, NULL, NULL), POLLIN, 0};
+            fds[count + 1] = (struct pollfd){connect_port(p->target), POLLIN, 0};
+            count += 2;
+        }
+    }
+    for (nfds_t i = 0; i < count; i++) {
+        if (fds[i].fd >= 0)
+            close(fds[i].fd);
+    }
+    return NULL;
+}
+
+void proxy_start(proxy *p, int target)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    p->port = free_port();
+    p->target = target;
+    atomic_init(&p->lose, 0);
+    atomic_init(&p->stop, false);
+    p->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons((uint16_t)p->port);
+    assert_int_equal(bind(p->listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(p->listener, 16), 0);
+    assert_int_equal(pthread_create(&p->thread, NULL, proxy_run, p), 0);
+}
+
+void proxy_stop(proxy *p)
+{
+    atomic_store(&p->stop, true);
+    pthread_join(p->thread, NULL);
+}

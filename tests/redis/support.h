@@ -1,0 +1,91 @@
+/*
+ * What the Redis tests share: a raw client to look at the store, more servers
+ * if a test needs its own, and a proxy that loses replies. They run through
+ * with-redis, whose last argument is the URL and whose environment says where
+ * the servers are.
+ */
+#ifndef TESTS_REDIS_SUPPORT_H
+#define TESTS_REDIS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <hiredis/hiredis.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "syncguard.h"
+#include "syncguard/redis.h"
+#include "syncguard/sys/backend.h"
+
+/* The URL that with-redis gave, and port and pid of the n-th server. */
+extern const char *test_url;
+int test_port(int n);
+pid_t test_pid(int n);
+
+/* Raw commands to the first server (or another port). Never NULL: fails the test instead. */
+redisReply *raw(const char *format, ...);
+redisReply *raw_at(int port, const char *format, ...);
+/* Runs a command and forgets the reply. */
+void raw_do(const char *format, ...);
+long long raw_int(const char *format, ...);
+/* Text of a string reply, "" for nil; valid until the next call. */
+const char *raw_text(const char *format, ...);
+/* Sum of calls of a command, from INFO commandstats. */
+long raw_calls(const char *command);
+
+/* A handle on test_url, or on another URL; extra is added to the query. */
+syncguard_backend *open_url(const char *url);
+syncguard_backend *open_with(const char *extra);
+syncguard_backend *open_port(int port, const char *extra);
+
+/* One more server, for tests that stop, stall or restart it. */
+typedef struct server {
+    pid_t pid;
+    int port;
+    char dir[64];
+} server;
+/* options: further command line words for redis-server, or NULL. port 0: a free one. */
+void server_start(server *s, int port, const char *const *options);
+/* SIGKILL, and wait for it. */
+void server_kill(server *s);
+void server_remove(server *s);
+
+/* Stands between client and server: passes on, but loses the next `lose` replies by hanging up. */
+typedef struct proxy {
+    int port;
+    int target;
+    int listener;
+    atomic_int lose;
+    atomic_bool stop;
+    pthread_t thread;
+} proxy;
+void proxy_start(proxy *p, int target);
+void proxy_stop(proxy *p);
+
+int64_t now_ms(void);
+void pause_ms(int ms);
+extern syncguard_error err;
+#define assert_status(call, expected)                                                              \
+    do {                                                                                           \
+        syncguard_status got_ = (call);                                                            \
+        if (got_ != (expected)) {                                                                  \
+            print_error("%s: %s (%s, %s)\n", #call, syncguard_status_name(got_), err.native,       \
+                        err.message);                                                              \
+            fail();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* Reads the arguments, ignores SIGPIPE not at all: the library must not raise it. */
+void test_begin(int argc, char **argv);
+
+#endif

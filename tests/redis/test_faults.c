@@ -1,0 +1,430 @@
+/*
+ * What goes wrong with servers and connections, and what callers hear of it:
+ * lost replies, servers that stop, hang, restart, refuse; unknown outcomes that
+ * are undone; one code per cause.
+ */
+#include "support.h"
+
+static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
+
+static syncguard_call call_of(int64_t timeout_ms)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = timeout_ms;
+    return call;
+}
+
+static void lost_replies_change_nothing(void **state)
+{
+    (void)state;
+    server s;
+    proxy p;
+    syncguard_grant grant, second;
+    int64_t expires;
+    server_start(&s, 0, plain);
+    proxy_start(&p, s.port);
+    syncguard_backend *store = open_port(p.port, "connections=1");
+    assert_status(syncguard_acquire(store, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+
+    atomic_store(&p.lose, 1);
+    assert_status(syncguard_acquire(store, "lost", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_int_equal(atomic_load(&p.lose), 0);
+    assert_string_equal(grant.fence, "000000000000001");
+    atomic_store(&p.lose, 1);
+    assert_status(syncguard_acquire(store, "lost", 5000, NULL, &second, &err), SYNCGUARD_LOCKED);
+    atomic_store(&p.lose, 1);
+    assert_status(syncguard_extend(store, grant.lock_id, 5000, NULL, &expires, &err), SYNCGUARD_OK);
+    atomic_store(&p.lose, 1);
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_ABSENT);
+    assert_status(syncguard_acquire(store, "lost", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_string_equal(grant.fence, "000000000000002");
+    syncguard_close(store);
+    proxy_stop(&p);
+    server_remove(&s);
+}
+
+static void dead_server_is_told_at_once(void **state)
+{
+    (void)state;
+    server s;
+    syncguard_grant grant;
+    server_start(&s, 0, plain);
+    syncguard_backend *store = open_port(s.port, "");
+    assert_status(syncguard_acquire(store, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    server_kill(&s);
+    int64_t start = now_ms();
+    assert_status(syncguard_acquire(store, "b", 5000, NULL, &grant, &err),
+                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_status(syncguard_release(store,
+                                    grant.lock_id[0] ? grant.lock_id : "AAAAAAAAAAAAAAAAAAAAAA",
+                                    NULL, &err),
+                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_true(now_ms() - start < 1000);
+    /* It comes back without its data, and the handle finds it. */
+    server_start(&s, s.port, plain);
+    assert_status(syncguard_acquire(store, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_string_equal(grant.fence, "000000000000001");
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+static void restart_with_persistence_keeps_locks_and_fences(void **state)
+{
+    (void)state;
+    static const char *const durable[] = {"--save", "",  "--appendonly", "yes", "--appendfsync",
+                                          "always", NULL};
+    server s;
+    syncguard_grant first, grant;
+    int64_t expires;
+    server_start(&s, 0, durable);
+    syncguard_backend *store = open_port(s.port, "");
+    assert_status(syncguard_acquire(store, "kept", 30000, NULL, &first, &err), SYNCGUARD_OK);
+    assert_status(syncguard_acquire(store, "other", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    server_kill(&s);
+    server_start(&s, s.port, durable);
+    assert_status(syncguard_acquire(store, "kept", 30000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+    assert_status(syncguard_extend(store, first.lock_id, 30000, NULL, &expires, &err),
+                  SYNCGUARD_OK);
+    assert_status(syncguard_release(store, first.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(syncguard_acquire(store, "kept", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_string_equal(grant.fence, "000000000000002");
+    assert_status(syncguard_acquire(store, "other", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_string_equal(grant.fence, "000000000000002");
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+/* A server that hangs: the deadline holds, and what it does when it wakes is undone. */
+static void unknown_outcome_is_undone(void **state)
+{
+    (void)state;
+    server s;
+    syncguard_grant grant;
+    syncguard_call brief = call_of(300);
+    server_start(&s, 0, plain);
+    syncguard_backend *store = open_port(s.port, "");
+    assert_status(syncguard_acquire(store, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    kill(s.pid, SIGSTOP);
+    int64_t start = now_ms();
+    assert_status(syncguard_acquire(store, "ghost", 30000, &brief, &grant, &err),
+                  SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_true(now_ms() - start < 1000);
+    kill(s.pid, SIGCONT);
+    /* Long before the 30 s of its ttl the key is free, and stays so. */
+    syncguard_status status = SYNCGUARD_LOCKED;
+    bool locked = true;
+    for (int i = 0; i < 100 && (status != SYNCGUARD_OK || locked); i++) {
+        status = syncguard_is_locked(store, "ghost", NULL, &locked, &err);
+        pause_ms(50);
+    }
+    assert_false(locked);
+    pause_ms(300);
+    assert_status(syncguard_acquire(store, "ghost", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+static void *trigger_soon(void *argument)
+{
+    pause_ms(100);
+    syncguard_abort_trigger(argument);
+    return NULL;
+}
+
+/* Median within 10 ms, never over 100, in every operation, also while connecting. */
+static void abort_ends_a_hanging_call(void **state)
+{
+    (void)state;
+    server s;
+    syncguard_grant grant;
+    server_start(&s, 0, plain);
+    syncguard_backend *store = open_port(s.port, "");
+    assert_status(syncguard_acquire(store, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    kill(s.pid, SIGSTOP);
+    for (int i = 0; i < 4; i++) {
+        syncguard_backend *used = i < 3 ? store : open_port(s.port, "");
+        syncguard_call call = SYNCGUARD_CALL_INIT;
+        syncguard_status status = SYNCGUARD_OK;
+        bool locked;
+        pthread_t thread;
+        assert_status(syncguard_abort_create(&call.abort_object, &err), SYNCGUARD_OK);
+        pthread_create(&thread, NULL, trigger_soon, call.abort_object);
+        int64_t start = now_ms();
+        if (i == 0 || i == 3)
+            status = syncguard_acquire(used, "hang", 5000, &call, &grant, &err);
+        else if (i == 1)
+            status = syncguard_release(used, "AAAAAAAAAAAAAAAAAAAAAA", &call, &err);
+        else
+            status = syncguard_is_locked(used, "hang", &call, &locked, &err);
+        int64_t took = now_ms() - start;
+        assert_int_equal(status, SYNCGUARD_E_ABORTED);
+        assert_in_range(took, 90, 400); /* generous: a busy machine starts threads late */
+        pthread_join(thread, NULL);
+        syncguard_abort_free(call.abort_object);
+        if (i == 3)
+            syncguard_close(used);
+    }
+    kill(s.pid, SIGCONT);
+    /* Replies to abandoned requests do not confuse later ones. */
+    for (int i = 0; i < 20; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "after%d", i);
+        assert_status(syncguard_acquire(store, key, 5000, NULL, &grant, &err), SYNCGUARD_OK);
+        assert_string_equal(grant.fence, "000000000000001");
+        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    }
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+static void black_hole_ends_by_the_deadline(void **state)
+{
+    (void)state;
+    syncguard_call brief = call_of(300);
+    syncguard_grant grant;
+    syncguard_backend *store = open_url("redis://192.0.2.1:6379");
+    int64_t start = now_ms();
+    syncguard_status status = syncguard_acquire(store, "a", 5000, &brief, &grant, &err);
+    /* Some networks answer that address with an error at once. */
+    assert_true(status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_true(now_ms() - start < 1000);
+    syncguard_close(store);
+    store = open_url("redis://name.invalid");
+    assert_status(syncguard_acquire(store, "a", 5000, NULL, &grant, &err),
+                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    syncguard_close(store);
+}
+
+/* --- what the server refuses --- */
+
+static void check_refusal(syncguard_backend *store, syncguard_status expected, const char *native)
+{
+    syncguard_grant grant;
+    assert_status(syncguard_acquire(store, "NOAUTH timeout OOM", 5000, NULL, &grant, &err),
+                  expected);
+    assert_string_equal(err.native, native);
+    assert_null(strstr(err.message, "s3cret"));
+    syncguard_close(store);
+}
+
+static void refused_credentials_are_auth_failed(void **state)
+{
+    (void)state;
+    static const char *const guarded[] = {"--requirepass", "s3cret", NULL};
+    char url[128];
+    server s;
+    server_start(&s, 0, guarded);
+    check_refusal(open_port(s.port, ""), SYNCGUARD_E_AUTH_FAILED, "NOAUTH");
+    snprintf(url, sizeof url, "redis://:wrong@127.0.0.1:%d", s.port);
+    check_refusal(open_url(url), SYNCGUARD_E_AUTH_FAILED, "WRONGPASS");
+    snprintf(url, sizeof url, "redis://nobody:s3cret@127.0.0.1:%d", s.port);
+    check_refusal(open_url(url), SYNCGUARD_E_AUTH_FAILED, "WRONGPASS");
+    snprintf(url, sizeof url, "redis://:s3cret@127.0.0.1:%d", s.port);
+    syncguard_backend *store = open_url(url);
+    syncguard_grant grant;
+    assert_status(syncguard_acquire(store, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    freeReplyObject(raw_at(s.port, "AUTH s3cret"));
+    freeReplyObject(raw_at(s.port, "ACL SETUSER default -evalsha"));
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_E_AUTH_FAILED);
+    assert_string_equal(err.native, "NOPERM");
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+static void full_memory_is_rate_limited(void **state)
+{
+    (void)state;
+    server s;
+    syncguard_grant grant;
+    server_start(&s, 0, plain);
+    syncguard_backend *store = open_port(s.port, "");
+    assert_status(syncguard_acquire(store, "before", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    freeReplyObject(raw_at(s.port, "CONFIG SET maxmemory 1"));
+    syncguard_grant refused;
+    assert_status(syncguard_acquire(store, "full", 5000, NULL, &refused, &err),
+                  SYNCGUARD_E_RATE_LIMITED);
+    assert_string_equal(err.native, "OOM");
+    /* Releasing needs no memory. */
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+static void connection_limit_is_rate_limited(void **state)
+{
+    (void)state;
+    server s;
+    server_start(&s, 0, plain);
+    redisContext *one = redisConnect("127.0.0.1", s.port);
+    freeReplyObject(redisCommand(one, "CONFIG SET maxclients 1"));
+    redisContext *two = redisConnect("127.0.0.1", s.port);
+    check_refusal(open_port(s.port, ""), SYNCGUARD_E_RATE_LIMITED, "ERR");
+    redisFree(two);
+    redisFree(one);
+    server_remove(&s);
+}
+
+static void replica_and_missing_replicas_are_unavailable(void **state)
+{
+    (void)state;
+    server s;
+    server_start(&s, 0, plain);
+    freeReplyObject(raw_at(s.port, "CONFIG SET min-replicas-to-write 1"));
+    check_refusal(open_port(s.port, ""), SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS");
+    freeReplyObject(raw_at(s.port, "CONFIG SET min-replicas-to-write 0"));
+    freeReplyObject(raw_at(s.port, "REPLICAOF 127.0.0.1 1"));
+    syncguard_backend *store = open_port(s.port, "");
+    syncguard_grant grant;
+    assert_status(syncguard_acquire(store, "a", 5000, NULL, &grant, &err),
+                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+static void *run_forever(void *argument)
+{
+    redisContext *context = redisConnect("127.0.0.1", *(int *)argument);
+    redisReply *reply = redisCommand(context, "EVAL %s 0", "while true do end");
+    if (reply != NULL)
+        freeReplyObject(reply);
+    redisFree(context);
+    return NULL;
+}
+
+static void busy_script_is_unavailable(void **state)
+{
+    (void)state;
+    static const char *const quick[] = {"--save", "", "--busy-reply-threshold", "50", NULL};
+    server s;
+    pthread_t thread;
+    server_start(&s, 0, quick);
+    syncguard_backend *store = open_port(s.port, "");
+    syncguard_grant grant;
+    assert_status(syncguard_acquire(store, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    pthread_create(&thread, NULL, run_forever, &s.port);
+    pause_ms(300);
+    assert_status(syncguard_acquire(store, "b", 5000, NULL, &grant, &err),
+                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_string_equal(err.native, "BUSY");
+    freeReplyObject(raw_at(s.port, "SCRIPT KILL"));
+    pthread_join(thread, NULL);
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+/* --- many callers --- */
+
+static atomic_bool over;
+static atomic_int failures;
+
+static void *hammer(void *argument)
+{
+    syncguard_backend *store = argument;
+    static atomic_int number;
+    char key[32];
+    syncguard_error error;
+    snprintf(key, sizeof key, "hammer:%d", atomic_fetch_add(&number, 1));
+    int64_t last = 0;
+    while (!atomic_load(&over)) {
+        syncguard_grant grant;
+        syncguard_status status = syncguard_acquire(store, key, 20000, NULL, &grant, &error);
+        if (status == SYNCGUARD_OK) {
+            int64_t fence = strtoll(grant.fence, NULL, 10);
+            if (fence <= last)
+                atomic_fetch_add(&failures, 1);
+            last = fence;
+            status = syncguard_release(store, grant.lock_id, NULL, &error);
+        }
+        if (status != SYNCGUARD_OK) {
+            fprintf(stderr, "hammer: %s %s %s\n", syncguard_status_name(status), error.native,
+                    error.message);
+            atomic_fetch_add(&failures, 1);
+        }
+    }
+    return NULL;
+}
+
+/* Connections that break under load are replaced, and nobody gets another's reply. */
+static void broken_connections_disturb_nobody(void **state)
+{
+    (void)state;
+    server s;
+    pthread_t threads[32];
+    server_start(&s, 0, plain);
+    atomic_store(&over, false);
+    atomic_store(&failures, 0);
+    syncguard_backend *store = open_port(s.port, "");
+    for (int i = 0; i < 32; i++)
+        pthread_create(&threads[i], NULL, hammer, store);
+    for (int i = 0; i < 20; i++) {
+        pause_ms(50);
+        freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
+        if (i % 5 == 0)
+            freeReplyObject(raw_at(s.port, "SCRIPT FLUSH"));
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < 32; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(atomic_load(&failures), 0);
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+static void *one_acquire(void *argument)
+{
+    syncguard_backend *store = argument;
+    syncguard_grant grant;
+    syncguard_error error;
+    syncguard_call brief = call_of(400);
+    char key[40];
+    snprintf(key, sizeof key, "stall:%lx", (unsigned long)pthread_self());
+    if (syncguard_acquire(store, key, 5000, &brief, &grant, &error) != SYNCGUARD_E_NETWORK_TIMEOUT)
+        atomic_fetch_add(&failures, 1);
+    return NULL;
+}
+
+static void followers_keep_their_own_deadlines(void **state)
+{
+    (void)state;
+    server s;
+    pthread_t threads[64];
+    syncguard_grant grant;
+    server_start(&s, 0, plain);
+    atomic_store(&failures, 0);
+    syncguard_backend *store = open_port(s.port, "");
+    assert_status(syncguard_acquire(store, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    kill(s.pid, SIGSTOP);
+    int64_t start = now_ms();
+    for (int i = 0; i < 64; i++)
+        pthread_create(&threads[i], NULL, one_acquire, store);
+    for (int i = 0; i < 64; i++)
+        pthread_join(threads[i], NULL);
+    assert_in_range(now_ms() - start, 390, 1500);
+    assert_int_equal(atomic_load(&failures), 0);
+    kill(s.pid, SIGCONT);
+    syncguard_close(store);
+    server_remove(&s);
+}
+
+int main(int argc, char **argv)
+{
+    test_begin(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lost_replies_change_nothing),
+        cmocka_unit_test(dead_server_is_told_at_once),
+        cmocka_unit_test(restart_with_persistence_keeps_locks_and_fences),
+        cmocka_unit_test(unknown_outcome_is_undone),
+        cmocka_unit_test(abort_ends_a_hanging_call),
+        cmocka_unit_test(black_hole_ends_by_the_deadline),
+        cmocka_unit_test(refused_credentials_are_auth_failed),
+        cmocka_unit_test(full_memory_is_rate_limited),
+        cmocka_unit_test(connection_limit_is_rate_limited),
+        cmocka_unit_test(replica_and_missing_replicas_are_unavailable),
+        cmocka_unit_test(busy_script_is_unavailable),
+        cmocka_unit_test(broken_connections_disturb_nobody),
+        cmocka_unit_test(followers_keep_their_own_deadlines),
+    };
+    return cmocka_run_group_tests_name("redis faults", tests, NULL, NULL);
+}

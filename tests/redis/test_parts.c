@@ -1,0 +1,184 @@
+/* Parts of the Redis backend that need no server: stored values, error words, redirections. */
+#include "support.h"
+
+#include "backends/redis/internal.h"
+
+static bool reads(const char *text, syncguard_record *record)
+{
+    return sg_redis_value_read(text, strlen(text), record);
+}
+
+#define BODY                                                                                       \
+    "\"lockId\":\"AbCdEfGhIjKlMnOpQrStUv\",\"acquiredAtMs\":5,\"expiresAtMs\":10,"                 \
+    "\"fence\":\"000000000000001\""
+
+static void values_are_read(void **state)
+{
+    (void)state;
+    syncguard_record record;
+    assert_true(reads("{" BODY ",\"key\":\"k\"}", &record));
+    assert_true(record.expires_at_ms == 10 && record.acquired_at_ms == 5);
+    assert_true(reads("\t{ " BODY ", \"key\" : \"\\u00e9\\ud83d\\ude00\\n\\/\" }\r\n", &record));
+    assert_string_equal(record.key, "\xC3\xA9\xF0\x9F\x98\x80\n/");
+    assert_true(reads("{" BODY
+                      ",\"key\":\"k\",\"owner\":7,\"a very long name of a field\":{\"x\":[1,"
+                      "true,null,\"}\"]}}",
+                      &record));
+    assert_string_equal(record.owner, "");
+    assert_true(reads("{" BODY ",\"key\":\"k\",\"expiresAtMs\":1.7630000005e12}", &record));
+    assert_true(record.expires_at_ms == INT64_C(1763000000500));
+}
+
+static void rubbish_is_not_read(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        " ",
+        "{",
+        "}",
+        "null",
+        "{}",
+        "{" BODY "}",
+        "{" BODY ",\"key\":\"k\"",
+        "{" BODY ",\"key\":7}",
+        "{" BODY ",\"key\":\"\"}",
+        "{" BODY ",\"key\":\"k\"}x",
+        "{" BODY ",\"key\":\"k\",}",
+        "{" BODY ",\"key\":\"k\",\"expiresAtMs\":1e300}",
+        "{" BODY ",\"key\":\"\\ud800\"}",
+        "{" BODY ",\"key\":\"\\u0000\"}",
+        "{" BODY ",\"key\":\"a\nb\"}",
+        "{" BODY ",\"key\":\"k\",\"fence\":\"1\"}",
+        "{" BODY ",\"key\":\"k\",\"lockId\":\"too long an id for us\"",
+        "{" BODY ",\"key\":\"k\",\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]"
+                 "]]]]]]]]]]]]]]]]]]]]}",
+    };
+    syncguard_record record;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (reads(texts[i], &record))
+            fail_msg("read: %s", texts[i]);
+    }
+    /* No prefix of a value reads past its end or is taken for a value. */
+    const char *whole = "{" BODY ",\"key\":\"\\u00e9\",\"x\":{\"y\":[1,2]}}";
+    for (size_t n = 0; n < strlen(whole); n++) {
+        char *copy = malloc(n > 0 ? n : 1);
+        memcpy(copy, whole, n);
+        assert_false(sg_redis_value_read(copy, n, &record));
+        free(copy);
+    }
+}
+
+static void quoting_is_undone_by_reading(void **state)
+{
+    (void)state;
+    char key[300], text[2000];
+    syncguard_record record;
+    size_t length = 0;
+    for (int c = 1; c < 128; c++)
+        key[length++] = (char)c;
+    sg_text out;
+    sg_redis_text_init(&out);
+    sg_redis_value_quote(&out, key, length);
+    snprintf(text, sizeof text, "{" BODY ",\"key\":%.*s}", (int)out.length, out.data);
+    sg_redis_text_free(&out);
+    assert_true(reads(text, &record));
+    assert_int_equal(strlen(record.key), length);
+    assert_memory_equal(record.key, key, length);
+}
+
+static redisReply error_reply(const char *text)
+{
+    redisReply reply;
+    memset(&reply, 0, sizeof reply);
+    reply.type = REDIS_REPLY_ERROR;
+    reply.str = (char *)(uintptr_t)text;
+    reply.len = strlen(text);
+    return reply;
+}
+
+static void errors_are_told_by_their_word(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        syncguard_status status;
+        const char *word;
+    } cases[] = {
+        {"NOAUTH Authentication required.", SYNCGUARD_E_AUTH_FAILED, "NOAUTH"},
+        {"WRONGPASS x", SYNCGUARD_E_AUTH_FAILED, "WRONGPASS"},
+        {"NOPERM x", SYNCGUARD_E_AUTH_FAILED, "NOPERM"},
+        {"LOADING x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "LOADING"},
+        {"MASTERDOWN x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "MASTERDOWN"},
+        {"-READONLY x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "READONLY"},
+        {"CLUSTERDOWN x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "CLUSTERDOWN"},
+        {"TRYAGAIN x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "TRYAGAIN"},
+        {"BUSY x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "BUSY"},
+        {"MISCONF x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "MISCONF"},
+        {"OOM x", SYNCGUARD_E_RATE_LIMITED, "OOM"},
+        {"WRONGTYPE x", SYNCGUARD_E_INTERNAL, "WRONGTYPE"},
+        {"ERR something NOAUTH OOM", SYNCGUARD_E_INTERNAL, "ERR"},
+        {"lower case", SYNCGUARD_E_INTERNAL, ""},
+        {"", SYNCGUARD_E_INTERNAL, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        redisReply reply = error_reply(cases[i].text);
+        assert_int_equal(sg_redis_fail_reply(&err, &reply), cases[i].status);
+        assert_string_equal(err.native, cases[i].word);
+    }
+}
+
+static void redirections_are_read(void **state)
+{
+    (void)state;
+    char host[256];
+    int port = 0;
+    redisReply reply = error_reply("MOVED 3999 10.0.0.1:6381");
+    assert_true(sg_redis_route_parse(&reply, "p:1", host, &port));
+    assert_string_equal(host, "10.0.0.1");
+    assert_int_equal(port, 6381);
+    reply = error_reply("ASK 1 2001:db8::1:7000");
+    assert_true(sg_redis_route_parse(&reply, "p:1", host, &port));
+    assert_string_equal(host, "2001:db8::1");
+    reply = error_reply("MOVED 3999 :6381");
+    assert_true(sg_redis_route_parse(&reply, "peer.example:1", host, &port));
+    assert_string_equal(host, "peer.example");
+    static const char *const bad[] = {"MOVED",         "MOVED 1",     "MOVED 1 host",
+                                      "MOVED 1 host:", "MOVED 1 h:0", "MOVED 1 h:99999",
+                                      "ERR x y:1"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        reply = error_reply(bad[i]);
+        assert_false(sg_redis_route_parse(&reply, "p:1", host, &port));
+    }
+}
+
+static void commands_are_encoded(void **state)
+{
+    (void)state;
+    sg_text text;
+    sg_redis_text_init(&text);
+    sg_redis_text_command(&text, 3);
+    sg_redis_text_arg_str(&text, "SET");
+    sg_redis_text_arg(&text, "a\0b", 3);
+    sg_redis_text_arg_int(&text, INT64_MIN);
+    const char expected[] = "*3\r\n$3\r\nSET\r\n$3\r\na\0b\r\n$20\r\n-9223372036854775808\r\n";
+    assert_int_equal(text.length, sizeof expected - 1);
+    assert_memory_equal(text.data, expected, text.length);
+    for (int i = 0; i < 10000; i++)
+        sg_redis_text_arg_str(&text, "growing");
+    assert_false(text.failed);
+    sg_redis_text_free(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_read),
+        cmocka_unit_test(rubbish_is_not_read),
+        cmocka_unit_test(quoting_is_undone_by_reading),
+        cmocka_unit_test(errors_are_told_by_their_word),
+        cmocka_unit_test(redirections_are_read),
+        cmocka_unit_test(commands_are_encoded),
+    };
+    return cmocka_run_group_tests_name("redis parts", tests, NULL, NULL);
+}

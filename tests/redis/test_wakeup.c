@@ -1,0 +1,252 @@
+/*
+ * Waiters are woken by the server: by a release of any client, once per release
+ * for a whole process, and again after the reporting connection was lost; where
+ * the server does not allow it they poll, and the log says so once.
+ */
+#include "support.h"
+
+static syncguard_backend *store;
+
+static int open_store(void **state)
+{
+    (void)state;
+    store = open_url(test_url);
+    return 0;
+}
+
+static int close_store(void **state)
+{
+    (void)state;
+    syncguard_close(store);
+    return 0;
+}
+
+typedef struct waiter {
+    syncguard_backend *backend;
+    const char *key;
+    pthread_t thread;
+    syncguard_status status;
+    int64_t got_ms;
+    int hold_ms;
+} waiter;
+
+static atomic_int waiting;
+
+static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    (void)context;
+    (void)waited_ms;
+    (void)remaining_ms;
+    if (attempts <= 2)
+        atomic_fetch_add(&waiting, 1);
+}
+
+static void *wait_for_lock(void *argument)
+{
+    waiter *self = argument;
+    syncguard_lock *lock = NULL;
+    syncguard_error error;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.retry_delay_ms = 1000; /* so that polling is seen at once */
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.timeout_ms = 60000;
+    options.on_wait = note_wait;
+    self->status = syncguard_lock_acquire(self->backend, self->key, &options, &lock, &error);
+    self->got_ms = now_ms();
+    if (self->hold_ms > 0)
+        pause_ms(self->hold_ms);
+    syncguard_lock_dispose(lock);
+    return NULL;
+}
+
+static void start_waiter(waiter *self, syncguard_backend *backend, const char *key)
+{
+    self->backend = backend;
+    self->key = key;
+    self->hold_ms = 0;
+    atomic_store(&waiting, 0);
+    assert_int_equal(pthread_create(&self->thread, NULL, wait_for_lock, self), 0);
+    for (int i = 0; i < 500 && atomic_load(&waiting) == 0; i++)
+        pause_ms(2);
+    pause_ms(150); /* the first waiter of a handle also starts the reporting */
+}
+
+static int64_t end_waiter(waiter *self, int64_t since)
+{
+    pthread_join(self->thread, NULL);
+    assert_int_equal(self->status, SYNCGUARD_OK);
+    return self->got_ms - since;
+}
+
+static syncguard_grant take(const char *key)
+{
+    syncguard_grant grant;
+    assert_status(syncguard_acquire(store, key, 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    return grant;
+}
+
+static void release_by_another_handle_wakes(void **state)
+{
+    (void)state;
+    waiter w;
+    syncguard_backend *other = open_url(test_url);
+    for (int i = 0; i < 5; i++) {
+        syncguard_grant grant = take("wake");
+        start_waiter(&w, other, "wake");
+        int64_t start = now_ms();
+        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_true(end_waiter(&w, start) < 400);
+    }
+    syncguard_close(other);
+}
+
+static void release_by_another_library_wakes(void **state)
+{
+    (void)state;
+    waiter w;
+    (void)take("foreign wake");
+    start_waiter(&w, store, "foreign wake");
+    int64_t start = now_ms();
+    raw_do("DEL %s", "syncguard:foreign wake");
+    assert_true(end_waiter(&w, start) < 400);
+}
+
+static void extend_does_not_end_the_watching(void **state)
+{
+    (void)state;
+    waiter w;
+    int64_t expires;
+    syncguard_backend *other = open_url(test_url);
+    syncguard_grant grant = take("extended");
+    start_waiter(&w, other, "extended");
+    for (int i = 0; i < 3; i++) {
+        assert_status(syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &err),
+                      SYNCGUARD_OK);
+        pause_ms(100);
+    }
+    int64_t start = now_ms();
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_true(end_waiter(&w, start) < 400);
+    syncguard_close(other);
+}
+
+static void lost_reporting_is_set_up_again(void **state)
+{
+    (void)state;
+    waiter w;
+    syncguard_backend *other = open_url(test_url);
+    for (int i = 0; i < 4; i++) {
+        syncguard_grant grant = take("lost report");
+        start_waiter(&w, other, "lost report");
+        if (i % 2 == 0)
+            raw_do("CLIENT KILL TYPE pubsub");
+        else
+            raw_do("CLIENT KILL TYPE normal SKIPME yes");
+        pause_ms(400);
+        int64_t start = now_ms();
+        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_true(end_waiter(&w, start) < 400);
+    }
+    syncguard_close(other);
+}
+
+static void flushing_the_store_wakes(void **state)
+{
+    (void)state;
+    waiter w;
+    (void)take("flushed");
+    start_waiter(&w, store, "flushed");
+    int64_t start = now_ms();
+    raw_do("FLUSHALL");
+    assert_true(end_waiter(&w, start) < 400);
+}
+
+static atomic_int warnings;
+
+static void count_warnings(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context;
+    if (level == SYNCGUARD_LOG_WARN && strstr(message, "tracking") != NULL)
+        atomic_fetch_add(&warnings, 1);
+}
+
+/* A user that may not track still gets its lock, by polling. */
+static void forbidden_tracking_falls_back_to_polling(void **state)
+{
+    (void)state;
+    static const char *const rights[] = {"-client|tracking", "-subscribe"};
+    for (int i = 0; i < 2; i++) {
+        char url[128];
+        waiter w;
+        syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+        syncguard_backend *limited = NULL;
+        options.log = count_warnings;
+        atomic_store(&warnings, 0);
+        raw_do("ACL SETUSER limited reset on >pw ~* &* +@all %s", rights[i]);
+        snprintf(url, sizeof url, "redis://limited:pw@127.0.0.1:%d", test_port(0));
+        assert_status(syncguard_open(url, &options, &limited, &err), SYNCGUARD_OK);
+        syncguard_grant grant = take("polled");
+        start_waiter(&w, limited, "polled");
+        pause_ms(1000);
+        int64_t start = now_ms();
+        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        assert_true(end_waiter(&w, start) < 2500);
+        assert_int_equal(atomic_load(&warnings), 1);
+        syncguard_close(limited);
+    }
+}
+
+/* Many waiters of one handle make one try per release. */
+static void many_waiters_try_once_per_release(void **state)
+{
+    (void)state;
+    enum { WAITERS = 200, RELEASES = 20 };
+    static waiter waiters[WAITERS];
+    syncguard_backend *crowd = open_url(test_url);
+    syncguard_grant grant = take("crowd");
+    for (int i = 0; i < WAITERS; i++) {
+        waiters[i].backend = crowd;
+        waiters[i].key = "crowd";
+        waiters[i].hold_ms = i < RELEASES ? 0 : 0;
+        assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_for_lock, &waiters[i]), 0);
+    }
+    pause_ms(1000);
+    raw_do("CONFIG RESETSTAT");
+    int64_t start = now_ms();
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    for (int i = 0; i < WAITERS; i++)
+        (void)end_waiter(&waiters[i], start);
+    int64_t took = now_ms() - start;
+    long calls = raw_calls("evalsha");
+    /* One release, then a try and a release each; polls of the time it took come on top. */
+    assert_in_range(calls, 2 * WAITERS + 1, 2 * WAITERS + 1 + WAITERS / 10 + took / 50);
+    syncguard_close(crowd);
+}
+
+static void crashed_holder_is_followed_at_expiry(void **state)
+{
+    (void)state;
+    waiter w;
+    syncguard_grant grant;
+    int64_t start = now_ms();
+    assert_status(syncguard_acquire(store, "crashed", 600, NULL, &grant, &err), SYNCGUARD_OK);
+    start_waiter(&w, store, "crashed");
+    assert_in_range(end_waiter(&w, start), 1590, 1900);
+}
+
+int main(int argc, char **argv)
+{
+    test_begin(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(release_by_another_handle_wakes),
+        cmocka_unit_test(release_by_another_library_wakes),
+        cmocka_unit_test(extend_does_not_end_the_watching),
+        cmocka_unit_test(lost_reporting_is_set_up_again),
+        cmocka_unit_test(flushing_the_store_wakes),
+        cmocka_unit_test(forbidden_tracking_falls_back_to_polling),
+        cmocka_unit_test(many_waiters_try_once_per_release),
+        cmocka_unit_test(crashed_holder_is_followed_at_expiry),
+    };
+    return cmocka_run_group_tests_name("redis wake-up", tests, open_store, close_store);
+}
