@@ -174,6 +174,13 @@ syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms, const syncguard_call
  */
 SYNCGUARD_API void syncguard_lock_dispose(syncguard_lock *lock);
 
+/*
+ * Frees the handle and leaves the lock as it is: renewing ends, and whoever has
+ * the lock id may extend or release it until it expires. For handing a lock over
+ * to another process. NULL is ignored.
+ */
+SYNCGUARD_API void syncguard_lock_detach(syncguard_lock *lock);
+
 /* For SYNCGUARD_SCOPED: disposes of *lock. */
 SYNCGUARD_API void syncguard_lock_dispose_scoped(syncguard_lock **lock);
 

@@ -3,9 +3,6 @@
 
 #include "cli.h"
 
-/* Never disposed of: that would release the lock, and the caller now owns it by its id. */
-static syncguard_lock *volatile kept;
-
 static void print(const cli_options *options, const syncguard_lock *lock)
 {
     cli_json json;
@@ -53,7 +50,7 @@ static int acquire(const cli_options *options, syncguard_backend *backend,
     if (code != CLI_OK)
         syncguard_lock_dispose(lock);
     else
-        kept = lock;
+        syncguard_lock_detach(lock); /* the caller owns it now, by its id */
     return code;
 }
 

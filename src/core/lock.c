@@ -311,6 +311,18 @@ void sg_lock_dispose_from(syncguard_lock *lock, const char *source)
     sg_backend_unref(backend);
 }
 
+void syncguard_lock_detach(syncguard_lock *lock)
+{
+    if (lock == NULL)
+        return;
+    if (!forked(lock))
+        claim_for_good(lock);
+    /* Nothing is left to release: what dispose does besides is wanted. */
+    atomic_store(&lock->released, true);
+    sg_lock_unclaim(lock);
+    sg_lock_dispose_from(lock, "scope");
+}
+
 void syncguard_lock_dispose(syncguard_lock *lock)
 {
     if (lock != NULL)

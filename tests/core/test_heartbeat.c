@@ -254,6 +254,21 @@ static void extend_by_hand_changes_the_rhythm(void **state)
     syncguard_close(&p->base);
 }
 
+static void detaching_keeps_the_lock_and_ends_the_renewing(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *lock = take(p, "k", 300, 0);
+    syncguard_lock_detach(lock);
+    syncguard_lock_detach(NULL);
+    int batches = atomic_load(&p->batches);
+    puppet_sleep_ms(500);
+    assert_int_equal(atomic_load(&p->releases), 0);
+    assert_int_equal(atomic_load(&p->batches), batches);
+    assert_int_equal(atomic_load(&told), 0);
+    syncguard_close(&p->base);
+}
+
 static void on_lost_needs_auto_extend(void **state)
 {
     (void)state;
@@ -279,6 +294,7 @@ int main(void)
         cmocka_unit_test(on_lost_may_dispose_and_close),
         cmocka_unit_test(dispose_timeout_holds_while_a_renewal_hangs),
         cmocka_unit_test(extend_by_hand_changes_the_rhythm),
+        cmocka_unit_test(detaching_keeps_the_lock_and_ends_the_renewing),
         cmocka_unit_test(on_lost_needs_auto_extend),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
