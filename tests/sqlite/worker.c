@@ -5,7 +5,7 @@
  *   worker open URL                          status name, then the message
  *   worker acquire URL KEY TTL               acquires and leaves the lock: "FENCE ID"
  *   worker try URL KEY                       "acquired FENCE" or "locked"
- *   worker pairs URL N EXTENDS               N grants, each extended and released
+ *   worker pairs URL N EXTENDS [KEY]         N grants, each extended and released
  *   worker grants URL N                      N grants with release; one line per outcome
  *   worker told URL KEY                      for ever: acquire, print the fence, release
  *   worker count URL KEY FILE THREADS N      increments the number in FILE under the lock;
@@ -59,12 +59,12 @@ static int run_acquire(syncguard_backend *backend, const char *key, int64_t ttl_
     return 0;
 }
 
-static int run_pairs(syncguard_backend *backend, int pairs, int extends)
+static int run_pairs(syncguard_backend *backend, int pairs, int extends, const char *key)
 {
     for (int i = 0; i < pairs; i++) {
         syncguard_grant grant;
         syncguard_error err;
-        syncguard_status status = syncguard_acquire(backend, "pair", 30000, NULL, &grant, &err);
+        syncguard_status status = syncguard_acquire(backend, key, 30000, NULL, &grant, &err);
         for (int e = 0; e < extends && status == SYNCGUARD_OK; e++)
             status = syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, &err);
         if (status == SYNCGUARD_OK)
@@ -259,7 +259,8 @@ static int with_store(const char *command, char **arguments)
     } else if (strcmp(command, "try") == 0) {
         result = run_acquire(backend, arguments[1], 30000);
     } else if (strcmp(command, "pairs") == 0) {
-        result = run_pairs(backend, number(arguments[1]), number(arguments[2]));
+        result = run_pairs(backend, number(arguments[1]), number(arguments[2]),
+                           arguments[3] == NULL ? "pair" : arguments[3]);
     } else if (strcmp(command, "grants") == 0) {
         result = run_grants(backend, number(arguments[1]));
     } else if (strcmp(command, "told") == 0) {

@@ -22,6 +22,9 @@
 
 #include "internal.h"
 
+#define PATIENCE_TRIES 50
+#define PATIENCE_STEP_NS 200000
+
 syncguard_status sg_sync_init(sg_sync *sync, syncguard_error *err)
 {
     if (pthread_mutex_init(&sync->mutex, NULL) != 0)
@@ -97,11 +100,32 @@ syncguard_status sg_sqlite_heal(sg_sqlite *sqlite, unsigned *failures, syncguard
     return SYNCGUARD_OK;
 }
 
-/* A checkpoint that meets readers or another checkpoint does what it can; nobody minds. */
+/* For a moment only: whoever is in the way is in the middle of a transaction of microseconds. */
+static int wait_a_moment(void *context, int tries)
+{
+    syncguard_limits none = {SYNCGUARD_NO_DEADLINE, NULL};
+    (void)context;
+    return tries < PATIENCE_TRIES && syncguard_wait_until(syncguard_clock_ns() + PATIENCE_STEP_NS,
+                                                          &none, NULL) == SYNCGUARD_OK;
+}
+
+/*
+ * A passive checkpoint copies what it can beside readers and writers; but while
+ * other processes go on committing, it never catches up with them, and the WAL
+ * grows. So a long WAL gets one that keeps writers out until all of it is copied
+ * and can start anew. Either may fail: the next one comes.
+ */
 static void checkpoint(sg_sqlite *sqlite)
 {
+    bool longer = sqlite->wal_frames >= SG_CHECKPOINT_FRAMES_LONG;
     int copied = -1;
-    (void)sqlite3_wal_checkpoint_v2(sqlite->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, &copied);
+    if (longer)
+        sqlite3_busy_handler(sqlite->db, wait_a_moment, NULL);
+    (void)sqlite3_wal_checkpoint_v2(sqlite->db, NULL,
+                                    longer ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE,
+                                    NULL, &copied);
+    if (longer)
+        sqlite3_busy_handler(sqlite->db, NULL, NULL);
     sqlite->wal_copied = copied > 0 ? copied : sqlite->wal_frames;
 }
 

@@ -126,7 +126,7 @@ static syncguard_status name_files(sg_sqlite *sqlite, syncguard_error *err)
 static const char SETTINGS[] = "PRAGMA synchronous=NORMAL;"
                                "PRAGMA cache_size=-16384;"
                                "PRAGMA secure_delete=OFF;"
-                               "PRAGMA journal_size_limit=8388608";
+                               "PRAGMA journal_size_limit=16777216";
 
 static syncguard_status open_database(sg_sqlite *sqlite, const char *path,
                                       const syncguard_limits *limits, syncguard_error *err)
