@@ -32,8 +32,8 @@
 /* Frames in the WAL from which a checkpoint is due: by an acquire, which syncs anyway; by
  * anything, if no acquire comes along; in spite of writers, if the WAL has become that long; when
  * the last handle closes, so that the next start need not read them all. */
-#define SG_CHECKPOINT_FRAMES 2000
-#define SG_CHECKPOINT_FRAMES_LATE 8000
+#define SG_CHECKPOINT_FRAMES 1000
+#define SG_CHECKPOINT_FRAMES_LATE 4000
 #define SG_CHECKPOINT_FRAMES_LONG 6000
 #define SG_CHECKPOINT_FRAMES_CLOSE 64
 
