@@ -161,8 +161,8 @@ syncguard_status sg_fs_acquire(syncguard_backend *backend, syncguard_acquire_op 
             status = decide(&a, &read, &commit, err);
         sg_fs_answer_free(&read);
         conflict = commit.conflict;
-        once_more =
-            status < SYNCGUARD_OK && sg_fs_again(&commit, &attempt, &op->limits, &status, err);
+        once_more = status < SYNCGUARD_OK &&
+                    sg_fs_again(a.backend, &commit, &attempt, &op->limits, &status, err);
         sg_fs_answer_free(&commit);
         if (!once_more)
             break;

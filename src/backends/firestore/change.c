@@ -153,7 +153,7 @@ static syncguard_status change_run(change *c, syncguard_error *err)
             attempt++;
             once_more = true;
         } else if (status < SYNCGUARD_OK) {
-            once_more = sg_fs_again(&answer, &attempt, c->limits, &status, err);
+            once_more = sg_fs_again(c->backend, &answer, &attempt, c->limits, &status, err);
         }
         sg_fs_answer_free(&answer);
         if (!once_more)

@@ -9,48 +9,17 @@
  * libcurl's threaded resolver is joined when a transfer is removed. A transfer that is given up
  * while a name is being resolved therefore goes, with its lane, to a thread that waits for it.
  *
- * Reading a bundle of CA certificates keeps a processor busy for up to a tenth of a second, during
- * which nobody looks at the abort object. So it is read once, at open, and lent to every
- * connection; where libcurl speaks TLS through another library it reads the bundle itself.
- *
  * Locking: pool->mutex guards both lists. A lane in use belongs to its caller.
  */
-#include <curl/curl.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/sockios.h>
-#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
-
-#define LANE_SOCKETS 8
-
-struct fs_lane {
-    CURLM *multi;
-    CURL *easy;
-    fs_lane *next_idle;
-    fs_lane *next;
-    fs_lane *previous;
-    int sockets[LANE_SOCKETS]; /* open ones, -1 elsewhere */
-    bool used;                 /* has carried a request before */
-    /* of the running transfer */
-    fs_reply *reply;
-    int opened;  /* sockets made for it */
-    int started; /* times that its request was about to be sent */
-    bool too_long;
-    bool no_memory;
-    bool no_descriptor;
-};
+#include "lane.h"
 
 /* libcurl is initialised once per process; that is the only state of this file. */
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
@@ -58,237 +27,6 @@ static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
 static void start_curl(void)
 {
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
-/* --- callbacks of libcurl --- */
-
-static size_t on_body(char *data, size_t size, size_t count, void *context)
-{
-    fs_lane *lane = context;
-    fs_reply *reply = lane->reply;
-    size_t length = size * count;
-
-    if (length > FS_MAX_REPLY_BYTES - reply->length) {
-        lane->too_long = true;
-        return 0;
-    }
-    if (reply->length + length >= reply->capacity) {
-        size_t capacity = reply->capacity ? reply->capacity : 2048;
-        while (capacity <= reply->length + length)
-            capacity *= 2;
-        char *body = syncguard_realloc(reply->body, capacity);
-        if (!body) {
-            lane->no_memory = true;
-            return 0;
-        }
-        reply->body = body;
-        reply->capacity = capacity;
-    }
-    memcpy(reply->body + reply->length, data, length);
-    reply->length += length;
-    reply->body[reply->length] = '\0';
-    return length;
-}
-
-static size_t on_header(char *data, size_t size, size_t count, void *context)
-{
-    fs_lane *lane = context;
-    size_t length = size * count;
-    char text[64];
-
-    if (length > 6 && length < sizeof text && strncasecmp(data, "date:", 5) == 0) {
-        memcpy(text, data + 5, length - 5);
-        text[length - 5] = '\0';
-        time_t when = curl_getdate(text, NULL);
-        lane->reply->date_s = when > 0 ? (int64_t)when : 0;
-    }
-    return length;
-}
-
-static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
-{
-    fs_lane *lane = context;
-    int fd;
-
-    (void)purpose;
-    lane->opened++;
-    fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd < 0) {
-        lane->no_descriptor = errno == EMFILE || errno == ENFILE;
-        return CURL_SOCKET_BAD;
-    }
-    for (size_t i = 0; i < LANE_SOCKETS; i++) {
-        if (lane->sockets[i] < 0) {
-            lane->sockets[i] = fd;
-            break;
-        }
-    }
-    return fd;
-}
-
-static int on_close(void *context, curl_socket_t fd)
-{
-    fs_lane *lane = context;
-
-    for (size_t i = 0; i < LANE_SOCKETS; i++) {
-        if (lane->sockets[i] == fd)
-            lane->sockets[i] = -1;
-    }
-    return close(fd);
-}
-
-#if LIBCURL_VERSION_NUM >= 0x075000
-static int on_start(void *context, char *server_ip, char *local_ip, int server_port, int local_port)
-{
-    fs_lane *lane = context;
-
-    (void)server_ip;
-    (void)local_ip;
-    (void)server_port;
-    (void)local_port;
-    lane->started++;
-    return CURL_PREREQFUNC_OK;
-}
-#endif
-
-static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
-{
-    const fs_pool *pool = context;
-
-    (void)easy;
-    SSL_CTX_set1_cert_store(tls_context, pool->trusted);
-    return CURLE_OK;
-}
-
-/* --- lanes --- */
-
-/*
- * libcurl makes a pair of sockets for curl_multi_wakeup, in older versions without close-on-exec:
- * they would stay open in every program that the caller starts. They are found by what a wake-up
- * does to them: one byte more to read in one, one buffer more to send in the other.
- */
-#define PAIR_SEARCH 64
-
-static bool is_candidate(int fd)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNSPEC};
-    socklen_t length = sizeof name;
-    int flags = fcntl(fd, F_GETFD);
-
-    return flags >= 0 && !(flags & FD_CLOEXEC) &&
-           getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.sun_family == AF_UNIX;
-}
-
-static int queued(int fd, unsigned long which)
-{
-    int bytes = 0;
-
-    return ioctl(fd, which, &bytes) == 0 ? bytes : -1;
-}
-
-static void seal_pair(CURLM *multi, int lowest)
-{
-    int found[PAIR_SEARCH];
-    int before_in[PAIR_SEARCH];
-    int before_out[PAIR_SEARCH];
-    size_t count = 0;
-
-    for (int fd = lowest; fd < lowest + PAIR_SEARCH; fd++) {
-        if (is_candidate(fd)) {
-            found[count] = fd;
-            before_in[count] = queued(fd, FIONREAD);
-            before_out[count++] = queued(fd, SIOCOUTQ);
-        }
-    }
-    if (count == 0 || curl_multi_wakeup(multi) != CURLM_OK)
-        return;
-    for (size_t i = 0; i < count; i++) {
-        if (queued(found[i], FIONREAD) == before_in[i] + 1 ||
-            queued(found[i], SIOCOUTQ) > before_out[i])
-            (void)fcntl(found[i], F_SETFD, FD_CLOEXEC);
-    }
-    (void)curl_multi_poll(multi, NULL, 0, 0, NULL);
-}
-
-static CURLM *make_multi(void)
-{
-    int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-    CURLM *multi;
-
-    if (lowest >= 0)
-        (void)close(lowest);
-    multi = curl_multi_init();
-    if (multi && lowest >= 0)
-        seal_pair(multi, lowest);
-    return multi;
-}
-
-static void lane_free(fs_lane *lane)
-{
-    if (!lane)
-        return;
-    if (lane->easy)
-        curl_easy_cleanup(lane->easy);
-    if (lane->multi)
-        curl_multi_cleanup(lane->multi);
-    syncguard_free(lane);
-}
-
-static bool lane_configure(fs_lane *lane, const fs_pool *pool)
-{
-    CURL *easy = lane->easy;
-    bool good = true;
-
-#define SET(option, value) good = good && curl_easy_setopt(easy, option, value) == CURLE_OK
-    SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_WRITEFUNCTION, on_body);
-    SET(CURLOPT_WRITEDATA, lane);
-    SET(CURLOPT_HEADERFUNCTION, on_header);
-    SET(CURLOPT_HEADERDATA, lane);
-    SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
-    SET(CURLOPT_OPENSOCKETDATA, lane);
-    SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
-    SET(CURLOPT_CLOSESOCKETDATA, lane);
-    SET(CURLOPT_TCP_KEEPALIVE, 1L);
-    SET(CURLOPT_FOLLOWLOCATION, 0L);
-    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
-    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-#if LIBCURL_VERSION_NUM >= 0x075500
-    SET(CURLOPT_PROTOCOLS_STR, "http,https");
-#else
-    SET(CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-#endif
-#if LIBCURL_VERSION_NUM >= 0x075000
-    SET(CURLOPT_PREREQFUNCTION, on_start);
-    SET(CURLOPT_PREREQDATA, lane);
-#endif
-    if (pool->trusted) {
-        SET(CURLOPT_CAINFO, NULL);
-        SET(CURLOPT_CAPATH, NULL);
-        SET(CURLOPT_SSL_CTX_FUNCTION, on_tls);
-        SET(CURLOPT_SSL_CTX_DATA, pool);
-    } else if (pool->ca_file) {
-        SET(CURLOPT_CAINFO, pool->ca_file);
-    }
-#undef SET
-    return good;
-}
-
-static fs_lane *lane_create(const fs_pool *pool)
-{
-    fs_lane *lane = syncguard_calloc(1, sizeof *lane);
-
-    if (!lane)
-        return NULL;
-    for (size_t i = 0; i < LANE_SOCKETS; i++)
-        lane->sockets[i] = -1;
-    lane->multi = make_multi();
-    lane->easy = curl_easy_init();
-    if (!lane->multi || !lane->easy || !lane_configure(lane, pool)) {
-        lane_free(lane);
-        return NULL;
-    }
-    return lane;
 }
 
 static void pool_link(fs_pool *pool, fs_lane *lane)
@@ -321,7 +59,7 @@ static fs_lane *pool_take(fs_pool *pool)
     pthread_mutex_unlock(&pool->mutex);
     if (lane)
         return lane;
-    lane = lane_create(pool);
+    lane = sg_fs_lane_create(pool);
     if (lane) {
         pthread_mutex_lock(&pool->mutex);
         pool_link(pool, lane);
@@ -344,7 +82,7 @@ static void *bury(void *argument)
     fs_lane *lane = argument;
 
     (void)curl_multi_remove_handle(lane->multi, lane->easy);
-    lane_free(lane);
+    sg_fs_lane_free(lane);
     return NULL;
 }
 
@@ -685,7 +423,7 @@ void sg_fs_pool_destroy(fs_pool *pool)
 
     while (lane) {
         fs_lane *next = lane->next;
-        lane_free(lane);
+        sg_fs_lane_free(lane);
         lane = next;
     }
     pool->all = pool->idle = NULL;

@@ -1,7 +1,8 @@
 /*
  * What the files of the Firestore backend share.
  *
- *   http.c      connections: one request in one caller's thread, within its limits
+ *   lane.c      how libcurl is set up for a connection
+ *   http.c      the pool of connections: one request in one caller's thread, within its limits
  *   auth.c      where credentials come from, and the cached access token
  *   jwt.c       RS256 assertions of service accounts
  *   clock.c     the estimate of this machine's offset
@@ -295,8 +296,8 @@ void sg_fs_weigh(const fs_answer *answer, const char *lock_id, int64_t now_ms, f
 void sg_fs_warn_duplicates(const fs_backend *backend, const fs_findings *found);
 /* Whether to make another attempt after a failure. The pause counts against limits; if it does
  * not come to its end, *status tells why. */
-bool sg_fs_again(const fs_answer *answer, int *attempt, const syncguard_limits *limits,
-                 syncguard_status *status, syncguard_error *err);
+bool sg_fs_again(const fs_backend *backend, const fs_answer *answer, int *attempt,
+                 const syncguard_limits *limits, syncguard_status *status, syncguard_error *err);
 syncguard_status sg_fs_unreadable(syncguard_error *err);
 syncguard_status sg_fs_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
                                syncguard_error *err);

@@ -16,10 +16,14 @@ static fs_backend *self(syncguard_backend *backend)
  * Whether to make another attempt after a failure. The pause counts against limits; if it does not
  * come to its end, *status tells why.
  */
-bool sg_fs_again(const fs_answer *answer, int *attempt, const syncguard_limits *limits,
-                 syncguard_status *status, syncguard_error *err)
+bool sg_fs_again(const fs_backend *backend, const fs_answer *answer, int *attempt,
+                 const syncguard_limits *limits, syncguard_status *status, syncguard_error *err)
 {
     syncguard_status waited;
+
+    if (answer->again)
+        syncguard_backend_log(&backend->base, SYNCGUARD_LOG_DEBUG, "firestore: attempt %d: %s",
+                              *attempt, answer->conflict ? "conflict" : "connection broke");
 
     if (!answer->again || *attempt >= FS_MAX_ATTEMPTS)
         return false;
@@ -44,7 +48,7 @@ syncguard_status sg_fs_read(fs_backend *backend, fs_call call, json_t *body,
         if (status != SYNCGUARD_OK)
             break;
         status = sg_fs_call(backend, call, json_incref(body), limits, answer, err);
-        if (status == SYNCGUARD_OK || !sg_fs_again(answer, &attempt, limits, &status, err))
+        if (status == SYNCGUARD_OK || !sg_fs_again(backend, answer, &attempt, limits, &status, err))
             break;
         sg_fs_answer_free(answer);
     }

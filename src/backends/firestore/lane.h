@@ -1,0 +1,36 @@
+/*
+ * A lane: one easy handle in one multi handle, so that it keeps its own connections alive. In use
+ * it belongs to one caller. For lane.c and http.c only.
+ */
+#ifndef SG_FIRESTORE_LANE_H
+#define SG_FIRESTORE_LANE_H
+
+#include <curl/curl.h>
+
+#include "internal.h"
+
+#define LANE_SOCKETS 8
+
+struct fs_lane {
+    CURLM *multi;
+    CURL *easy;
+    fs_lane *next_idle;
+    fs_lane *next;
+    fs_lane *previous;
+    int sockets[LANE_SOCKETS]; /* open ones, -1 elsewhere */
+    bool used;                 /* has carried a request before */
+    /* of the running transfer */
+    fs_reply *reply;
+    int opened;  /* sockets made for it */
+    int started; /* times that its request was about to be sent */
+    bool too_long;
+    bool no_memory;
+    bool no_descriptor;
+};
+
+/* NULL without memory or descriptors. */
+fs_lane *sg_fs_lane_create(const fs_pool *pool);
+/* Closes its connections. NULL is ignored. */
+void sg_fs_lane_free(fs_lane *lane);
+
+#endif
