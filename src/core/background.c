@@ -28,6 +28,7 @@ struct sg_task {
     int64_t until_ns;
     int64_t pause_ns;
     int64_t expires_at_ms; /* cleanup only */
+    bool unsure;           /* an earlier step may have freed the key unheard */
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     size_t key_length;
     char key[];
@@ -64,24 +65,37 @@ static void insert(sg_background *work, sg_task *task)
     *link = task;
 }
 
+/* After an attempt whose reply was lost, absent may mean that it freed the key. */
+static bool freed_unheard(sg_task *task, syncguard_status status)
+{
+    bool freed = status == SYNCGUARD_ABSENT && task->unsure;
+    task->unsure = status < SYNCGUARD_OK;
+    return freed;
+}
+
 /* One step of a task; true if it is finished. */
 static bool carry_out(sg_background *work, sg_task *task)
 {
     syncguard_backend *backend = work->backend;
     syncguard_limits limits = {syncguard_clock_ns() + STEP_NS, work->abort_object};
     syncguard_status status;
+    bool freed;
 
     switch (task->kind) {
     case TASK_UNDO:
         status = backend->ops->undo(backend, task->key, task->key_length, task->lock_id,
                                     task->until_ns, &limits, NULL);
-        if (status == SYNCGUARD_OK)
+        freed = freed_unheard(task, status) || status == SYNCGUARD_OK;
+        if (freed)
             sg_room_freed(backend->core->room, task->key, task->key_length,
                           backend->core->watch_lasts);
         return status == SYNCGUARD_OK;
-    case TASK_RELEASE:
+    case TASK_RELEASE: /* tells the waiters itself when it is OK */
         status =
             sg_release_once(backend, task->lock_id, task->key, task->key_length, &limits, NULL);
+        if (freed_unheard(task, status))
+            sg_room_freed(backend->core->room, task->key, task->key_length,
+                          backend->core->watch_lasts);
         return status >= SYNCGUARD_OK;
     case TASK_CLEANUP:
         break;
@@ -107,6 +121,14 @@ static void put_back(sg_background *work, sg_task *task)
     insert(work, task);
 }
 
+/* The last step falls on until_ns. One that comes much later, because the store kept the thread
+ * waiting for others, would only hold up those behind it: what it is about is dead. */
+static bool is_over(const sg_task *task)
+{
+    return task->kind != TASK_CLEANUP && task->until_ns < SYNCGUARD_NO_DEADLINE - STEP_NS &&
+           syncguard_clock_ns() > task->until_ns + STEP_NS;
+}
+
 static void *work_loop(void *argument)
 {
     sg_background *work = argument;
@@ -124,6 +146,10 @@ static void *work_loop(void *argument)
             continue;
         }
         work->first = task->next;
+        if (is_over(task)) {
+            syncguard_free(task);
+            continue;
+        }
         work->busy = true;
         pthread_mutex_unlock(&work->mutex);
         bool finished = carry_out(work, task);
@@ -165,6 +191,7 @@ static bool add(sg_background *work, task_kind kind, const char *key, size_t len
     task->until_ns = until_ns;
     task->pause_ns = FIRST_PAUSE_NS;
     task->expires_at_ms = expires_at_ms;
+    task->unsure = kind == TASK_RELEASE; /* the release in the foreground */
     memcpy(task->lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
     task->key_length = length;
     memcpy(task->key, key, length);
@@ -212,7 +239,10 @@ void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *se
 /* Waits until the list is empty or drain_ns are over. */
 static void drain(sg_background *work, int64_t drain_ns)
 {
-    syncguard_limits limits = {syncguard_clock_ns() + drain_ns, NULL};
+    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
+    int64_t now = syncguard_clock_ns();
+    if (drain_ns < SYNCGUARD_NO_DEADLINE - now)
+        limits.deadline_ns = now + drain_ns;
     pthread_mutex_lock(&work->mutex);
     work->draining = true;
     bool left = work->first != NULL || work->busy;

@@ -239,7 +239,7 @@ void sg_event_queue_close(sg_event_queue *queue, int64_t drain_ms)
     pthread_mutex_lock(&queue->mutex);
     queue->stopping = true;
     queue->abandoned = inside;
-    queue->drain_until_ns = syncguard_clock_ns() + drain_ms * SYNCGUARD_NS_PER_MS;
+    queue->drain_until_ns = syncguard_clock_after(syncguard_clock_ns(), drain_ms);
     pthread_mutex_unlock(&queue->mutex);
     if (inside) {
         pthread_detach(thread);

@@ -208,8 +208,8 @@ void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
         drop_group(room, group);
     } else if (unanswered && group->trying == 0) {
         wake_one(group);
-    } else if (was_first) {
-        syncguard_parker_unpark(&group->first->parker); /* watches for the expiry from now on */
+    } else if (was_first || granted_until_ns != 0) {
+        syncguard_parker_unpark(&group->first->parker); /* watches for this expiry from now on */
     }
     pthread_mutex_unlock(&room->mutex);
     syncguard_parker_close(&waiter->parker);
@@ -250,6 +250,8 @@ void sg_room_try_failed(sg_room *room, sg_waiter *waiter)
 {
     pthread_mutex_lock(&room->mutex);
     end_try(waiter);
+    if (waiter->group->first != waiter)
+        syncguard_parker_unpark(&waiter->group->first->parker); /* it left the expiry to the try */
     pthread_mutex_unlock(&room->mutex);
 }
 
@@ -295,10 +297,9 @@ syncguard_status sg_room_wait(sg_room *room, sg_waiter *waiter, int64_t until_ns
             return SYNCGUARD_OK;
 
         syncguard_limits step = syncguard_limits_until(limits, wake_ns);
-        syncguard_status status = syncguard_parker_park(&waiter->parker, &step, NULL);
-        if (status == SYNCGUARD_OK)
-            continue;
-        status = syncguard_limits_check(limits, err); /* the pause ended, or the whole? */
+        syncguard_status status = syncguard_parker_park(&waiter->parker, &step, err);
+        if (status == SYNCGUARD_E_NETWORK_TIMEOUT)
+            status = syncguard_limits_check(limits, err); /* the pause ended, or the whole? */
         if (status != SYNCGUARD_OK)
             return status;
     }

@@ -125,17 +125,18 @@ static entry *add_entry(memory *m, const char *key, size_t length, uint64_t hash
 /* The label is nearly always the handle's own, so the one from the last grant mostly fits. */
 static bool set_owner(entry *e, const char *owner)
 {
+    char *old = e->owner;
     char *copy = NULL;
 
-    if (strcmp(e->owner ? e->owner : "", owner) == 0)
+    if (strcmp(old ? old : "", owner) == 0)
         return true;
     if (owner[0]) {
         copy = syncguard_strdup(owner);
         if (!copy)
             return false;
     }
-    syncguard_free(e->owner);
     e->owner = copy;
+    syncguard_free(old); /* in this order, for a child forked in between */
     return true;
 }
 
