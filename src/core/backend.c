@@ -168,8 +168,9 @@ syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *e
     if (owner == me)
         return SYNCGUARD_OK;
 
-    /* One thread of the child does the work, the others wait for it. */
-    while (owner == 0 || !atomic_compare_exchange_weak(&core->pid, &owner, 0)) {
+    /* One thread of the child does the work, the others wait for it. What another process was in
+     * the middle of when it forked this one is begun again. */
+    while (owner == -me || !atomic_compare_exchange_weak(&core->pid, &owner, -me)) {
         sched_yield();
         owner = atomic_load(&core->pid);
         if (owner == me)
@@ -317,8 +318,12 @@ syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_o
     op->first_sent_ns = syncguard_clock_ns();
     status = settled(backend->ops->acquire(backend, op, err), err);
 
-    if (status == SYNCGUARD_OK &&
-        syncguard_clock_ns() >= syncguard_clock_after(op->first_sent_ns, op->ttl_ms)) {
+    if (status == SYNCGUARD_OK && (op->fence < 1 || op->fence > SYNCGUARD_FENCE_MAX)) {
+        undo(backend, op);
+        status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
+                                "the store granted the lock with a fence out of range");
+    } else if (status == SYNCGUARD_OK &&
+               syncguard_clock_ns() >= syncguard_clock_after(op->first_sent_ns, op->ttl_ms)) {
         undo(backend, op);
         status = syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
                                 "the grant arrived after its lease had run out");
@@ -353,10 +358,10 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
         status = sg_acquire_once(backend, &op, grant->lock_id, err);
     if (status == SYNCGUARD_OK) {
         grant->expires_at_ms = op.expires_at_ms;
-        status = syncguard_fence_format(op.fence, grant->fence, err);
-    }
-    if (status != SYNCGUARD_OK)
+        (void)syncguard_fence_format(op.fence, grant->fence, NULL); /* was found to fit */
+    } else {
         memset(grant, 0, sizeof *grant);
+    }
     return status;
 }
 
@@ -478,10 +483,13 @@ syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const ch
         status = sg_limits_read(backend, call, &op.limits, err);
     if (status == SYNCGUARD_OK)
         status = begin(backend, &op.limits, err);
-    if (status == SYNCGUARD_OK)
-        status = settled(backend->ops->lookup(backend, &op, err), err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = settled(backend->ops->lookup(backend, &op, err), err);
     if (status == SYNCGUARD_OK)
         *record = op.record;
+    else if (status < SYNCGUARD_OK && op.key != NULL)
+        syncguard_error_key(err, op.key, op.key_length);
     return status;
 }
 

@@ -93,6 +93,13 @@ static void late_grant_is_undone(void **state)
     syncguard_close(&p->base);
 }
 
+static atomic_int undo_calls;
+static syncguard_status count_and_finish_at_third(puppet *p, int call)
+{
+    atomic_fetch_add(&undo_calls, 1);
+    return final_at_third(p, call);
+}
+
 static syncguard_status never_final(puppet *p, int call)
 {
     (void)p, (void)call;
@@ -198,6 +205,83 @@ static void handle_outlives_close(void **state)
     assert_true(atomic_load(&destroyed));
 }
 
+static int64_t fence_given;
+static syncguard_status give_fence(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    op->fence = fence_given;
+    return SYNCGUARD_OK;
+}
+
+/* I-ERR-08: a store that grants with a fence that cannot be has lost its mind; the grant goes. */
+static void a_fence_out_of_range_is_internal_and_undone(void **state)
+{
+    (void)state;
+    const int64_t bad[] = {0, -1, SYNCGUARD_FENCE_MAX + 1, INT64_MAX, INT64_MIN};
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = give_fence;
+    syncguard_grant grant;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    int undone = 0;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fence_given = bad[i];
+        assert_int_equal(syncguard_acquire(&p->base, "k", 5000, NULL, &grant, &err),
+                         SYNCGUARD_E_INTERNAL);
+        assert_string_equal(grant.lock_id, "");
+        assert_string_equal(grant.fence, "");
+        assert_int_equal(strlen(err.key_hash), SYNCGUARD_HASH_CHARS);
+        assert_true(puppet_reached(&p->undos, ++undone));
+        assert_int_equal(syncguard_lock_acquire(&p->base, "k", NULL, &lock, &err),
+                         SYNCGUARD_E_INTERNAL);
+        assert_null(lock);
+        assert_true(puppet_reached(&p->undos, ++undone));
+    }
+    fence_given = SYNCGUARD_FENCE_MAX;
+    assert_int_equal(syncguard_acquire(&p->base, "k", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_string_equal(grant.fence, "900000000000000");
+    syncguard_close(&p->base);
+}
+
+/* The largest bound that can be given is no bound, not one that has passed. */
+static void close_drains_with_a_boundless_dispose_timeout(void **state)
+{
+    (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.dispose_timeout_ms = SYNCGUARD_MAX_TIME_MS;
+    puppet *p = puppet_open(&options);
+    p->on_acquire = lose_reply;
+    p->on_undo = count_and_finish_at_third;
+    atomic_store(&undo_calls, 0);
+    syncguard_grant grant;
+    (void)!syncguard_acquire(&p->base, "k", 30000, NULL, &grant, NULL);
+    syncguard_close(&p->base);
+    assert_int_equal(atomic_load(&undo_calls), 3);
+}
+
+static syncguard_status scribble(puppet *p, syncguard_release_op *op, syncguard_error *err)
+{
+    (void)p, (void)op;
+    (void)syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "X", "reconnecting");
+    return SYNCGUARD_OK;
+}
+
+/* syncguard.h: on success the error is empty, whatever was tried on the way. */
+static void an_answer_leaves_no_error_behind(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_release = scribble;
+    syncguard_grant grant;
+    syncguard_error err;
+    assert_int_equal(syncguard_acquire(&p->base, "k", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_int_equal(syncguard_release(&p->base, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_int_equal(err.code, SYNCGUARD_OK);
+    assert_string_equal(err.native, "");
+    assert_string_equal(err.message, "");
+    syncguard_close(&p->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +290,9 @@ int main(void)
         cmocka_unit_test(known_failure_is_not_undone),
         cmocka_unit_test(late_grant_is_undone),
         cmocka_unit_test(close_drains_for_the_dispose_timeout),
+        cmocka_unit_test(close_drains_with_a_boundless_dispose_timeout),
+        cmocka_unit_test(a_fence_out_of_range_is_internal_and_undone),
+        cmocka_unit_test(an_answer_leaves_no_error_behind),
         cmocka_unit_test(failed_release_is_repeated_in_the_background),
         cmocka_unit_test(failing_disposal_is_reported_and_keeps_the_result),
         cmocka_unit_test(handle_outlives_close),
