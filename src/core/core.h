@@ -151,6 +151,8 @@ syncguard_status sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock,
 void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock);
 /* Ends the renewing of a claimed lock. */
 void sg_heartbeat_remove(sg_heartbeat *heartbeat, syncguard_lock *lock);
+/* Ends the renewing of a claimed lock that its owner found lost, and tells on_lost. */
+void sg_heartbeat_lost(sg_heartbeat *heartbeat, syncguard_lock *lock);
 /* Ends the requests that are under way; their locks are renewed again at once. */
 void sg_heartbeat_interrupt(sg_heartbeat *heartbeat);
 /* Makes sure that on_lost of a lock neither runs nor will. */
@@ -168,7 +170,7 @@ struct syncguard_core {
     syncguard_options options; /* strings are ours */
     char *owner;
     atomic_int references; /* the open handle, and each lock handle */
-    _Atomic pid_t pid;     /* whose copy this is; 0 while a child makes it its own */
+    _Atomic pid_t pid;     /* whose copy this is; -pid while that child makes it its own */
     sg_room own_room;
     sg_room *room; /* own_room, or that of the decorated backend */
     bool watches;  /* the store can report releases */
@@ -225,9 +227,10 @@ struct syncguard_lock {
     pid_t pid;
     atomic_bool claimed;  /* an operation on this lock is in flight: one at a time */
     atomic_bool released; /* its one release has begun */
-    atomic_int lost;      /* a syncguard_lost_reason; final once set */
+    /* The end of the lease on our clock; once lost, and for good, the negative reason. One word, so
+     * that a renewal and whoever finds the lease over can never both be believed. */
+    _Atomic int64_t lease;
     _Atomic int64_t ttl_ms;
-    _Atomic int64_t lease_end_ns;
     _Atomic int64_t expires_at_ms;
     int64_t hold_end_ns; /* SYNCGUARD_NO_DEADLINE: no max_hold */
     syncguard_lost_fn on_lost;
@@ -238,7 +241,6 @@ struct syncguard_lock {
     int64_t next_ns;
     size_t heap_index;
     sg_lane_name lane;
-    int failures;
     bool lost_queued;
     syncguard_lock *lost_next;
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
@@ -249,11 +251,17 @@ struct syncguard_lock {
 
 bool sg_lock_try_claim(syncguard_lock *lock);
 void sg_lock_unclaim(syncguard_lock *lock);
-/* Sets the reason unless one is set already; true if this call set it. */
-bool sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
+/* End of the lease; 0 once the lock is lost. */
+int64_t sg_lock_lease_end(const syncguard_lock *lock);
+/* Sets the reason unless one is set already. */
+void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
+/* Why the lock is lost; a lease that is over now is lost from here on. */
+syncguard_lost_reason sg_lock_judge(syncguard_lock *lock);
 /* Disposes; source is the word for on_release_error. */
 void sg_lock_dispose_from(syncguard_lock *lock, const char *source);
-/* Notes a confirmed extend. */
-void sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
+/* Notes a confirmed extend; false if the lock was lost meanwhile, which is final. */
+bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
+/* Goes on releasing a lock in the background until it must be dead in the store. */
+void sg_lock_release_later(syncguard_lock *lock);
 
 #endif

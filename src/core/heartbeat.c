@@ -3,9 +3,9 @@
  * owners when one is lost.
  *
  * Two lanes of the same build, each a heap by next renewal and a thread that is
- * started by the first lock that needs it. The batch lane renews many locks per request. A
- * lock that a batch leaves undecided while others of it were decided goes to the
- * single lane, so that one stuck key costs nobody else; a renewal that succeeds
+ * started by the first lock that needs it. The batch lane renews many locks per
+ * request. A lock that an answered batch leaves undecided goes to the single lane,
+ * which can wait for it, so that one stuck key costs nobody else; a renewal that succeeds
  * there brings it back.
  *
  * Invariants:
@@ -30,6 +30,7 @@
 /* Locks due within this time go along with the next batch. */
 #define SLACK_NS (10 * SYNCGUARD_NS_PER_MS)
 #define SINGLE_STEP_NS (1000 * SYNCGUARD_NS_PER_MS)
+#define SHORTEST_REQUEST_NS (50 * SYNCGUARD_NS_PER_MS)
 #define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
 
@@ -75,11 +76,16 @@ static bool heap_reserve(sg_lane *lane, size_t count)
     size_t capacity = lane->capacity == 0 ? 16 : lane->capacity * 2;
     if (capacity < count)
         capacity = count;
-    syncguard_lock **heap = syncguard_realloc(lane->heap, capacity * sizeof(syncguard_lock *));
+    syncguard_lock **heap = syncguard_malloc(capacity * sizeof(syncguard_lock *));
+    syncguard_lock **old = lane->heap;
     if (heap == NULL)
         return false;
+    if (lane->count > 0)
+        memcpy(heap, old, lane->count * sizeof(syncguard_lock *));
     lane->heap = heap;
     lane->capacity = capacity;
+    syncguard_free(
+        old); /* after its pointer is gone: a child forked at any moment frees the heap */
     return true;
 }
 
@@ -116,7 +122,7 @@ static sg_lane *lane_of(sg_heartbeat *heartbeat, const syncguard_lock *lock)
 static int64_t renewal_time(const syncguard_lock *lock)
 {
     int64_t ttl_ns = syncguard_clock_after(0, atomic_load(&lock->ttl_ms));
-    int64_t lease_end = atomic_load(&lock->lease_end_ns);
+    int64_t lease_end = sg_lock_lease_end(lock);
     int64_t third = ttl_ns / 3;
     uint32_t chance = 0;
     if (getentropy(&chance, sizeof chance) != 0)
@@ -130,7 +136,7 @@ static void schedule(syncguard_lock *lock)
 {
     int64_t next = renewal_time(lock);
     if (next >= lock->hold_end_ns)
-        next = atomic_load(&lock->lease_end_ns);
+        next = sg_lock_lease_end(lock);
     lock->next_ns = next;
 }
 
@@ -142,7 +148,7 @@ static void schedule_retry(syncguard_lock *lock)
     if (pause > LONGEST_RETRY_NS)
         pause = LONGEST_RETRY_NS;
     int64_t next = syncguard_clock_ns() + pause;
-    int64_t lease_end = atomic_load(&lock->lease_end_ns);
+    int64_t lease_end = sg_lock_lease_end(lock);
     lock->next_ns = next < lease_end ? next : lease_end;
 }
 
@@ -169,7 +175,7 @@ static void *dispatch_loop(void *argument)
         syncguard_lost_fn on_lost = lock->on_lost;
         void *context = lock->on_lost_context;
         pthread_mutex_unlock(&heartbeat->mutex);
-        on_lost(context, lock, (syncguard_lost_reason)atomic_load(&lock->lost));
+        on_lost(context, lock, sg_lock_judge(lock));
         pthread_mutex_lock(&heartbeat->mutex); /* the callback may have freed the lock */
         heartbeat->telling = NULL;
         pthread_cond_broadcast(&heartbeat->told);
@@ -184,10 +190,9 @@ static void *dispatch_loop(void *argument)
     return NULL;
 }
 
-/* Caller holds the mutex; the lock is in no lane. */
-static void tell_lost(sg_heartbeat *heartbeat, syncguard_lock *lock, syncguard_lost_reason reason)
+/* Caller holds the mutex; the lock is lost and in no lane. */
+static void tell_lost(sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
-    (void)sg_lock_lose(lock, reason); /* an asker without I/O may have noticed first */
     if (lock->on_lost == NULL || lock->lost_queued)
         return;
     lock->lost_queued = true;
@@ -225,32 +230,30 @@ void sg_heartbeat_silence(sg_heartbeat *heartbeat, syncguard_lock *lock)
 /* ---- renewing ---------------------------------------------------------------------------------
  */
 
-static syncguard_lost_reason end_reason(const syncguard_lock *lock, int64_t now)
-{
-    return now >= lock->hold_end_ns || atomic_load(&lock->lease_end_ns) >= lock->hold_end_ns
-               ? SYNCGUARD_LOST_MAX_HOLD
-               : SYNCGUARD_LOST_UNCONFIRMED;
-}
-
 /*
- * Takes due locks out of the heap and claims them. A lock whose lease is over is
- * lost; one that its owner is just using comes again a moment later. Caller holds
- * the mutex.
+ * Takes due locks out of the heap and claims them; once one is due, those that
+ * are nearly so come along. A lock whose lease is over is lost; one that its
+ * owner is just using comes again a moment later. Caller holds the mutex.
  */
 static size_t collect(sg_lane *lane, syncguard_lock **batch, size_t most)
 {
     int64_t now = syncguard_clock_ns();
+    int64_t due = now;
     size_t count = 0;
-    while (count < most && lane->count > 0 && lane->heap[0]->next_ns <= now + SLACK_NS) {
+    while (count < most && lane->count > 0 && lane->heap[0]->next_ns <= due) {
         syncguard_lock *lock = lane->heap[0];
-        int64_t lease_end = atomic_load(&lock->lease_end_ns);
+        int64_t lease_end = sg_lock_lease_end(lock);
+        due = now + SLACK_NS;
         if (atomic_load(&lock->released)) {
             heap_remove(lane, lock);
-        } else if (now >= lease_end) {
+        } else if (sg_lock_judge(lock) != SYNCGUARD_LOST_NO) {
             heap_remove(lane, lock);
-            tell_lost(lane->heartbeat, lock, end_reason(lock, now));
+            tell_lost(lane->heartbeat, lock);
         } else if (lock->next_ns >= lease_end) { /* not renewed any more: wait for the end */
             break;
+        } else if (now >= lock->hold_end_ns) { /* retried until here, but no further */
+            lock->next_ns = lease_end;
+            heap_sink(lane, 0);
         } else if (!sg_lock_try_claim(lock)) {
             lock->next_ns = now + SHORTEST_RETRY_NS + SLACK_NS;
             heap_sink(lane, 0);
@@ -262,56 +265,67 @@ static size_t collect(sg_lane *lane, syncguard_lock **batch, size_t most)
     return count;
 }
 
-static void send(sg_lane *lane, syncguard_extend_op *items, size_t count, int64_t earliest_end)
+/* A request takes at most half of the time that is left, and no longer than any other operation:
+ * if it hangs on a connection that is dead, there must be time for another one. */
+static int64_t request_end(const sg_lane *lane, int64_t now, int64_t earliest_end)
+{
+    int64_t timeout_ms = lane->heartbeat->backend->core->options.timeout_ms;
+    int64_t end = syncguard_clock_after(now, timeout_ms);
+    if (lane->single && now + SINGLE_STEP_NS < end)
+        end = now + SINGLE_STEP_NS;
+    int64_t left = earliest_end > now ? earliest_end - now : 0;
+    int64_t most = left > 2 * SHORTEST_REQUEST_NS ? left / 2 : SHORTEST_REQUEST_NS;
+    if (most > left)
+        most = left;
+    return end - now > most ? now + most : end;
+}
+
+/* False if the request as a whole failed. */
+static bool send(sg_lane *lane, syncguard_extend_op *items, size_t count, int64_t earliest_end)
 {
     syncguard_backend *backend = lane->heartbeat->backend;
-    syncguard_limits limits = {earliest_end, lane->abort_object};
     int64_t now = syncguard_clock_ns();
-    if (lane->single && now + SINGLE_STEP_NS < limits.deadline_ns)
-        limits.deadline_ns = now + SINGLE_STEP_NS;
+    syncguard_limits limits = {request_end(lane, now, earliest_end), lane->abort_object};
     for (size_t i = 0; i < count; i++) {
         items[i].limits = limits;
         items[i].first_sent_ns = now;
         items[i].status = SYNCGUARD_E_NETWORK_TIMEOUT;
     }
-    if (!lane->single && backend->ops->extend_many != NULL) {
-        (void)backend->ops->extend_many(backend, items, count, &limits, NULL);
-        return;
-    }
+    if (!lane->single && backend->ops->extend_many != NULL)
+        return backend->ops->extend_many(backend, items, count, &limits, NULL) == SYNCGUARD_OK;
+    bool answered = false;
     for (size_t i = 0; i < count; i++) {
         items[i].first_sent_ns = syncguard_clock_ns();
         items[i].status = backend->ops->extend(backend, &items[i], NULL);
+        answered = answered || items[i].status >= SYNCGUARD_OK;
     }
+    return answered;
 }
 
 static bool start_lane(sg_lane *lane);
 
 /* What the answer means for the lock. Caller holds the mutex and the claim. */
 static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *lock,
-                     const syncguard_extend_op *item, bool some_decided)
+                     const syncguard_extend_op *item, bool answered)
 {
     if (atomic_load(&lock->released)) /* its release waits in the background */
         return;
     if (item->status == SYNCGUARD_OK) {
-        if (atomic_load(&lock->lost) != SYNCGUARD_LOST_NO) {
-            sg_background_release(&heartbeat->backend->core->background, lock->key,
-                                  lock->key_length, lock->lock_id,
-                                  syncguard_clock_after(item->first_sent_ns, item->ttl_ms));
-            tell_lost(heartbeat, lock, SYNCGUARD_LOST_UNCONFIRMED);
+        if (!sg_lock_renewed(lock, item)) { /* lost is final */
+            sg_lock_release_later(lock);
+            tell_lost(heartbeat, lock);
             return;
         }
-        sg_lock_renewed(lock, item);
-        lock->failures = 0;
         schedule(lock);
         heap_push(&heartbeat->batch, lock);
         if (lane->single)
             syncguard_parker_unpark(&heartbeat->batch.parker);
     } else if (item->status == SYNCGUARD_ABSENT) {
-        tell_lost(heartbeat, lock, SYNCGUARD_LOST_ABSENT);
+        sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
+        tell_lost(heartbeat, lock);
     } else {
-        lock->failures++;
         schedule_retry(lock);
-        bool aside = some_decided && start_lane(&heartbeat->single);
+        bool aside = answered && start_lane(&heartbeat->single);
         heap_push(lane->single || aside ? &heartbeat->single : &heartbeat->batch, lock);
         if (aside)
             syncguard_parker_unpark(&heartbeat->single.parker);
@@ -323,22 +337,19 @@ static void renew(sg_lane *lane, syncguard_lock **batch, size_t count)
     sg_heartbeat *heartbeat = lane->heartbeat;
     syncguard_extend_op items[BATCH_MAX];
     int64_t earliest_end = SYNCGUARD_NO_DEADLINE;
-    size_t decided = 0;
 
     for (size_t i = 0; i < count; i++) {
-        int64_t end = atomic_load(&batch[i]->lease_end_ns);
+        int64_t end = sg_lock_lease_end(batch[i]);
         items[i] = (syncguard_extend_op){.lock_id = batch[i]->lock_id,
                                          .ttl_ms = atomic_load(&batch[i]->ttl_ms)};
         if (end < earliest_end)
             earliest_end = end;
     }
-    send(lane, items, count, earliest_end);
-    for (size_t i = 0; i < count; i++)
-        decided += items[i].status >= SYNCGUARD_OK;
+    bool answered = send(lane, items, count, earliest_end);
 
     pthread_mutex_lock(&heartbeat->mutex);
     for (size_t i = 0; i < count; i++) {
-        conclude(heartbeat, lane, batch[i], &items[i], decided > 0);
+        conclude(heartbeat, lane, batch[i], &items[i], answered);
         sg_lock_unclaim(batch[i]);
     }
     pthread_mutex_unlock(&heartbeat->mutex);
@@ -348,12 +359,12 @@ static void renew(sg_lane *lane, syncguard_lock **batch, size_t count)
  * holds the mutex. */
 static void rearm(sg_lane *lane)
 {
+    syncguard_abort *used = lane->abort_object;
     syncguard_abort *fresh = NULL;
-    if (!syncguard_abort_triggered(lane->abort_object) ||
-        syncguard_abort_create(&fresh, NULL) != SYNCGUARD_OK)
+    if (!syncguard_abort_triggered(used) || syncguard_abort_create(&fresh, NULL) != SYNCGUARD_OK)
         return;
-    syncguard_abort_free(lane->abort_object);
     lane->abort_object = fresh;
+    syncguard_abort_free(used); /* in this order, for a child forked in between */
 }
 
 void sg_heartbeat_interrupt(sg_heartbeat *heartbeat)
@@ -454,6 +465,16 @@ void sg_heartbeat_remove(sg_heartbeat *heartbeat, syncguard_lock *lock)
     pthread_mutex_lock(&heartbeat->mutex);
     if (lock->lane != SG_LANE_NONE)
         heap_remove(lane_of(heartbeat, lock), lock);
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+void sg_heartbeat_lost(sg_heartbeat *heartbeat, syncguard_lock *lock)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    if (lock->lane != SG_LANE_NONE) {
+        heap_remove(lane_of(heartbeat, lock), lock);
+        tell_lost(heartbeat, lock);
+    }
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 

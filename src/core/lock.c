@@ -79,24 +79,38 @@ int64_t syncguard_lock_expires_at_ms(const syncguard_lock *lock)
     return atomic_load(&lock->expires_at_ms);
 }
 
-bool sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason)
+int64_t sg_lock_lease_end(const syncguard_lock *lock)
 {
-    int none = SYNCGUARD_LOST_NO;
-    return atomic_compare_exchange_strong(&lock->lost, &none, (int)reason);
+    int64_t lease = atomic_load(&lock->lease);
+    return lease > 0 ? lease : 0;
+}
+
+void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    int64_t lease = atomic_load(&lock->lease);
+    while (lease >= 0 &&
+           !atomic_compare_exchange_weak(&lock->lease, &lease, -(int64_t)(int)reason)) {
+    }
+}
+
+/* What has been told must stay true: a lease that is over is lost from here on, even if a renewal
+ * that is under way should still succeed. Only the lease that was compared with the clock can be
+ * lost so: one that a renewal put in its place meanwhile is judged anew. */
+syncguard_lost_reason sg_lock_judge(syncguard_lock *lock)
+{
+    int64_t lease = atomic_load(&lock->lease);
+    while (lease >= 0 && !atomic_load(&lock->released) && syncguard_clock_ns() >= lease) {
+        int64_t lost =
+            lease >= lock->hold_end_ns ? -SYNCGUARD_LOST_MAX_HOLD : -SYNCGUARD_LOST_UNCONFIRMED;
+        if (atomic_compare_exchange_weak(&lock->lease, &lease, lost))
+            lease = lost;
+    }
+    return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
 }
 
 syncguard_lost_reason syncguard_lock_lost(const syncguard_lock *lock)
 {
-    if (forked(lock))
-        return SYNCGUARD_LOST_FORKED;
-    /* What has been told must stay true: a lease that is over is lost from here on, even if a
-     * renewal that is under way should still succeed. */
-    if (!atomic_load(&lock->released) && syncguard_clock_ns() >= atomic_load(&lock->lease_end_ns))
-        (void)sg_lock_lose((syncguard_lock *)lock,
-                           atomic_load(&lock->lease_end_ns) >= lock->hold_end_ns
-                               ? SYNCGUARD_LOST_MAX_HOLD
-                               : SYNCGUARD_LOST_UNCONFIRMED);
-    return (syncguard_lost_reason)atomic_load(&lock->lost);
+    return forked(lock) ? SYNCGUARD_LOST_FORKED : sg_lock_judge((syncguard_lock *)lock);
 }
 
 bool syncguard_lock_held(const syncguard_lock *lock)
@@ -108,7 +122,7 @@ int64_t syncguard_lock_remaining_ms(const syncguard_lock *lock)
 {
     if (!syncguard_lock_held(lock))
         return 0;
-    int64_t left = atomic_load(&lock->lease_end_ns) - syncguard_clock_ns();
+    int64_t left = sg_lock_lease_end(lock) - syncguard_clock_ns();
     return left > 0 ? left / SYNCGUARD_NS_PER_MS : 0;
 }
 
@@ -132,11 +146,34 @@ const char *syncguard_lost_reason_name(syncguard_lost_reason reason)
 /* ---- extend ------------------------------------------------------------------------------------
  */
 
-void sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
+bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
 {
+    int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
+    int64_t lease = atomic_load(&lock->lease);
+    do {
+        if (lease < 0)
+            return false;
+    } while (!atomic_compare_exchange_weak(&lock->lease, &lease, end));
     atomic_store(&lock->ttl_ms, op->ttl_ms);
     atomic_store(&lock->expires_at_ms, op->expires_at_ms);
-    atomic_store(&lock->lease_end_ns, syncguard_clock_after(op->first_sent_ns, op->ttl_ms));
+    return true;
+}
+
+/*
+ * After an extend of unknown outcome: it may have been carried out, or still be. If it asked for
+ * less than the lock had, the lease must not be counted longer than that, and later renewals must
+ * not be either, for the late one may overtake them.
+ */
+static void assume_shortened(syncguard_lock *lock, const syncguard_extend_op *op)
+{
+    int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
+    int64_t lease = atomic_load(&lock->lease);
+    if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
+        return;
+    while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {
+    }
+    atomic_store(&lock->ttl_ms, op->ttl_ms);
+    sg_heartbeat_reschedule(&lock->backend->core->heartbeat, lock);
 }
 
 /* Caller has the claim. */
@@ -148,22 +185,23 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
         return SYNCGUARD_ABSENT;
     op->first_sent_ns = syncguard_clock_ns();
     syncguard_status status = backend->ops->extend(backend, op, err);
-    if (status >= 0)
-        syncguard_error_clear(err); /* of attempts that failed before this answer */
-    if (status == SYNCGUARD_OK && syncguard_lock_lost(lock) == SYNCGUARD_LOST_NO) {
-        sg_lock_renewed(lock, op);
-        sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
-    } else if (status == SYNCGUARD_OK) { /* the lease ran out meanwhile, and that is final */
-        sg_background_release(&backend->core->background, lock->key, lock->key_length,
-                              lock->lock_id, syncguard_clock_after(op->first_sent_ns, op->ttl_ms));
-        status = SYNCGUARD_ABSENT;
-    } else if (status == SYNCGUARD_ABSENT) {
-        (void)sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
-        sg_heartbeat_remove(&backend->core->heartbeat, lock);
-    } else {
+    if (status < SYNCGUARD_OK) {
         syncguard_error_key(err, lock->key, lock->key_length);
+        assume_shortened(lock, op);
+        return status;
     }
-    return status;
+    /* Judged before, too: what the reply confirms too late is as good as lost. */
+    if (status == SYNCGUARD_OK && sg_lock_judge(lock) == SYNCGUARD_LOST_NO &&
+        sg_lock_renewed(lock, op) && sg_lock_judge(lock) == SYNCGUARD_LOST_NO) {
+        sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
+        return SYNCGUARD_OK;
+    }
+    if (status == SYNCGUARD_OK)
+        sg_lock_release_later(lock);
+    else
+        sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
+    sg_heartbeat_lost(&backend->core->heartbeat, lock);
+    return SYNCGUARD_ABSENT;
 }
 
 syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
@@ -191,6 +229,8 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
         return status;
     status = extend_claimed(lock, &op, err);
     sg_lock_unclaim(lock);
+    if (status >= SYNCGUARD_OK)
+        syncguard_error_clear(err);
     if (status == SYNCGUARD_OK && expires_at_ms != NULL)
         *expires_at_ms = op.expires_at_ms;
     return status;
@@ -199,22 +239,27 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
 /* ---- release -----------------------------------------------------------------------------------
  */
 
+/* No renewal was sent later than now, so nothing of the lock is left after one more ttl. */
+void sg_lock_release_later(syncguard_lock *lock)
+{
+    int64_t end = syncguard_clock_after(syncguard_clock_ns(), atomic_load(&lock->ttl_ms));
+    sg_background_release(&lock->backend->core->background, lock->key, lock->key_length,
+                          lock->lock_id, syncguard_clock_after(end, SYNCGUARD_TIME_TOLERANCE_MS));
+}
+
 /* The one release of a handle; its caller has set `released` and has the claim if claimed is OK. */
 static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status claimed,
                                         const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
     syncguard_status status = claimed;
-    if (status == SYNCGUARD_OK && atomic_load(&lock->lost) == SYNCGUARD_LOST_ABSENT)
+    if (status == SYNCGUARD_OK && sg_lock_judge(lock) == SYNCGUARD_LOST_ABSENT)
         return SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK)
         status = sg_release_once(backend, lock->lock_id, lock->key, lock->key_length, limits, err);
     if (status < SYNCGUARD_OK) {
         syncguard_error_key(err, lock->key, lock->key_length);
-        int64_t until =
-            syncguard_clock_after(atomic_load(&lock->lease_end_ns), SYNCGUARD_TIME_TOLERANCE_MS);
-        sg_background_release(&backend->core->background, lock->key, lock->key_length,
-                              lock->lock_id, until);
+        sg_lock_release_later(lock);
     }
     return status;
 }

@@ -223,13 +223,16 @@ static syncguard_status verdict(const hunt *h, syncguard_status status, syncguar
 {
     bool out_of_time =
         status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= h->limits.deadline_ns;
-    if (status == SYNCGUARD_LOCKED || out_of_time) {
-        status = syncguard_fail(
-            err, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL,
-            "the lock was not free within %lld ms and %d attempts",
-            (long long)((syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS), h->attempts);
-        syncguard_error_key(err, h->op.key, h->op.key_length);
-    }
+    /* A single attempt fails with its own failure, one that was ridden over with the riding. */
+    bool ridden_over = h->retries > 0 && status < SYNCGUARD_OK && retryable(h, status);
+    if (status != SYNCGUARD_LOCKED && !out_of_time && !ridden_over)
+        return status;
+    status = syncguard_fail(
+        err, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL,
+        "the lock was not %s within %lld ms and %d attempts",
+        ridden_over ? "to be had from a store that is unavailable" : "free",
+        (long long)((syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS), h->attempts);
+    syncguard_error_key(err, h->op.key, h->op.key_length);
     return status;
 }
 
@@ -256,21 +259,22 @@ static syncguard_status hand_out(hunt *h, syncguard_lock **out, syncguard_error 
 {
     syncguard_lock *lock = h->lock;
     syncguard_backend *backend = h->backend;
-    syncguard_status status = syncguard_fence_format(h->op.fence, lock->fence, err);
+    syncguard_status status = SYNCGUARD_OK;
 
+    /* sg_acquire_once has seen that it fits. */
+    (void)syncguard_fence_format(h->op.fence, lock->fence, NULL);
     atomic_store(&lock->expires_at_ms, h->op.expires_at_ms);
-    atomic_store(&lock->lease_end_ns, syncguard_clock_after(h->op.first_sent_ns, h->op.ttl_ms));
+    atomic_store(&lock->lease, syncguard_clock_after(h->op.first_sent_ns, h->op.ttl_ms));
     lock->hold_end_ns = h->options->max_hold_ms > 0
                             ? syncguard_clock_after(h->op.first_sent_ns, h->options->max_hold_ms)
                             : SYNCGUARD_NO_DEADLINE;
     sg_backend_ref(backend);
     *out = lock;
-    if (status == SYNCGUARD_OK && h->options->auto_extend)
+    if (h->options->auto_extend)
         status = sg_heartbeat_add(&backend->core->heartbeat, lock, err);
     if (status != SYNCGUARD_OK) {
         *out = NULL;
-        sg_background_release(&backend->core->background, lock->key, lock->key_length,
-                              lock->lock_id, atomic_load(&lock->lease_end_ns));
+        sg_lock_release_later(lock);
         syncguard_free(lock);
         sg_backend_unref(backend);
     }
@@ -314,6 +318,8 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
         status = wait_for_lock(&h, status, err);
     if (waits && backend->ops->observe_wait != NULL)
         backend->ops->observe_wait(backend, syncguard_clock_ns() - h.started_ns, h.attempts);
+    if (status >= SYNCGUARD_OK) /* a failure that was ridden over is not the outcome */
+        syncguard_error_clear(err);
     if (status == SYNCGUARD_OK)
         return hand_out(&h, out, err);
     syncguard_free(h.lock);

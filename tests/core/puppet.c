@@ -44,12 +44,15 @@ static syncguard_status extend_many(syncguard_backend *backend, syncguard_extend
                                     syncguard_error *err)
 {
     puppet *p = (puppet *)backend;
+    syncguard_status result = SYNCGUARD_E_NETWORK_TIMEOUT;
     atomic_fetch_add(&p->batches, 1);
     for (size_t i = 0; i < count; i++) {
         items[i].limits = *limits;
         items[i].status = extend_one(p, &items[i], err);
+        if (items[i].status >= SYNCGUARD_OK || p->batch_answers)
+            result = SYNCGUARD_OK;
     }
-    return SYNCGUARD_OK;
+    return result;
 }
 
 static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
@@ -132,7 +135,7 @@ void puppet_sleep_ms(int ms)
 
 bool puppet_reached(atomic_int *counter, int target)
 {
-    for (int i = 0; i < 5000 && atomic_load(counter) < target; i++)
+    for (int i = 0; i < 30000 && atomic_load(counter) < target; i++)
         puppet_sleep_ms(1);
     return atomic_load(counter) >= target;
 }

@@ -27,7 +27,7 @@ struct puppet {
     atomic_int batches;
     atomic_int undos;
     atomic_int unwatches;
-    atomic_bool destroyed_flag;
+    bool batch_answers;     /* extend_many is OK even if it decided nothing: the keys are busy */
     atomic_bool *destroyed; /* set by destroy, outlives the puppet */
     atomic_llong fence;
 };
@@ -35,7 +35,7 @@ struct puppet {
 /* options may be NULL. */
 puppet *puppet_open(const syncguard_options *options);
 
-/* Waits up to five seconds until *counter reaches target; false if it does not. */
+/* Waits up to thirty seconds until *counter reaches target; false if it does not. */
 bool puppet_reached(atomic_int *counter, int target);
 void puppet_sleep_ms(int ms);
 

@@ -34,12 +34,20 @@ static syncguard_lock *take(puppet *p, const char *key, int64_t ttl_ms, int64_t 
     options.on_lost = on_lost;
     syncguard_lock *lock = NULL;
     syncguard_error err;
-    assert_int_equal(syncguard_lock_acquire(&p->base, key, &options, &lock, &err), SYNCGUARD_OK);
     atomic_store(&told, 0);
     dispose_when_told = false;
     close_when_told = NULL;
+    assert_int_equal(syncguard_lock_acquire(&p->base, key, &options, &lock, &err), SYNCGUARD_OK);
     return lock;
 }
+
+static int64_t ms_since(int64_t begun_ns)
+{
+    return (syncguard_clock_ns() - begun_ns) / SYNCGUARD_NS_PER_MS;
+}
+
+/* Times here leave a renewal more than a second to be late in: the machine may be busy. */
+#define TTL_MS 2400
 
 static void renews_in_batches(void **state)
 {
@@ -49,16 +57,16 @@ static void renews_in_batches(void **state)
     char key[16];
     for (int i = 0; i < 50; i++) {
         snprintf(key, sizeof key, "k%d", i);
-        locks[i] = take(p, key, 600, 0);
+        locks[i] = take(p, key, TTL_MS, 0);
     }
-    puppet_sleep_ms(1500);
+    puppet_sleep_ms(TTL_MS + TTL_MS / 4);
     for (int i = 0; i < 50; i++) {
         assert_true(syncguard_lock_held(locks[i]));
         syncguard_lock_dispose(locks[i]);
     }
     assert_int_equal(atomic_load(&told), 0);
     assert_int_equal(atomic_load(&p->extends), 0);
-    assert_in_range(atomic_load(&p->batches), 3, 200);
+    assert_in_range(atomic_load(&p->batches), 1, 200);
     assert_int_equal(atomic_load(&p->releases), 50);
     syncguard_close(&p->base);
 }
@@ -73,8 +81,8 @@ static void absent_is_told_once(void **state)
 {
     (void)state;
     puppet *p = puppet_open(NULL);
-    syncguard_lock *lock = take(p, "k", 300, 0);
     p->on_extend = gone;
+    syncguard_lock *lock = take(p, "k", TTL_MS, 0);
     assert_true(puppet_reached(&told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
     puppet_sleep_ms(200);
@@ -84,6 +92,23 @@ static void absent_is_told_once(void **state)
     assert_int_equal(syncguard_lock_extend(lock, 1000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     syncguard_lock_dispose(lock);
     assert_int_equal(atomic_load(&p->releases), 0); /* known to be gone: no I/O */
+    syncguard_close(&p->base);
+}
+
+/* Whoever finds it out: on_lost is told when an extend by hand meets nothing. */
+static void absent_by_hand_is_told_too(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_extend = gone;
+    syncguard_lock *lock = take(p, "k", 60000, 0);
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
+    assert_true(puppet_reached(&told, 1));
+    assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
+    puppet_sleep_ms(100);
+    assert_int_equal(atomic_load(&told), 1);
+    syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
 
@@ -97,11 +122,11 @@ static void unconfirmed_is_told_at_the_end_of_the_lease(void **state)
 {
     (void)state;
     puppet *p = puppet_open(NULL);
-    syncguard_lock *lock = take(p, "k", 400, 0);
     p->on_extend = down;
     int64_t begun = syncguard_clock_ns();
+    syncguard_lock *lock = take(p, "k", TTL_MS, 0);
     assert_true(puppet_reached(&told, 1));
-    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 300, 3000);
+    assert_true(ms_since(begun) >= TTL_MS);
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_UNCONFIRMED);
     assert_true(atomic_load(&p->batches) > 3); /* tried again and again */
     syncguard_lock_dispose(lock);
@@ -112,11 +137,11 @@ static void a_failed_renewal_is_tried_again(void **state)
 {
     (void)state;
     puppet *p = puppet_open(NULL);
-    syncguard_lock *lock = take(p, "k", 900, 0);
     p->on_extend = down;
-    puppet_sleep_ms(500);
+    syncguard_lock *lock = take(p, "k", TTL_MS, 0);
+    assert_true(puppet_reached(&p->batches, 2));
     p->on_extend = NULL;
-    puppet_sleep_ms(1000);
+    puppet_sleep_ms(TTL_MS);
     assert_true(syncguard_lock_held(lock));
     assert_int_equal(atomic_load(&told), 0);
     syncguard_lock_dispose(lock);
@@ -133,11 +158,31 @@ static void a_hanging_store_does_not_delay_the_news(void **state)
 {
     (void)state;
     puppet *p = puppet_open(NULL);
-    syncguard_lock *lock = take(p, "k", 400, 0);
     p->on_extend = hang;
     int64_t begun = syncguard_clock_ns();
-    assert_true(puppet_reached(&told, 1));
-    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 300, 1500);
+    syncguard_lock *lock = take(p, "k", 400, 0);
+    assert_true(puppet_reached(&told, 1)); /* the store never answers: any end is an early one */
+    assert_true(ms_since(begun) >= 400);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static syncguard_status hang_at_first(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    return atomic_load(&p->batches) == 1 ? hang(p, op, err) : SYNCGUARD_OK;
+}
+
+/* A request that hangs, as on a connection that is dead, leaves time for another one. */
+static void a_hanging_request_does_not_use_up_the_lease(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_extend = hang_at_first;
+    syncguard_lock *lock = take(p, "k", 6000, 0);
+    assert_true(puppet_reached(&p->batches, 2));
+    puppet_sleep_ms(100);
+    assert_true(syncguard_lock_held(lock));
+    assert_int_equal(atomic_load(&told), 0);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -145,11 +190,10 @@ static void a_hanging_store_does_not_delay_the_news(void **state)
 static char stuck_id[SYNCGUARD_LOCK_ID_SIZE];
 static syncguard_status one_is_stuck(puppet *p, syncguard_extend_op *op, syncguard_error *err)
 {
+    (void)p;
     if (strcmp(op->lock_id, stuck_id) != 0)
         return SYNCGUARD_OK;
-    if (op->status != SYNCGUARD_OK || atomic_load(&p->extends) > 0)
-        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "row is locked");
-    return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "row is locked");
 }
 
 /* What a batch leaves undecided goes on alone. */
@@ -157,13 +201,13 @@ static void a_stuck_key_costs_nobody_else(void **state)
 {
     (void)state;
     puppet *p = puppet_open(NULL);
-    syncguard_lock *good = take(p, "good", 600, 0);
-    syncguard_lock *stuck = take(p, "stuck", 600, 0);
+    p->batch_answers = true;
+    syncguard_lock *good = take(p, "good", TTL_MS, 0);
+    syncguard_lock *stuck = take(p, "stuck", TTL_MS, 0);
     memcpy(stuck_id, syncguard_lock_id(stuck), sizeof stuck_id);
     p->on_extend = one_is_stuck;
     assert_true(puppet_reached(&told, 1));
-    assert_true(puppet_reached(&p->extends, 1));
-    puppet_sleep_ms(700);
+    assert_true(atomic_load(&p->extends) > 0);
     assert_true(syncguard_lock_held(good));
     assert_false(syncguard_lock_held(stuck));
     syncguard_lock_dispose(good);
@@ -171,15 +215,73 @@ static void a_stuck_key_costs_nobody_else(void **state)
     syncguard_close(&p->base);
 }
 
+static syncguard_status only_alone(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    if (atomic_load(&p->extends) > 0)
+        return SYNCGUARD_OK;
+    return one_is_stuck(p, op, err);
+}
+
+/* Also when it is the only one: a batch never waits for a key, a single extend does. */
+static void a_lone_stuck_key_is_tried_alone(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->batch_answers = true;
+    syncguard_lock *lock = take(p, "k", TTL_MS, 0);
+    memcpy(stuck_id, syncguard_lock_id(lock), sizeof stuck_id);
+    p->on_extend = only_alone;
+    assert_true(puppet_reached(&p->extends, 1));
+    puppet_sleep_ms(100);
+    assert_true(syncguard_lock_held(lock));
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
 static void max_hold_ends_the_renewing(void **state)
 {
     (void)state;
     puppet *p = puppet_open(NULL);
-    syncguard_lock *lock = take(p, "k", 300, 500);
     int64_t begun = syncguard_clock_ns();
+    syncguard_lock *lock = take(p, "k", TTL_MS, TTL_MS + 100);
     assert_true(puppet_reached(&told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
-    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 450, 3000);
+    assert_true(ms_since(begun) >= TTL_MS + 100);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static _Atomic int64_t last_extend_ns;
+static syncguard_status down_and_noted(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    atomic_store(&last_extend_ns, op->first_sent_ns);
+    return down(p, op, err);
+}
+
+/* A renewal that is being retried when max_hold is over is not renewed after it either. */
+static void max_hold_ends_the_retrying(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_extend = down_and_noted;
+    syncguard_lock *lock = take(p, "k", TTL_MS, TTL_MS / 2);
+    int64_t hold_end = lock->hold_end_ns;
+    assert_true(puppet_reached(&told, 1));
+    assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
+    assert_true(atomic_load(&p->batches) > 0);
+    assert_true(atomic_load(&last_extend_ns) < hold_end + 500 * SYNCGUARD_NS_PER_MS);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+/* The time in which locks come along must not make a short lease due all the time. */
+static void a_tiny_ttl_is_no_busy_loop(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock *lock = take(p, "k", 30, 0);
+    puppet_sleep_ms(300);
+    assert_in_range(atomic_load(&p->batches), 0, 300); /* thirty or so; it was tens of thousands */
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -190,12 +292,12 @@ static void on_lost_may_dispose_and_close(void **state)
     atomic_bool destroyed = false;
     puppet *p = puppet_open(NULL);
     p->destroyed = &destroyed;
-    (void)take(p, "k", 200, 0);
+    (void)take(p, "k", 2000, 0);
     dispose_when_told = true;
     close_when_told = &p->base;
     p->on_extend = gone;
     assert_true(puppet_reached(&told, 1));
-    for (int i = 0; i < 5000 && !atomic_load(&destroyed); i++)
+    for (int i = 0; i < 30000 && !atomic_load(&destroyed); i++)
         puppet_sleep_ms(1);
     assert_true(atomic_load(&destroyed));
     puppet_sleep_ms(50); /* the dispatcher ends by itself */
@@ -227,12 +329,12 @@ static void dispose_timeout_holds_while_a_renewal_hangs(void **state)
     puppet *p = puppet_open(&options);
     p->on_extend = hang;
     p->on_release = hang_release;
-    syncguard_lock *lock = take(p, "k", 3000, 0);
-    assert_true(puppet_reached(&p->batches, 1));
+    syncguard_lock *lock = take(p, "k", 9000, 0);
+    assert_true(puppet_reached(&p->batches, 1)); /* hangs for three seconds */
     atomic_store(&reports, 0);
     int64_t begun = syncguard_clock_ns();
     syncguard_lock_dispose(lock);
-    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 150, 1500);
+    assert_in_range(ms_since(begun), 150, 2500);
     assert_int_equal(atomic_load(&reports), 1);
     assert_int_equal(report_code, SYNCGUARD_E_NETWORK_TIMEOUT);
     syncguard_close(&p->base);
@@ -244,12 +346,12 @@ static void extend_by_hand_changes_the_rhythm(void **state)
     puppet *p = puppet_open(NULL);
     syncguard_lock *lock = take(p, "k", 30000, 0);
     int64_t expiry = 0;
-    assert_int_equal(syncguard_lock_extend(lock, 300, NULL, &expiry, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_extend(lock, TTL_MS, NULL, &expiry, NULL), SYNCGUARD_OK);
     assert_int_equal(expiry, syncguard_lock_expires_at_ms(lock));
-    assert_true(syncguard_lock_remaining_ms(lock) <= 300);
-    puppet_sleep_ms(800);
+    assert_true(syncguard_lock_remaining_ms(lock) <= TTL_MS);
+    puppet_sleep_ms(TTL_MS + TTL_MS / 4);
     assert_true(syncguard_lock_held(lock)); /* renewed at the new length */
-    assert_true(atomic_load(&p->batches) >= 3);
+    assert_true(atomic_load(&p->batches) >= 1);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -286,11 +388,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(renews_in_batches),
         cmocka_unit_test(absent_is_told_once),
+        cmocka_unit_test(absent_by_hand_is_told_too),
         cmocka_unit_test(unconfirmed_is_told_at_the_end_of_the_lease),
         cmocka_unit_test(a_failed_renewal_is_tried_again),
         cmocka_unit_test(a_hanging_store_does_not_delay_the_news),
+        cmocka_unit_test(a_hanging_request_does_not_use_up_the_lease),
         cmocka_unit_test(a_stuck_key_costs_nobody_else),
+        cmocka_unit_test(a_lone_stuck_key_is_tried_alone),
         cmocka_unit_test(max_hold_ends_the_renewing),
+        cmocka_unit_test(max_hold_ends_the_retrying),
+        cmocka_unit_test(a_tiny_ttl_is_no_busy_loop),
         cmocka_unit_test(on_lost_may_dispose_and_close),
         cmocka_unit_test(dispose_timeout_holds_while_a_renewal_hangs),
         cmocka_unit_test(extend_by_hand_changes_the_rhythm),

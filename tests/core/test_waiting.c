@@ -74,8 +74,38 @@ static void unavailability_is_ridden_over_only_if_asked(void **state)
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
     atomic_store(&p->acquires, 0);
     options.retry_unavailable = true;
-    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    syncguard_error err;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err), SYNCGUARD_OK);
+    assert_int_equal(err.code, SYNCGUARD_OK); /* what was ridden over is not the outcome */
+    assert_string_equal(err.message, "");
     syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static syncguard_status always_down(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)op;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
+}
+
+/* I-LCK-03: also when it was unavailability that used them up; a single attempt says why. */
+static void retries_used_up_on_a_store_that_is_down(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = always_down;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 1;
+    options.max_retries = 3;
+    options.retry_unavailable = true;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_int_equal(atomic_load(&p->acquires), 4);
+    options.max_retries = 0;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err),
+                     SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_close(&p->base);
 }
 
@@ -300,18 +330,52 @@ static void a_waiter_that_leaves_passes_the_news_on(void **state)
     syncguard_close(&p->base);
 }
 
+static syncguard_status release_unheard(puppet *p, syncguard_release_op *op, syncguard_error *err)
+{
+    (void)op;
+    if (atomic_load(&p->releases) > 1)
+        return SYNCGUARD_ABSENT;
+    atomic_store(&held, false);
+    return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "the reply was lost");
+}
+
+/* The second release, in the background, finds nothing: the first one did free the key. */
+static void a_release_whose_reply_was_lost_wakes_too(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = one_lock;
+    p->on_release = release_unheard;
+    atomic_store(&held, false);
+    syncguard_lock *lock = NULL;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", NULL, &lock, NULL), SYNCGUARD_OK);
+    worker waiting = {.p = p};
+    int64_t begun = syncguard_clock_ns();
+    pthread_create(&waiting.thread, NULL, take_and_release, &waiting);
+    assert_true(puppet_reached(&p->watched, 1));
+    puppet_sleep_ms(50);
+    assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    pthread_join(waiting.thread, NULL);
+    assert_int_equal(waiting.status, SYNCGUARD_OK);
+    assert_true(syncguard_clock_ns() - begun < 9000 * SYNCGUARD_NS_PER_MS);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(retries_are_counted),
         cmocka_unit_test(no_retries_mean_one_attempt),
         cmocka_unit_test(unavailability_is_ridden_over_only_if_asked),
+        cmocka_unit_test(retries_used_up_on_a_store_that_is_down),
         cmocka_unit_test(timeout_ends_a_hanging_attempt),
         cmocka_unit_test(abort_ends_a_long_pause),
         cmocka_unit_test(a_crowd_costs_one_try_per_release),
         cmocka_unit_test(news_during_a_try_is_not_lost),
         cmocka_unit_test(expiry_wakes_the_waiter),
         cmocka_unit_test(a_waiter_that_leaves_passes_the_news_on),
+        cmocka_unit_test(a_release_whose_reply_was_lost_wakes_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

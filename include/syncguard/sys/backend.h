@@ -151,8 +151,9 @@ typedef struct syncguard_backend_ops {
                                syncguard_error *err);
     /*
      * Renews many locks in as few round trips as the store allows; each item's
-     * status is set. Returns a failure only if no item was decided. What cannot
-     * be locked at once is left undecided, so that a stuck key delays nobody.
+     * status is set. Returns a failure only if no item was decided: all are then
+     * tried again together. What cannot be locked at once is left undecided in an
+     * answer that is OK, so that a stuck key delays nobody: it is tried singly.
      * May be NULL: the core calls extend for each.
      */
     syncguard_status (*extend_many)(syncguard_backend *backend, syncguard_extend_op *items,

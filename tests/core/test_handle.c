@@ -1,0 +1,214 @@
+/* What a holder may believe: leases that are never longer than the store's, losses that stay. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "puppet.h"
+
+static syncguard_lock *take(puppet *p, int64_t ttl_ms, bool auto_extend)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.ttl_ms = ttl_ms;
+    options.auto_extend = auto_extend;
+    syncguard_lock *lock = NULL;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    return lock;
+}
+
+static syncguard_status lose_reply(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)op;
+    return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "the reply was lost");
+}
+
+/* The store may have shortened the lock: the lease that is counted here must not be longer. */
+static void an_unheard_shorter_extend_shortens_the_lease(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 60000, false);
+    assert_int_equal(syncguard_lock_extend(lock, 5000, NULL, NULL, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
+    assert_true(syncguard_lock_held(lock));
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static void an_unheard_longer_extend_changes_nothing(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 30000, false);
+    assert_int_equal(syncguard_lock_extend(lock, 90000, NULL, NULL, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 10000, 30000);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static _Atomic int64_t renewed_ttl_ms;
+static syncguard_status note_ttl(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    atomic_store(&renewed_ttl_ms, op->ttl_ms);
+    return SYNCGUARD_OK;
+}
+
+/* Nor may a renewal be counted longer: the late extend may still overtake it. */
+static void renewals_follow_an_unheard_shorter_extend(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 60000, true);
+    assert_int_equal(syncguard_lock_extend(lock, 3000, NULL, NULL, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    p->on_extend = note_ttl;
+    assert_true(puppet_reached(&p->batches, 1)); /* in a second, not in twenty */
+    puppet_sleep_ms(50);
+    assert_int_equal(atomic_load(&renewed_ttl_ms), 3000);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static syncguard_status answer_at_the_end(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    puppet_sleep_ms(2);
+    return SYNCGUARD_OK;
+}
+
+static atomic_bool asking;
+static atomic_int heard;
+static void *ask(void *argument)
+{
+    const syncguard_lock *lock = argument;
+    while (atomic_load(&asking)) {
+        syncguard_lost_reason reason = syncguard_lock_lost(lock);
+        if (reason != SYNCGUARD_LOST_NO)
+            atomic_store(&heard, (int)reason);
+    }
+    return NULL;
+}
+
+/* An extend that is confirmed just as the lease ends: either it counts or the loss does. */
+static void an_extend_and_a_loss_are_never_both_believed(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_extend = answer_at_the_end;
+    for (int round = 0; round < 200; round++) {
+        pthread_t thread;
+        syncguard_lock *lock = take(p, 1000, false);
+        atomic_store(&lock->lease, syncguard_clock_ns() + 2 * SYNCGUARD_NS_PER_MS);
+        atomic_store(&heard, SYNCGUARD_LOST_NO);
+        atomic_store(&asking, true);
+        assert_int_equal(pthread_create(&thread, NULL, ask, lock), 0);
+        syncguard_status status = syncguard_lock_extend(lock, 60000, NULL, NULL, NULL);
+        atomic_store(&asking, false);
+        pthread_join(thread, NULL);
+        if (status == SYNCGUARD_OK)
+            assert_int_equal(atomic_load(&heard), SYNCGUARD_LOST_NO);
+        assert_int_equal(syncguard_lock_held(lock), status == SYNCGUARD_OK);
+        syncguard_lock_dispose(lock);
+    }
+    syncguard_close(&p->base);
+}
+
+/* Once told, lost is final: the extend that succeeds later is released. */
+static void a_late_extend_is_released(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_extend = answer_at_the_end;
+    syncguard_lock *lock = take(p, 60000, false);
+    atomic_store(&lock->lease, syncguard_clock_ns() + SYNCGUARD_NS_PER_MS / 2);
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
+    assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_UNCONFIRMED);
+    assert_true(puppet_reached(&p->releases, 1));
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+/* Runs work in a child and returns its exit status; a child that hangs is ended. */
+static int in_a_child(int (*work)(puppet *p), puppet *p)
+{
+    int status = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        _exit(work(p));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+static int enter(puppet *p)
+{
+    return sg_backend_enter(&p->base, NULL) == SYNCGUARD_OK ? 0 : 1;
+}
+
+/* A child that is forked while another thread of its parent, itself a child, adopts the handle. */
+static void adopting_that_a_fork_interrupted_is_begun_again(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    atomic_store(&p->base.core->pid, -getpid());
+    assert_int_equal(in_a_child(enter, p), 0);
+    atomic_store(&p->base.core->pid, getpid());
+    syncguard_close(&p->base);
+}
+
+static syncguard_lock *inherited;
+static int use_inherited(puppet *p)
+{
+    if (syncguard_lock_lost(inherited) != SYNCGUARD_LOST_FORKED || syncguard_lock_held(inherited))
+        return 1;
+    if (syncguard_lock_extend(inherited, 1000, NULL, NULL, NULL) != SYNCGUARD_ABSENT)
+        return 2;
+    if (syncguard_lock_release(inherited, NULL, NULL) != SYNCGUARD_ABSENT)
+        return 3;
+    int releases = atomic_load(&p->releases);
+    syncguard_close(&p->base);
+    syncguard_lock_dispose(inherited); /* the last reference */
+    return releases;
+}
+
+/* In every order: close and dispose in the child, then in the parent, with a heartbeat running. */
+static void a_child_frees_its_copy_and_says_nothing(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    inherited = take(p, 60000, true);
+    assert_int_equal(in_a_child(use_inherited, p), 0);
+    assert_true(syncguard_lock_held(inherited));
+    syncguard_lock_dispose(inherited);
+    assert_int_equal(atomic_load(&p->releases), 1);
+    syncguard_close(&p->base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unheard_shorter_extend_shortens_the_lease),
+        cmocka_unit_test(an_unheard_longer_extend_changes_nothing),
+        cmocka_unit_test(renewals_follow_an_unheard_shorter_extend),
+        cmocka_unit_test(an_extend_and_a_loss_are_never_both_believed),
+        cmocka_unit_test(a_late_extend_is_released),
+        cmocka_unit_test(adopting_that_a_fork_interrupted_is_begun_again),
+        cmocka_unit_test(a_child_frees_its_copy_and_says_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
