@@ -36,17 +36,24 @@ static inline double bench_quantile(double *values, size_t count, double part)
 
 /*
  * One line per figure. ratios: one per repetition, of which the median counts
- * and the extremes are the spread. Returns whether the bar holds.
+ * and the extremes are the spread. bar 0: none, for information. Returns
+ * whether the bar holds.
  */
 static inline bool bench_figure(const char *name, double measured, const char *unit, double limit,
                                 double *ratios, size_t count, double bar)
 {
     double middle = bench_quantile(ratios, count, 0.5);
-    bool holds = middle <= bar;
-    printf("%-44s measured %9.2f %s  limit %9.2f %s  ratio %6.3f  bar %5.2f  spread %.3f..%.3f of "
-           "%zu  %s\n",
-           name, measured, unit, limit, unit, middle, bar, ratios[0], ratios[count - 1], count,
-           holds ? "holds" : "MISSED");
+    bool holds = bar <= 0 || middle <= bar;
+    printf("%-44s measured %9.2f %s  limit %9.2f %s  ratio %6.3f  ", name, measured, unit, limit,
+           unit, middle);
+    if (bar > 0)
+        printf("bar %5.2f  ", bar);
+    else
+        printf("bar  none  ");
+    printf("spread %.3f..%.3f of %zu  %s\n", ratios[0], ratios[count - 1], count,
+           bar <= 0 ? ""
+           : holds  ? "holds"
+                    : "MISSED");
     fflush(stdout);
     return holds;
 }

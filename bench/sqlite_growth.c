@@ -147,7 +147,7 @@ int main(int argc, char **argv)
         fill(path, HELD[size]);
     }
     bool holds = run(folder, SYNCGUARD_SQLITE_FULL, "full", 1.2);
-    (void)run(folder, SYNCGUARD_SQLITE_NORMAL, "normal, for interest", 9.99);
+    (void)run(folder, SYNCGUARD_SQLITE_NORMAL, "normal", 0);
     snprintf(path, sizeof path, "rm -rf '%s'", folder);
     if (system(path) != 0)
         fprintf(stderr, "sqlite_growth: %s is left\n", folder);
