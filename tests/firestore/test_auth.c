@@ -613,6 +613,25 @@ static void http2_is_spoken(void **state)
     standin_stop(&secure);
 }
 
+/* The stand-in as a proxy of libcurl's environment: asked for another server, it answers itself. */
+static void proxies_of_the_environment(void **state)
+{
+    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
+    syncguard_backend *mine = NULL;
+    char real[sizeof endpoint];
+
+    (void)state;
+    memcpy(real, endpoint, sizeof real);
+    snprintf(endpoint, sizeof endpoint, "http://localhost:9");
+    setenv("http_proxy", real, 1);
+    assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
+    memcpy(endpoint, real, sizeof real);
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_int_equal(standin_calls(&server, "batchGet"), 1);
+    unsetenv("http_proxy");
+    syncguard_close(mine);
+}
+
 static void nothing_of_it_was_heard(void **state)
 {
     static const char *const secrets[] = {"standin-token", "called-token", "s3cret",
@@ -644,6 +663,7 @@ int main(void)
         cmocka_unit_test_setup(refused_token_is_replaced, clean),
         cmocka_unit_test_setup(certificates_are_verified, clean),
         cmocka_unit_test_setup(http2_is_spoken, clean),
+        cmocka_unit_test_setup(proxies_of_the_environment, clean),
         cmocka_unit_test(nothing_of_it_was_heard),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -4,6 +4,8 @@
  */
 #include "standin.h"
 
+#include <syncguard/sys/backend.h>
+
 static standin server;
 static syncguard_error err;
 
@@ -96,6 +98,48 @@ static void requests_of_another_process(void **state)
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 50000, NULL, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, second.lock_id, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
+    syncguard_close(other);
+    syncguard_close(mine);
+}
+
+/* Many renewals are one request; what cannot be renewed is left to be looked at singly. */
+static void renewals_share_a_request(void **state)
+{
+    enum { LOCKS = 210, GONE = 3, FOREIGN = 7 };
+    static syncguard_grant grants[LOCKS];
+    static syncguard_extend_op items[LOCKS];
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *other = standin_open(&server, NULL);
+    syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
+
+    (void)state;
+    for (int i = 0; i < LOCKS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(i == FOREIGN ? other : mine, key, 30000, NULL,
+                                                      &grants[i], &err));
+        items[i] = (syncguard_extend_op){.lock_id = grants[i].lock_id, .ttl_ms = 60000};
+    }
+    assert_status(SYNCGUARD_OK, syncguard_release(other, grants[GONE].lock_id, NULL, &err));
+    calls_since();
+    assert_int_equal(mine->ops->extend_many(mine, items, LOCKS, &limits, &err), SYNCGUARD_OK);
+    assert_int_equal(standin_calls(&server, "batchWrite"), 2);
+    assert_int_equal(calls_since(), 2);
+    for (int i = 0; i < LOCKS; i++) {
+        if (i == GONE || i == FOREIGN) {
+            assert_true(items[i].status < 0);
+        } else {
+            assert_int_equal(items[i].status, SYNCGUARD_OK);
+            assert_true(items[i].expires_at_ms > grants[i].expires_at_ms);
+        }
+    }
+    /* The new updateTime is known, and what failed is looked up. */
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, grants[0].lock_id, NULL, &err));
+    assert_int_equal(calls_since(), 1);
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(mine, grants[GONE].lock_id, 1000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_extend(mine, grants[FOREIGN].lock_id, 1000, NULL, NULL, &err));
     syncguard_close(other);
     syncguard_close(mine);
 }
@@ -406,6 +450,7 @@ int main(void)
         cmocka_unit_test_setup(requests_per_operation, clean),
         cmocka_unit_test_setup(requests_of_the_holder, clean),
         cmocka_unit_test_setup(requests_of_another_process, clean),
+        cmocka_unit_test_setup(renewals_share_a_request, clean),
         cmocka_unit_test_setup(one_connection_serves_one_caller, clean),
         cmocka_unit_test_setup(each_status_of_a_read, clean),
         cmocka_unit_test_setup(each_status_of_a_commit, clean),

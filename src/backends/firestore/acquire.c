@@ -59,7 +59,7 @@ static syncguard_status commit_grant(acquisition *a, const json_t *lock_document
     syncguard_status status = SYNCGUARD_OK;
     const char *lock_time = json_string_value(json_object_get(lock_document, "updateTime"));
     const char *counter_time = json_string_value(json_object_get(counter, "updateTime"));
-    json_t *body;
+    json_t *writes;
 
     memset(&record, 0, sizeof record);
     if ((lock_document && !lock_time) || (counter && !counter_time))
@@ -85,9 +85,10 @@ static syncguard_status commit_grant(acquisition *a, const json_t *lock_document
     (void)snprintf(record.owner, sizeof record.owner, "%s", op->owner ? op->owner : "");
     record.acquired_at_ms = now_ms;
     record.expires_at_ms = expires;
-    body = sg_fs_writes(sg_fs_write_lock(a->lock_name, lock_time, &record),
-                        sg_fs_write_fence(a->fence_name, counter_time, record.fence, op->key));
-    status = sg_fs_call(a->backend, FS_COMMIT, body, &op->limits, answer, err);
+    writes = sg_fs_and(json_array(), sg_fs_write_lock(a->lock_name, lock_time, &record));
+    writes =
+        sg_fs_and(writes, sg_fs_write_fence(a->fence_name, counter_time, record.fence, op->key));
+    status = sg_fs_call(a->backend, FS_COMMIT, sg_fs_writes(writes), &op->limits, answer, err);
     if (status == SYNCGUARD_OK) {
         op->fence = next;
         op->expires_at_ms = expires;

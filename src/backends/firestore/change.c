@@ -18,7 +18,7 @@ static void clean_duplicates(fs_backend *backend, fs_findings *found,
 
     if (found->matches > 1 && json_array_size(found->dead) > 0 &&
         json_array_size(found->dead) <= 500) {
-        (void)sg_fs_call(backend, FS_COMMIT, json_pack("{s:O}", "writes", found->dead), limits,
+        (void)sg_fs_call(backend, FS_COMMIT, sg_fs_writes(json_incref(found->dead)), limits,
                          &answer, NULL);
         sg_fs_answer_free(&answer);
     }
@@ -55,7 +55,8 @@ static syncguard_status commit_change(change *c, const char *name, const char *u
         return status;
     write = c->ttl_ms > 0 ? sg_fs_write_expiry(name, update_time, c->expires_at_ms)
                           : sg_fs_write_delete(name, update_time);
-    status = sg_fs_call(c->backend, FS_COMMIT, sg_fs_writes(write, NULL), c->limits, answer, err);
+    status = sg_fs_call(c->backend, FS_COMMIT, sg_fs_writes(sg_fs_and(json_array(), write)),
+                        c->limits, answer, err);
     c->sent = c->sent || answer->ambiguous;
     if (status == SYNCGUARD_OK && c->ttl_ms > 0 && sg_fs_write_time(answer, 0))
         sg_fs_memo_put(&c->backend->memo, c->lock_id, c->known.key, c->known.key_length,
@@ -259,8 +260,7 @@ static syncguard_status extend_batch(fs_backend *backend, syncguard_extend_op *i
         json_decref(writes);
         return SYNCGUARD_OK;
     }
-    status = sg_fs_call(backend, FS_BATCH_WRITE, json_pack("{s:o}", "writes", writes), limits,
-                        &answer, err);
+    status = sg_fs_call(backend, FS_BATCH_WRITE, sg_fs_writes(writes), limits, &answer, err);
     for (size_t i = 0; status == SYNCGUARD_OK && i < chosen_count; i++) {
         batch_settle(backend, &answer, &items[chosen[i]], i, now_ms);
         *decided = *decided || items[chosen[i]].status == SYNCGUARD_OK;

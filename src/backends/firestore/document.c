@@ -104,6 +104,27 @@ char *sg_fs_dump(const json_t *json)
     return NULL;
 }
 
+/*
+ * Adds a member and gives the object back. Lack of memory anywhere makes the whole NULL: value and
+ * object are taken over in every case, so that calls can be nested without a check.
+ */
+json_t *sg_fs_with(json_t *object, const char *name, json_t *value)
+{
+    if (json_object_set_new(object, name, value) == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+/* The same for one more element of an array. */
+json_t *sg_fs_and(json_t *array, json_t *value)
+{
+    if (json_array_append_new(array, value) == 0)
+        return array;
+    json_decref(array);
+    return NULL;
+}
+
 static json_t *text_value(const char *text)
 {
     return json_pack("{s:s}", "stringValue", text);
@@ -126,50 +147,45 @@ static json_t *condition(const char *update_time)
 
 static json_t *update(const char *name, const char *update_time, json_t *fields)
 {
-    return json_pack("{s:{s:s,s:o},s:o}", "update", "name", name, "fields", fields,
-                     "currentDocument", condition(update_time));
+    json_t *document = sg_fs_with(json_pack("{s:s}", "name", name), "fields", fields);
+
+    return sg_fs_with(sg_fs_with(json_object(), "update", document), "currentDocument",
+                      condition(update_time));
 }
 
 json_t *sg_fs_write_lock(const char *name, const char *update_time, const syncguard_record *record)
 {
-    json_t *fields = json_pack("{s:o,s:o,s:o,s:o,s:o}", "lockId", text_value(record->lock_id),
-                               "key", text_value(record->key), "fence", text_value(record->fence),
-                               "expiresAtMs", time_value(record->expires_at_ms), "acquiredAtMs",
-                               time_value(record->acquired_at_ms));
+    json_t *fields = sg_fs_with(json_object(), "lockId", text_value(record->lock_id));
 
-    if (fields && record->owner[0] &&
-        json_object_set_new(fields, "owner", text_value(record->owner)) != 0) {
-        json_decref(fields);
-        fields = NULL;
-    }
+    fields = sg_fs_with(fields, "key", text_value(record->key));
+    fields = sg_fs_with(fields, "fence", text_value(record->fence));
+    fields = sg_fs_with(fields, "expiresAtMs", time_value(record->expires_at_ms));
+    fields = sg_fs_with(fields, "acquiredAtMs", time_value(record->acquired_at_ms));
+    if (record->owner[0])
+        fields = sg_fs_with(fields, "owner", text_value(record->owner));
     return update(name, update_time, fields);
 }
 
 json_t *sg_fs_write_fence(const char *name, const char *update_time, const char *fence,
                           const char *key)
 {
-    json_t *fields =
-        json_pack("{s:o,s:o}", "fence", text_value(fence), "keyDebug", text_value(key));
+    json_t *fields = sg_fs_with(json_object(), "fence", text_value(fence));
 
-    return update(name, update_time, fields);
+    return update(name, update_time, sg_fs_with(fields, "keyDebug", text_value(key)));
 }
 
 json_t *sg_fs_write_expiry(const char *name, const char *update_time, int64_t expires_at_ms)
 {
-    json_t *fields = json_pack("{s:o}", "expiresAtMs", time_value(expires_at_ms));
-    json_t *write = update(name, update_time, fields);
-    json_t *mask = json_pack("{s:[s]}", "fieldPaths", "expiresAtMs");
+    json_t *fields = sg_fs_with(json_object(), "expiresAtMs", time_value(expires_at_ms));
 
-    if (!write || json_object_set_new(write, "updateMask", mask) != 0) {
-        json_decref(write);
-        return NULL;
-    }
-    return write;
+    return sg_fs_with(update(name, update_time, fields), "updateMask",
+                      json_pack("{s:[s]}", "fieldPaths", "expiresAtMs"));
 }
 
 json_t *sg_fs_write_delete(const char *name, const char *update_time)
 {
-    return json_pack("{s:s,s:o}", "delete", name, "currentDocument", condition(update_time));
+    return sg_fs_with(json_pack("{s:s}", "delete", name), "currentDocument",
+                      condition(update_time));
 }
 
 json_t *sg_fs_query_id(const char *collection_id, const char *lock_id)
@@ -189,13 +205,9 @@ json_t *sg_fs_query_page(const char *collection_id, const char *after, int limit
                   "acquiredAtMs", "fieldPath", "owner", "orderBy", "field", "fieldPath", "__name__",
                   "direction", "ASCENDING", "limit", limit);
 
-    if (query && after) {
-        json_t *start =
-            json_pack("{s:[{s:s}],s:b}", "values", "referenceValue", after, "before", 0);
-        if (json_object_set_new(query, "startAt", start) != 0) {
-            json_decref(query);
-            return NULL;
-        }
-    }
-    return json_pack("{s:o}", "structuredQuery", query);
+    if (after)
+        query = sg_fs_with(
+            query, "startAt",
+            json_pack("{s:[{s:s}],s:b}", "values", "referenceValue", after, "before", 0));
+    return sg_fs_with(json_object(), "structuredQuery", query);
 }

@@ -143,14 +143,15 @@ static syncguard_status examine_rights(examination *e, syncguard_error *err)
 {
     static const char epoch[] = "1970-01-01T00:00:01Z";
     syncguard_record record = {.key = "syncguard-doctor", .fence = "000000000000000"};
-    json_t *writes = json_pack("[o,o,o]", sg_fs_write_lock(e->missing, NULL, &record),
-                               sg_fs_write_fence(e->missing_fence, epoch, record.fence, record.key),
-                               sg_fs_write_delete(e->missing_too, epoch));
+    json_t *writes = sg_fs_and(json_array(), sg_fs_write_lock(e->missing, NULL, &record));
     fs_answer answer;
     syncguard_error own;
-    syncguard_status status = sg_fs_call(
-        e->backend, FS_COMMIT, json_pack("{s:o}", "writes", writes), e->limits, &answer, &own);
+    syncguard_status status;
 
+    writes =
+        sg_fs_and(writes, sg_fs_write_fence(e->missing_fence, epoch, record.fence, record.key));
+    writes = sg_fs_and(writes, sg_fs_write_delete(e->missing_too, epoch));
+    status = sg_fs_call(e->backend, FS_COMMIT, sg_fs_writes(writes), e->limits, &answer, &own);
     if (answer.conflict) {
         e->fn(e->context, SYNCGUARD_FINE, "permissions", "documents may be read and written");
         status = SYNCGUARD_OK;

@@ -200,6 +200,10 @@ typedef struct fs_lock {
 void sg_fs_lock_decode(const json_t *document, fs_lock *lock);
 /* The value of a counter document; Internal if it is none. */
 syncguard_status sg_fs_fence_decode(const json_t *document, int64_t *value, syncguard_error *err);
+/* Nest without checks: value and container are taken over, NULL anywhere makes NULL of the whole.
+ */
+json_t *sg_fs_with(json_t *object, const char *name, json_t *value);
+json_t *sg_fs_and(json_t *array, json_t *value);
 /* Writes for a commit. update_time NULL: the document must not exist. NULL without memory. */
 json_t *sg_fs_write_lock(const char *name, const char *update_time, const syncguard_record *record);
 json_t *sg_fs_write_fence(const char *name, const char *update_time, const char *fence,
@@ -269,8 +273,8 @@ syncguard_status sg_fs_call(fs_backend *backend, fs_call call, json_t *body,
                             const syncguard_limits *limits, fs_answer *answer,
                             syncguard_error *err);
 void sg_fs_answer_free(fs_answer *answer);
-/* body of a commit or batchWrite of these writes (stolen, NULLs are lack of memory). */
-json_t *sg_fs_writes(json_t *first, json_t *second);
+/* Body of a commit or batchWrite of these writes (an array, stolen; NULL is lack of memory). */
+json_t *sg_fs_writes(json_t *list);
 json_t *sg_fs_documents(const char *first, const char *second);
 /* The document with this name in a batchGet's answer: OK (*document may be NULL: missing) or
  * Internal if the answer does not say. */

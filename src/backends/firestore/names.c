@@ -21,15 +21,40 @@ static bool legal_id(const char *id, size_t length)
     return !(length >= 4 && memcmp(id, "__", 2) == 0 && memcmp(id + length - 2, "__", 2) == 0);
 }
 
+/* Bytes of the UTF-8 sequence at text, 0 if there is none. */
+static size_t sequence(const unsigned char *text, size_t length)
+{
+    size_t bytes = text[0] < 0x80                      ? 1
+                   : text[0] >= 0xc2 && text[0] < 0xe0 ? 2
+                   : text[0] >= 0xe0 && text[0] < 0xf0 ? 3
+                   : text[0] >= 0xf0 && text[0] < 0xf5 ? 4
+                                                       : 0;
+
+    if (bytes > length)
+        return 0;
+    for (size_t i = 1; i < bytes; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    /* Overlong forms, surrogates, and what lies beyond Unicode. */
+    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
+        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return bytes;
+}
+
+/* UTF-8 without control characters. */
 static bool plain_utf8(const char *text, size_t length)
 {
-    char form[SYNCGUARD_MAX_RAW_KEY_BYTES * 3 + 1];
+    const unsigned char *bytes = (const unsigned char *)text;
 
-    for (size_t i = 0; i < length; i++) {
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+    for (size_t at = 0; at < length;) {
+        size_t step = sequence(bytes + at, length - at);
+        if (step == 0 || bytes[at] < 0x20 || bytes[at] == 0x7f)
             return false;
+        at += step;
     }
-    return syncguard_nfc(text, length, form, sizeof form) >= 0;
+    return true;
 }
 
 static syncguard_status check_collection(const char *option, const char *path, syncguard_error *err)

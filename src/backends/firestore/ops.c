@@ -219,9 +219,10 @@ static syncguard_status delete_read(fs_backend *backend, const fs_lock *lock,
     status = syncguard_limits_check(limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = sg_fs_call(backend, FS_COMMIT,
-                        sg_fs_writes(sg_fs_write_delete(lock->name, lock->update_time), NULL),
-                        limits, &answer, err);
+    status = sg_fs_call(
+        backend, FS_COMMIT,
+        sg_fs_writes(sg_fs_and(json_array(), sg_fs_write_delete(lock->name, lock->update_time))),
+        limits, &answer, err);
     if (answer.conflict)
         status = SYNCGUARD_ABSENT;
     sg_fs_answer_free(&answer);

@@ -137,10 +137,11 @@ static const char *url_of(const fs_backend *backend, fs_call call)
 static syncguard_status judge(fs_backend *backend, fs_call call, const fs_reply *reply,
                               fs_answer *answer, syncguard_error *err)
 {
+    json_error_t why = {.text = ""};
     const json_t *error;
 
     answer->json =
-        reply->length ? json_loadb(reply->body, reply->length, JSON_ALLOW_NUL, NULL) : NULL;
+        reply->length ? json_loadb(reply->body, reply->length, JSON_ALLOW_NUL, &why) : NULL;
     sample_clock(backend, answer->json, reply);
     error = error_of(answer->json);
     if (reply->status != 200 || error)
@@ -148,6 +149,8 @@ static syncguard_status judge(fs_backend *backend, fs_call call, const fs_reply 
     if (is_read(call) ? json_is_array(answer->json) : json_is_object(answer->json))
         return SYNCGUARD_OK;
     answer->ambiguous = answer->ambiguous || !is_read(call);
+    if (reply->length && !answer->json && json_error_code(&why) == json_error_out_of_memory)
+        return syncguard_fail_memory(err);
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "unreadable answer to %s",
                           call_names[call]);
 }
@@ -218,11 +221,9 @@ void sg_fs_answer_free(fs_answer *answer)
 
 /* --- bodies and answers --- */
 
-json_t *sg_fs_writes(json_t *first, json_t *second)
+json_t *sg_fs_writes(json_t *list)
 {
-    if (second)
-        return json_pack("{s:[o,o]}", "writes", first, second);
-    return json_pack("{s:[o]}", "writes", first);
+    return sg_fs_with(json_object(), "writes", list);
 }
 
 json_t *sg_fs_documents(const char *first, const char *second)
