@@ -135,8 +135,17 @@ typedef struct sg_heartbeat {
     syncguard_lock *lost_first;
     syncguard_lock *lost_last;
     syncguard_lock *telling; /* whose on_lost is running */
+    int64_t watch_ns;        /* when the dispatcher looks for leases that have ended */
     bool close_requested;    /* the last reference went away inside on_lost */
 } sg_heartbeat;
+
+/* The heap of a lane (lane.c); the caller holds the mutex. */
+bool sg_lane_reserve(sg_lane *lane, size_t count);
+/* Cannot fail: room was reserved when the lock was added. */
+void sg_lane_push(sg_lane *lane, syncguard_lock *lock);
+void sg_lane_remove(sg_lane *lane, syncguard_lock *lock);
+/* After the time of the first lock was put off. */
+void sg_lane_sink(sg_lane *lane);
 
 syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *backend,
                                    syncguard_error *err);

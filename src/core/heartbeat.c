@@ -11,8 +11,10 @@
  * Invariants:
  *   - A lock is renewed only while its thread has claimed it (lock->claimed), and
  *     disposing claims it too: a lock that is in a request is never freed.
- *   - A request never outlasts the earliest end of a lease in it, so that lost is
- *     told in time even if the store hangs.
+ *   - Lost is told in time even if the store hangs: a request never outlasts the
+ *     earliest end of a lease in it, and meanwhile the dispatcher watches over
+ *     those that are not in it (it looks at all of them, but only when the
+ *     earliest lease that it saw would have ended: renewed ones have moved on).
  *   - lost is set once. A renewal that succeeds afterwards is released.
  *   - on_lost runs on the dispatcher, with no lock of ours held; `telling` names
  *     the lock whose callback runs, and disposing it waits (unless it is the
@@ -22,6 +24,7 @@
  * marked so in core.h. It is never held during an operation or a callback.
  */
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core.h"
@@ -33,81 +36,11 @@
 #define SHORTEST_REQUEST_NS (50 * SYNCGUARD_NS_PER_MS)
 #define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
-
-/* ---- the heap of a lane (caller holds the mutex) ------------------------------------------ */
-
-static void heap_place(sg_lane *lane, syncguard_lock *lock, size_t index)
-{
-    lane->heap[index] = lock;
-    lock->heap_index = index;
-}
-
-static void heap_rise(sg_lane *lane, size_t index)
-{
-    syncguard_lock *lock = lane->heap[index];
-    while (index > 0 && lane->heap[(index - 1) / 2]->next_ns > lock->next_ns) {
-        heap_place(lane, lane->heap[(index - 1) / 2], index);
-        index = (index - 1) / 2;
-    }
-    heap_place(lane, lock, index);
-}
-
-static void heap_sink(sg_lane *lane, size_t index)
-{
-    syncguard_lock *lock = lane->heap[index];
-    for (;;) {
-        size_t child = 2 * index + 1;
-        if (child >= lane->count)
-            break;
-        if (child + 1 < lane->count && lane->heap[child + 1]->next_ns < lane->heap[child]->next_ns)
-            child++;
-        if (lane->heap[child]->next_ns >= lock->next_ns)
-            break;
-        heap_place(lane, lane->heap[child], index);
-        index = child;
-    }
-    heap_place(lane, lock, index);
-}
-
-static bool heap_reserve(sg_lane *lane, size_t count)
-{
-    if (count <= lane->capacity)
-        return true;
-    size_t capacity = lane->capacity == 0 ? 16 : lane->capacity * 2;
-    if (capacity < count)
-        capacity = count;
-    syncguard_lock **heap = syncguard_malloc(capacity * sizeof(syncguard_lock *));
-    syncguard_lock **old = lane->heap;
-    if (heap == NULL)
-        return false;
-    if (lane->count > 0)
-        memcpy(heap, old, lane->count * sizeof(syncguard_lock *));
-    lane->heap = heap;
-    lane->capacity = capacity;
-    syncguard_free(
-        old); /* after its pointer is gone: a child forked at any moment frees the heap */
-    return true;
-}
-
-/* Room was reserved when the lock was added. */
-static void heap_push(sg_lane *lane, syncguard_lock *lock)
-{
-    heap_place(lane, lock, lane->count++);
-    heap_rise(lane, lock->heap_index);
-    lock->lane = lane->single ? SG_LANE_SINGLE : SG_LANE_BATCH;
-}
-
-static void heap_remove(sg_lane *lane, syncguard_lock *lock)
-{
-    size_t index = lock->heap_index;
-    lock->lane = SG_LANE_NONE;
-    lane->count--;
-    if (index == lane->count)
-        return;
-    heap_place(lane, lane->heap[lane->count], index);
-    heap_rise(lane, index);
-    heap_sink(lane, lane->heap[index]->heap_index);
-}
+/* Ended leases that one look of the dispatcher takes out, and the least time between two looks. */
+#define ENDED_MAX 64
+#define SHORTEST_LOOK_NS (2 * SYNCGUARD_NS_PER_MS)
+/* The dispatcher's timer stands still in suspend: it is set anew after this. */
+#define LONGEST_LOOK_NS (10000 * SYNCGUARD_NS_PER_MS)
 
 static sg_lane *lane_of(sg_heartbeat *heartbeat, const syncguard_lock *lock)
 {
@@ -154,6 +87,75 @@ static void schedule_retry(syncguard_lock *lock)
 
 /* ---- telling of losses ---------------------------------------------------------------------- */
 
+/* Caller holds the mutex; the lock is lost and in no lane. */
+static void tell_lost(sg_heartbeat *heartbeat, syncguard_lock *lock)
+{
+    if (lock->on_lost == NULL || lock->lost_queued)
+        return;
+    lock->lost_queued = true;
+    lock->lost_next = NULL;
+    if (heartbeat->lost_last != NULL)
+        heartbeat->lost_last->lost_next = lock;
+    else
+        heartbeat->lost_first = lock;
+    heartbeat->lost_last = lock;
+    pthread_cond_broadcast(&heartbeat->told);
+}
+
+/* Takes locks out of a lane whose lease has ended. Returns when to look again. Caller holds the
+ * mutex. */
+static int64_t look_at(sg_lane *lane)
+{
+    syncguard_lock *ended[ENDED_MAX];
+    size_t count = 0;
+    int64_t earliest = SYNCGUARD_NO_DEADLINE;
+    for (size_t i = 0; i < lane->count; i++) {
+        syncguard_lock *lock = lane->heap[i];
+        if (lock->on_lost == NULL || atomic_load(&lock->released))
+            continue;
+        if (sg_lock_judge(lock) != SYNCGUARD_LOST_NO && count < ENDED_MAX)
+            ended[count++] = lock;
+        else if (sg_lock_lease_end(lock) < earliest) /* one that found no room says 0: at once */
+            earliest = sg_lock_lease_end(lock);
+    }
+    for (size_t i = 0; i < count; i++) {
+        sg_lane_remove(lane, ended[i]);
+        tell_lost(lane->heartbeat, ended[i]);
+    }
+    return earliest;
+}
+
+/* Caller holds the mutex. */
+static void look_for_ended(sg_heartbeat *heartbeat)
+{
+    int64_t soonest = syncguard_clock_ns() + SHORTEST_LOOK_NS;
+    int64_t batch = look_at(&heartbeat->batch);
+    int64_t single = look_at(&heartbeat->single);
+    int64_t next = batch < single ? batch : single;
+    heartbeat->watch_ns = next < soonest ? soonest : next;
+}
+
+/* The dispatcher's wait, until a lock is queued or a look is due. Caller holds the mutex. */
+static void wait_for_lost(sg_heartbeat *heartbeat)
+{
+    int64_t left = heartbeat->watch_ns - syncguard_clock_ns();
+    if (left <= 0) {
+        look_for_ended(heartbeat);
+        return;
+    }
+    if (left > LONGEST_LOOK_NS)
+        left = LONGEST_LOOK_NS;
+    struct timespec until = {0, 0};
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    left += until.tv_nsec;
+    until.tv_sec += (time_t)(left / 1000000000);
+    until.tv_nsec = (long)(left % 1000000000);
+    if (heartbeat->watch_ns == SYNCGUARD_NO_DEADLINE)
+        pthread_cond_wait(&heartbeat->told, &heartbeat->mutex);
+    else
+        (void)pthread_cond_timedwait(&heartbeat->told, &heartbeat->mutex, &until);
+}
+
 static void *dispatch_loop(void *argument)
 {
     sg_heartbeat *heartbeat = argument;
@@ -164,7 +166,7 @@ static void *dispatch_loop(void *argument)
         if (lock == NULL) {
             if (heartbeat->stopping)
                 break;
-            pthread_cond_wait(&heartbeat->told, &heartbeat->mutex);
+            wait_for_lost(heartbeat);
             continue;
         }
         heartbeat->lost_first = lock->lost_next;
@@ -188,21 +190,6 @@ static void *dispatch_loop(void *argument)
         sg_backend_close_now(backend);
     }
     return NULL;
-}
-
-/* Caller holds the mutex; the lock is lost and in no lane. */
-static void tell_lost(sg_heartbeat *heartbeat, syncguard_lock *lock)
-{
-    if (lock->on_lost == NULL || lock->lost_queued)
-        return;
-    lock->lost_queued = true;
-    lock->lost_next = NULL;
-    if (heartbeat->lost_last != NULL)
-        heartbeat->lost_last->lost_next = lock;
-    else
-        heartbeat->lost_first = lock;
-    heartbeat->lost_last = lock;
-    pthread_cond_broadcast(&heartbeat->told);
 }
 
 void sg_heartbeat_silence(sg_heartbeat *heartbeat, syncguard_lock *lock)
@@ -245,20 +232,20 @@ static size_t collect(sg_lane *lane, syncguard_lock **batch, size_t most)
         int64_t lease_end = sg_lock_lease_end(lock);
         due = now + SLACK_NS;
         if (atomic_load(&lock->released)) {
-            heap_remove(lane, lock);
+            sg_lane_remove(lane, lock);
         } else if (sg_lock_judge(lock) != SYNCGUARD_LOST_NO) {
-            heap_remove(lane, lock);
+            sg_lane_remove(lane, lock);
             tell_lost(lane->heartbeat, lock);
         } else if (lock->next_ns >= lease_end) { /* not renewed any more: wait for the end */
             break;
         } else if (now >= lock->hold_end_ns) { /* retried until here, but no further */
             lock->next_ns = lease_end;
-            heap_sink(lane, 0);
+            sg_lane_sink(lane);
         } else if (!sg_lock_try_claim(lock)) {
             lock->next_ns = now + SHORTEST_RETRY_NS + SLACK_NS;
-            heap_sink(lane, 0);
+            sg_lane_sink(lane);
         } else {
-            heap_remove(lane, lock);
+            sg_lane_remove(lane, lock);
             batch[count++] = lock;
         }
     }
@@ -317,7 +304,7 @@ static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *loc
             return;
         }
         schedule(lock);
-        heap_push(&heartbeat->batch, lock);
+        sg_lane_push(&heartbeat->batch, lock);
         if (lane->single)
             syncguard_parker_unpark(&heartbeat->batch.parker);
     } else if (item->status == SYNCGUARD_ABSENT) {
@@ -326,7 +313,7 @@ static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *loc
     } else {
         schedule_retry(lock);
         bool aside = answered && start_lane(&heartbeat->single);
-        heap_push(lane->single || aside ? &heartbeat->single : &heartbeat->batch, lock);
+        sg_lane_push(lane->single || aside ? &heartbeat->single : &heartbeat->batch, lock);
         if (aside)
             syncguard_parker_unpark(&heartbeat->single.parker);
     }
@@ -422,8 +409,8 @@ static bool start_for(sg_heartbeat *heartbeat, const syncguard_lock *lock)
     if (heartbeat->stopping)
         return false;
     /* Locks that are in a request are in no heap but come back: BATCH_MAX + 1 at most. */
-    if (!heap_reserve(&heartbeat->batch, total + BATCH_MAX + 1) ||
-        !heap_reserve(&heartbeat->single, total + BATCH_MAX + 1))
+    if (!sg_lane_reserve(&heartbeat->batch, total + BATCH_MAX + 1) ||
+        !sg_lane_reserve(&heartbeat->single, total + BATCH_MAX + 1))
         return false;
     if (!start_lane(&heartbeat->batch))
         return false;
@@ -440,7 +427,7 @@ syncguard_status sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock,
     bool added = start_for(heartbeat, lock);
     if (added) {
         schedule(lock);
-        heap_push(&heartbeat->batch, lock);
+        sg_lane_push(&heartbeat->batch, lock);
         if (lock->heap_index == 0)
             syncguard_parker_unpark(&heartbeat->batch.parker);
     }
@@ -452,9 +439,9 @@ void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     pthread_mutex_lock(&heartbeat->mutex);
     if (lock->lane != SG_LANE_NONE) {
-        heap_remove(lane_of(heartbeat, lock), lock);
+        sg_lane_remove(lane_of(heartbeat, lock), lock);
         schedule(lock);
-        heap_push(&heartbeat->batch, lock);
+        sg_lane_push(&heartbeat->batch, lock);
         syncguard_parker_unpark(&heartbeat->batch.parker);
     }
     pthread_mutex_unlock(&heartbeat->mutex);
@@ -464,7 +451,7 @@ void sg_heartbeat_remove(sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     pthread_mutex_lock(&heartbeat->mutex);
     if (lock->lane != SG_LANE_NONE)
-        heap_remove(lane_of(heartbeat, lock), lock);
+        sg_lane_remove(lane_of(heartbeat, lock), lock);
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
@@ -472,7 +459,7 @@ void sg_heartbeat_lost(sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     pthread_mutex_lock(&heartbeat->mutex);
     if (lock->lane != SG_LANE_NONE) {
-        heap_remove(lane_of(heartbeat, lock), lock);
+        sg_lane_remove(lane_of(heartbeat, lock), lock);
         tell_lost(heartbeat, lock);
     }
     pthread_mutex_unlock(&heartbeat->mutex);
@@ -488,16 +475,29 @@ static void init_lane(sg_lane *lane, sg_heartbeat *heartbeat, bool single)
     lane->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
 }
 
+/* Its timed waits must not follow steps of the wall clock. */
+static bool init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        return false;
+    bool made = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+                pthread_cond_init(condition, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
+    return made;
+}
+
 syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *backend,
                                    syncguard_error *err)
 {
     memset(heartbeat, 0, sizeof *heartbeat);
     heartbeat->backend = backend;
+    heartbeat->watch_ns = SYNCGUARD_NO_DEADLINE;
     init_lane(&heartbeat->batch, heartbeat, false);
     init_lane(&heartbeat->single, heartbeat, true);
     if (pthread_mutex_init(&heartbeat->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
-    if (pthread_cond_init(&heartbeat->told, NULL) != 0) {
+    if (!init_condition(&heartbeat->told)) {
         pthread_mutex_destroy(&heartbeat->mutex);
         return syncguard_fail_memory(err);
     }

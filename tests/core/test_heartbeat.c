@@ -41,6 +41,12 @@ static syncguard_lock *take(puppet *p, const char *key, int64_t ttl_ms, int64_t 
     return lock;
 }
 
+static void ignore_report(void *context, const syncguard_error *error, const char *key,
+                          const char *lock_id, const char *source)
+{
+    (void)context, (void)error, (void)key, (void)lock_id, (void)source;
+}
+
 static int64_t ms_since(int64_t begun_ns)
 {
     return (syncguard_clock_ns() - begun_ns) / SYNCGUARD_NS_PER_MS;
@@ -188,6 +194,34 @@ static void a_hanging_request_does_not_use_up_the_lease(void **state)
 }
 
 static char stuck_id[SYNCGUARD_LOCK_ID_SIZE];
+static syncguard_status one_hangs_others_fail(puppet *p, syncguard_extend_op *op,
+                                              syncguard_error *err)
+{
+    return strcmp(op->lock_id, stuck_id) == 0 ? hang(p, op, err) : down(p, op, err);
+}
+
+/* The request of one lock is under way for four seconds when the lease of another ends. */
+static void a_request_does_not_delay_the_news_of_others(void **state)
+{
+    (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.dispose_timeout_ms = 100;
+    options.on_release_error = ignore_report;
+    puppet *p = puppet_open(&options);
+    syncguard_lock *slow = take(p, "slow", 12000, 0);
+    memcpy(stuck_id, syncguard_lock_id(slow), sizeof stuck_id);
+    p->on_extend = one_hangs_others_fail;
+    int64_t begun = syncguard_clock_ns();
+    syncguard_lock *other = take(p, "other", 5000, 0);
+    assert_true(puppet_reached(&told, 1));
+    assert_in_range(ms_since(begun), 5000, 7500);
+    assert_int_equal(syncguard_lock_lost(other), SYNCGUARD_LOST_UNCONFIRMED);
+    assert_true(syncguard_lock_held(slow));
+    syncguard_lock_dispose(other);
+    syncguard_lock_dispose(slow);
+    syncguard_close(&p->base);
+}
+
 static syncguard_status one_is_stuck(puppet *p, syncguard_extend_op *op, syncguard_error *err)
 {
     (void)p;
@@ -392,6 +426,7 @@ int main(void)
         cmocka_unit_test(unconfirmed_is_told_at_the_end_of_the_lease),
         cmocka_unit_test(a_failed_renewal_is_tried_again),
         cmocka_unit_test(a_hanging_store_does_not_delay_the_news),
+        cmocka_unit_test(a_request_does_not_delay_the_news_of_others),
         cmocka_unit_test(a_hanging_request_does_not_use_up_the_lease),
         cmocka_unit_test(a_stuck_key_costs_nobody_else),
         cmocka_unit_test(a_lone_stuck_key_is_tried_alone),
