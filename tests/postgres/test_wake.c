@@ -16,6 +16,7 @@ typedef struct waiter {
     syncguard_status status;
     int64_t ended;
     atomic_int pauses;
+    atomic_bool done;
     pthread_t thread;
 } waiter;
 
@@ -42,6 +43,7 @@ static void *wait_for_it(void *context)
     options.on_wait_context = self;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
     self->ended = now_ms();
+    atomic_store(&self->done, true);
     return NULL;
 }
 
@@ -141,7 +143,7 @@ static void every_release_is_heard(void **state)
     /* Whoever has it gives it back, in whatever order they get it. */
     for (int left = WAITERS; left > 0;) {
         for (int i = 0; i < WAITERS; i++) {
-            if (waiters[i].backend && waiters[i].lock) {
+            if (waiters[i].backend && atomic_load(&waiters[i].done)) {
                 pthread_join(waiters[i].thread, NULL);
                 assert_int_equal(waiters[i].status, SYNCGUARD_OK);
                 assert_status(SYNCGUARD_OK, syncguard_lock_release(waiters[i].lock, NULL, &err));

@@ -113,6 +113,7 @@ syncguard_status sg_pg_connect(sg_pg_connection *connection, int64_t deadline_ns
         if (status == SYNCGUARD_OK) {
             pthread_mutex_lock(&pool->mutex);
             pool->first_host = host;
+            connection->server_pid = PQbackendPID(connection->pg);
             pthread_mutex_unlock(&pool->mutex);
             return status;
         }

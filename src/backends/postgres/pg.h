@@ -108,7 +108,8 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg);
 typedef struct sg_pg_pool sg_pg_pool;
 
 typedef struct sg_pg_connection {
-    PGconn *pg; /* NULL while nothing was begun */
+    PGconn *pg;     /* NULL while nothing was begun */
+    int server_pid; /* 0 until connected; guarded by the pool's mutex, unlike pg */
     sg_pg_pool *pool;
     uint64_t generation;
     uint32_t prepared; /* bit per sg_pg_statement */

@@ -187,7 +187,7 @@ bool sg_pg_is_own(sg_pg_pool *pool, int pid)
 
     pthread_mutex_lock(&pool->mutex);
     for (each = atomic_load(&pool->all); each && !own; each = atomic_load(&each->next))
-        own = each->pg && PQbackendPID(each->pg) == pid;
+        own = each->server_pid == pid;
     pthread_mutex_unlock(&pool->mutex);
     return own;
 }
