@@ -5,8 +5,9 @@
 #
 # Without a phase all of them run, each in spite of the others' faults; the summary at the end
 # gives each one's result and time. Tests labelled "nosan" or "slow" are left out under the
-# sanitizers, "notsan" under the thread sanitizer and "novalgrind" under valgrind;
-# `check.sh --left-out` lists them.
+# sanitizers, "notsan" under the thread sanitizer and "novalgrind" under valgrind; so are those
+# that run beside Google's emulator ("emulator"), whose time goes into Java. `check.sh --left-out`
+# lists them all.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=build
@@ -54,12 +55,12 @@ sanitized() {
 
 phase_asan() {
     ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        sanitized build-asan address,undefined 'nosan|slow'
+        sanitized build-asan address,undefined 'nosan|slow|emulator'
 }
 
 phase_tsan() {
     TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1" \
-        sanitized build-tsan thread 'nosan|notsan|slow'
+        sanitized build-tsan thread 'nosan|notsan|slow|emulator'
 }
 
 phase_valgrind() {
@@ -67,7 +68,7 @@ phase_valgrind() {
 }
 
 if [ "${1-}" = --left-out ]; then
-    (cd "$build" && ctest -N -L 'nosan|notsan|slow|novalgrind')
+    (cd "$build" && ctest -N -L 'nosan|notsan|slow|emulator|novalgrind')
     exit
 fi
 phases=${*:-format source shell docs lint asan tsan valgrind}

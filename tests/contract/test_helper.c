@@ -58,18 +58,19 @@ static void ten_retries_are_eleven_attempts(void **state)
     wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 10);
     for (int i = 0; i < 10; i++) {
-        /* All tries: the counted ones, and one after joining the waiters at most. */
-        assert_in_range(all.attempts[i], i + 1, i + 2);
+        /* All tries: the counted ones, one after joining the waiters, and those after news of the
+         * store that turned out to be none (a connection for news that was just made or lost). */
+        assert_in_range(all.attempts[i], i + 1, i + 4);
         assert_true(all.waited[i] >= 0);
         /* Between -1 (unknown) and what the holder may still have, tolerance included. */
         assert_true(all.remaining[i] >= -1 && all.remaining[i] <= 61000);
     }
     if (contract.telemetry) {
         event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
-        /* The holder's, eleven, and at most the one after joining. */
+        /* The holder's, eleven, and the uncounted ones. */
         await_events(filter, 12, NULL);
         sleep_ms(50);
-        assert_in_range(count_events(filter, NULL), 12, 13);
+        assert_in_range(count_events(filter, NULL), 12, 15);
     }
     give_back(&holder);
 }

@@ -347,10 +347,10 @@ static void counters_in_prometheus_text(void **state)
     assert_true(sample(text,
                        "syncguard_operations_total{type=\"acquire\",result=\"ok\",reason=\"\","
                        "error=\"\"}") == 1);
-    /* Three counted tries, and one after joining the waiters at most. */
+    /* Three counted tries, one after joining the waiters, and some after idle news. */
     failed = sample(text, "syncguard_operations_total{type=\"acquire\",result=\"fail\",reason="
                           "\"locked\",error=\"\"}");
-    assert_true(failed == 3 || failed == 4);
+    assert_true(failed >= 3 && failed <= 6);
     assert_true(sample(text,
                        "syncguard_operations_total{type=\"release\",result=\"ok\",reason=\"\","
                        "error=\"\"}") == 1);
