@@ -77,7 +77,8 @@ SYNCGUARD_API void syncguard_options_init(syncguard_options *options, size_t siz
  *   redis:// rediss:// redis+sentinel:// redis+cluster://
  *   postgres://                    anything libpq accepts; needs syncguard_setup once
  *   firestore://project[/database]
- * NULL stands for syncguard_default_url.
+ * NULL stands for syncguard_default_url, and makes the folders that its path lacks (0700); of a
+ * path that was given, only the last folder is made.
  * Options may stand in the query: timeout_ms, dispose_timeout_ms, cleanup (each overrides the
  * struct), and those of the backend. An unknown, repeated or unreadable option is
  * InvalidArgument and is named. Messages never contain user info or option values.

@@ -128,7 +128,8 @@ int cli_open(const cli_options *options, const char *owner, syncguard_backend **
     store.owner = owner;
     store.log = cli_log;
     store.on_release_error = cli_release_error;
-    if (syncguard_open(url, &store, out, &err) != SYNCGUARD_OK)
+    /* NULL and not the same URL: only then are the default's missing folders made. */
+    if (syncguard_open(options->backend != NULL ? url : NULL, &store, out, &err) != SYNCGUARD_OK)
         return cli_failure(options, &err);
     return CLI_OK;
 }

@@ -273,4 +273,9 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
 /* Goes on releasing a lock in the background until it must be dead in the store. */
 void sg_lock_release_later(syncguard_lock *lock);
 
+/* ---- the default store (default_url.c) --------------------------------------------------- */
+
+/* Makes the folders that the path of the default store lacks, but for the last. */
+syncguard_status sg_default_folders(syncguard_error *err);
+
 #endif

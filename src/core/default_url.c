@@ -1,8 +1,13 @@
-/* Where locks go when nobody says. */
+/* Where locks go when nobody says, and the folders on the way there. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/core.h"
 #include "syncguard/backend.h"
 #include "syncguard/sys/fail.h"
 
@@ -115,4 +120,52 @@ syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_erro
     buffer[0] = '\0';
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                           "the default URL does not fit into the buffer");
+}
+
+static bool is_there(const char *path)
+{
+    struct stat about;
+
+    return stat(path, &about) == 0;
+}
+
+/* Makes what is missing of path from its byte `from` on, for the user alone. */
+static syncguard_status make_folders(char *path, size_t from, syncguard_error *err)
+{
+    char *end = path + from;
+
+    while (*end != '\0') {
+        end += 1 + strcspn(end + 1, "/");
+        char next = *end;
+
+        *end = '\0';
+        if (!is_there(path) && mkdir(path, 0700) != 0 && errno != EEXIST) {
+            int error = errno;
+
+            return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                                  "%s: the folder cannot be made (errno %d)", path, error);
+        }
+        *end = next;
+    }
+    return SYNCGUARD_OK;
+}
+
+/*
+ * A fresh account has no ~/.local yet; nobody chose that path, so nobody can be
+ * asked to make it. A home that is missing itself is another matter: somebody
+ * forgot to mount or to set it. The last folder is left to the backend.
+ */
+syncguard_status sg_default_folders(syncguard_error *err)
+{
+    const char *state = folder("XDG_STATE_HOME");
+    const char *home = folder("HOME");
+    char path[PATH_MAX];
+
+    if (environment("SYNCGUARD_URL") || geteuid() == 0 || (!state && !home))
+        return SYNCGUARD_OK;
+    int length =
+        snprintf(path, sizeof path, "%s%s", state ? state : home, state ? "" : "/.local/state");
+    if (length < 0 || (size_t)length >= sizeof path || is_there(path))
+        return SYNCGUARD_OK; /* too long: the backend says so */
+    return make_folders(path, state ? 0 : strlen(home), err);
 }

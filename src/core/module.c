@@ -18,6 +18,7 @@
 #endif
 
 #include "backends/memory/memory.h"
+#include "core/core.h"
 #include "core/text.h"
 #include "syncguard/sys/backend.h"
 #include "syncguard/sys/url.h"
@@ -188,6 +189,8 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
     *out = NULL;
     if (!url) {
         status = syncguard_default_url(fallback, sizeof fallback, err);
+        if (status == SYNCGUARD_OK)
+            status = sg_default_folders(err);
         if (status != SYNCGUARD_OK)
             return status;
         url = fallback;

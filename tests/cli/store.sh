@@ -3,31 +3,67 @@
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 
-# The default: a file of the user. Root has another one, which a test must not touch.
+# The default: a file of the user. Root has another one, which a test must not touch, so root
+# becomes somebody else.
 unset SYNCGUARD_URL
-if [ "$(id -u)" != 0 ]; then
-    default=$XDG_STATE_HOME/syncguard/locks.db
-    exits "default" 0 run -v k -- true
-    check "-v shows the file" contains "$err" "sqlite:$default"
-    check "made" [ -f "$default" ]
-    same "mode of the file" 600 "$(stat -c %a "$default")"
-    same "mode of its folder" 700 "$(stat -c %a "$(dirname "$default")")"
-else
-    # As another user, in the same home.
+as_user=()
+if [ "$(id -u)" = 0 ]; then
+    # The folder of the build may be closed to others: they get a copy.
+    mkdir bin
+    cp -a "$SG" "$(dirname "$SG")"/libsyncguard*.so* bin
+    SG=$WORK/bin/$(basename "$SG")
     chown -R nobody "$WORK"
-    as_nobody=(setpriv --reuid=nobody --regid=nogroup --clear-groups)
-    if "${as_nobody[@]}" test -x "$SG"; then
-        code=0
-        "${as_nobody[@]}" "$SG" run -v k -- true 2>err || code=$?
-        default=$XDG_STATE_HOME/syncguard/locks.db
-        same "default" 0 $code
-        check "-v shows the file" grep -q "sqlite:$default" err
-        same "mode of the file" 600 "$(stat -c %a "$default")"
-        same "mode of its folder" 700 "$(stat -c %a "$(dirname "$default")")"
-    else
-        echo "the build folder is closed to other users: the default file was not tried"
-    fi
+    as_user=(setpriv --reuid=nobody --regid=nogroup --clear-groups)
 fi
+user_sg() {
+    code=0
+    "${as_user[@]}" "$SG" "$@" 2>err >out || code=$?
+    err=$(cat err)
+}
+default=$XDG_STATE_HOME/syncguard/locks.db
+user_sg run -v k -- true
+same "default" 0 $code
+check "-v shows the file" contains "$err" "sqlite:$default"
+same "mode of the file" 600 "$(stat -c %a "$default")"
+same "mode of its folder" 700 "$(stat -c %a "$(dirname "$default")")"
+
+# A fresh account: what is missing of the default path is made, for the user alone.
+export XDG_STATE_HOME=$HOME/not/there/yet
+user_sg run k -- true
+same "missing XDG_STATE_HOME" 0 $code
+same "mode of its folders" 700 "$(stat -c %a "$HOME/not")"
+unset XDG_STATE_HOME
+user_sg run k -- true
+same "empty home" 0 $code
+check "the file is there" [ -f "$HOME/.local/state/syncguard/locks.db" ]
+for folder in .local .local/state .local/state/syncguard; do
+    same "mode of $folder" 700 "$(stat -c %a "$HOME/$folder")"
+done
+user_sg status k
+same "and is found again" 1 $code
+
+# But a path that was given is not, nor is a home that does not exist.
+user_sg run -b "sqlite:$HOME/.else/state/syncguard/locks.db" k -- true
+same "given: only the last folder" 69 $code
+check "nothing is made" [ ! -e "$HOME/.else" ]
+HOME=$HOME/gone user_sg run k -- true
+same "no home" 69 $code
+check "names the folder" contains "$err" "/gone/.local"
+check "one line" one_line "$err"
+check "no home is made" [ ! -e "$HOME/gone" ]
+
+# As cron does, and worse: no HOME, nothing at all, standard streams closed.
+HOME='' user_sg run k -- true
+same "no HOME" 64 $code
+check "says what to set" contains "$err" SYNCGUARD_URL
+env -i "${as_user[@]}" "$SG" run -b "sqlite:$HOME/cron.db" k -- true 2>err
+same "empty environment" 0 $?
+user_sg run k -- true <&-
+same "stdin closed" 0 $code
+"${as_user[@]}" "$SG" run k -- true >&- 2>&- <&-
+same "all closed" 0 $?
+check "the default file is still one" \
+    cmp -s -n 15 <(printf 'SQLite format 3') "$HOME/.local/state/syncguard/locks.db"
 
 # Environment, option, file; the option wins.
 export SYNCGUARD_URL=sqlite:$WORK/environment.db
