@@ -52,7 +52,7 @@ static void rubbish_is_not_read(void **state)
         "{" BODY ",\"key\":\"k\",\"fence\":\"1\"}",
         "{" BODY ",\"key\":\"k\",\"lockId\":\"too long an id for us\"",
         "{" BODY ",\"key\":\"k\",\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]"
-                 "]]]]]]]]]]]]]]]]]]]]}",
+        "]]]]]]]]]]]]]]]]]]]]}",
     };
     syncguard_record record;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
