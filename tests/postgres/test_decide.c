@@ -5,6 +5,8 @@
  */
 #include "support.h"
 
+#include "backends/postgres/pg.h"
+
 #define DATABASE "decide"
 
 static pg_server *server;
@@ -307,6 +309,74 @@ static void waiting_transactions_are_bounded_on_the_server(void **state)
     PQfinish(foreign);
 }
 
+/* Release and extend take the advisory lock before the row, as acquire does: no deadlocks. */
+static void advisory_lock_comes_before_the_row(void **state)
+{
+    static const sg_pg_statement both[] = {SG_PG_LOCK_ID, SG_PG_LOCK_RELEASE};
+    sg_pg_table locks, fences;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_locks", "x", &locks, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_fence_counters", "x", &fences, &err));
+    for (size_t i = 0; i < 2; i++) {
+        char *sql = sg_pg_sql(both[i], &locks, &fences, true);
+        char text[2048];
+        PGresult *result;
+
+        snprintf(text, sizeof text, "PREPARE p%zu AS %s", i, sql);
+        pg_sql(plain, "%s", text);
+        snprintf(text, sizeof text, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE p%zu ('1', 'x')", i);
+        result = PQexec(plain, text);
+        assert_true(PQntuples(result) > 2);
+        assert_non_null(strstr(PQgetvalue(result, 0, 0), "LockRows"));
+        /* The line of the scan below it, with what it computes. */
+        assert_non_null(strstr(PQgetvalue(result, 3, 0), "pg_advisory_xact_lock"));
+        PQclear(result);
+        syncguard_free(sql);
+    }
+}
+
+#define SHARERS 12
+
+static void *share(void *context)
+{
+    syncguard_error own;
+    syncguard_grant grant;
+    char key[40];
+
+    snprintf(key, sizeof key, "share-%lx", (unsigned long)pthread_self());
+    for (int i = 0; i < 20; i++) {
+        if (syncguard_acquire(context, key, 30000, NULL, &grant, &own) != SYNCGUARD_OK ||
+            syncguard_release(context, grant.lock_id, NULL, &own) != SYNCGUARD_OK)
+            return context;
+    }
+    return NULL;
+}
+
+/* More threads than connections, with and without looking before sleeping. */
+static void threads_share_few_connections(void **state)
+{
+    static const char *const queries[] = {"pool_max=1", "pool_max=3&spin_us=200"};
+
+    (void)state;
+    for (size_t q = 0; q < 2; q++) {
+        syncguard_backend *shared = open_url(pg_url(server, DATABASE, queries[q]));
+        pthread_t threads[SHARERS];
+
+        for (int i = 0; i < SHARERS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, share, shared), 0);
+        for (int i = 0; i < SHARERS; i++) {
+            void *failed;
+
+            pthread_join(threads[i], &failed);
+            assert_null(failed);
+        }
+        assert_true(pg_number(plain, "SELECT count(*) FROM pg_stat_activity WHERE "
+                                     "application_name = 'syncguard'") <= 12);
+        syncguard_close(shared);
+    }
+}
+
 static void long_keys_and_odd_keys(void **state)
 {
     char key[SYNCGUARD_KEY_SIZE];
@@ -390,6 +460,8 @@ int main(void)
         cmocka_unit_test(abandoned_acquire_is_undone),
         cmocka_unit_test(errors_leave_no_open_transaction),
         cmocka_unit_test(waiting_transactions_are_bounded_on_the_server),
+        cmocka_unit_test(advisory_lock_comes_before_the_row),
+        cmocka_unit_test(threads_share_few_connections),
         cmocka_unit_test(long_keys_and_odd_keys),
         cmocka_unit_test(list_goes_over_pages),
         cmocka_unit_test(examine_tells_what_is_wrong),

@@ -138,11 +138,11 @@ static outcome wait_for(exchange *ex, short events)
 
     if (fd.fd < 0)
         return lost(ex);
-    if (ex->spin_us > 0 && spin(ex, &fd))
-        return OUTCOME_DONE;
-    ex->status = syncguard_wait_fds(&fd, 1, ex->limits, ex->err);
-    if (ex->status != SYNCGUARD_OK)
-        return OUTCOME_LEFT;
+    if (ex->spin_us == 0 || !spin(ex, &fd)) {
+        ex->status = syncguard_wait_fds(&fd, 1, ex->limits, ex->err);
+        if (ex->status != SYNCGUARD_OK)
+            return OUTCOME_LEFT;
+    }
     if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) && !PQconsumeInput(ex->connection->pg))
         return lost(ex);
     return OUTCOME_DONE;

@@ -153,18 +153,17 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     add(&flush, SG_PG_BEGIN);
     sg_pg_flush_add(&flush, SG_PG_LOCK_RELEASE, 2,
                     (const char *const[]){flush.timeout, op->lock_id});
-    sg_pg_flush_add(&flush, SG_PG_ID_ROW, 1, (const char *const[]){op->lock_id});
     sg_pg_flush_add(&flush, SG_PG_RELEASE, 2, (const char *const[]){op->lock_id, pg->tolerance});
     add(&flush, SG_PG_COMMIT);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
-    if (PQntuples(flush.results[3]) > 0) {
-        if (sg_pg_text(flush.results[3], 0, 0, op->key, sizeof op->key))
+    if (PQntuples(flush.results[2]) > 0) {
+        if (sg_pg_text(flush.results[2], 0, 0, op->key, sizeof op->key))
             op->key_length = strlen(op->key);
         goto out;
     }
-    op->reason = reason(flush.results[2]);
+    op->reason = reason(flush.results[1]);
     if (!flush.perhaps_done)
         status = SYNCGUARD_ABSENT;
 out:
@@ -185,7 +184,6 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
     sg_pg_flush_init(&flush);
     add(&flush, SG_PG_BEGIN);
     sg_pg_flush_add(&flush, SG_PG_LOCK_ID, 2, (const char *const[]){flush.timeout, op->lock_id});
-    sg_pg_flush_add(&flush, SG_PG_ID_ROW, 1, (const char *const[]){op->lock_id});
     sg_pg_flush_add(&flush, SG_PG_EXTEND, 3,
                     (const char *const[]){op->lock_id, pg->tolerance, ttl});
     add(&flush, SG_PG_COMMIT);
@@ -194,10 +192,10 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
         op->first_sent_ns = flush.first_sent_ns;
     if (status != SYNCGUARD_OK)
         goto out;
-    if (PQntuples(flush.results[3]) == 0) {
-        op->reason = reason(flush.results[2]);
+    if (PQntuples(flush.results[2]) == 0) {
+        op->reason = reason(flush.results[1]);
         status = SYNCGUARD_ABSENT;
-    } else if (!sg_pg_int64(flush.results[3], 0, 0, &op->expires_at_ms)) {
+    } else if (!sg_pg_int64(flush.results[2], 0, 0, &op->expires_at_ms)) {
         status = unexpected(err, "the server's answer is unreadable");
     }
 out:

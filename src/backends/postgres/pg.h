@@ -41,7 +41,6 @@ typedef enum sg_pg_statement {
     SG_PG_ACQUIRE,      /* name, id, ttl, tolerance, key, counter's name, fence limit, owner */
     SG_PG_LOCK_ID,      /* timeout, id */
     SG_PG_LOCK_RELEASE, /* timeout, id */
-    SG_PG_ID_ROW,       /* id */
     SG_PG_EXTEND,       /* id, tolerance, ttl */
     SG_PG_RELEASE,      /* id, tolerance */
     SG_PG_UNDO,         /* name, id */

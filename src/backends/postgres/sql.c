@@ -78,24 +78,23 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_ACQUIRE_ROW] =
         "SELECT 1 FROM @L WHERE key = $1 AND expires_at_ms <= @N - $2::bigint FOR UPDATE",
     [SG_PG_ACQUIRE] = acquire_sql,
+    /* Through the row that the id is found by: the name's advisory lock, then the row. If the row
+     * has changed hands meanwhile it is looked at again, and no longer fits. */
     [SG_PG_LOCK_ID] =
         "SELECT " BOUND ", pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key)) "
-        "FROM @L WHERE lock_id = $2",
+        "FROM @L WHERE lock_id = $2 FOR UPDATE",
     /* A release that a crash takes back only makes the lock run out. */
     [SG_PG_LOCK_RELEASE] =
         "SELECT " BOUND ", pg_catalog.set_config('synchronous_commit', 'off', true), "
         "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key)) "
-        "FROM @L WHERE lock_id = $2",
-    [SG_PG_ID_ROW] = "SELECT 1 FROM @L WHERE lock_id = $1 FOR UPDATE",
+        "FROM @L WHERE lock_id = $2 FOR UPDATE",
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
         "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
-    [SG_PG_RELEASE] = "WITH g AS (DELETE FROM @L WHERE lock_id = $1 AND "
-                      "expires_at_ms > @N - $2::bigint RETURNING key, user_key) "
-                      "SELECT user_key, @W FROM g",
-    [SG_PG_UNDO] = "WITH g AS (DELETE FROM @L WHERE key = $1 AND lock_id = $2 RETURNING key) "
-                   "SELECT key, @W FROM g",
+    [SG_PG_RELEASE] = "DELETE FROM @L WHERE lock_id = $1 AND expires_at_ms > @N - $2::bigint "
+                      "RETURNING user_key, @W",
+    [SG_PG_UNDO] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 RETURNING key, @W",
     [SG_PG_CLEANUP] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND "
                       "expires_at_ms = $3::bigint AND expires_at_ms < @N - $4::bigint",
     [SG_PG_EXTEND_MANY] = extend_many_sql,
@@ -108,9 +107,23 @@ static const char *const texts[SG_PG_STATEMENTS] = {
 };
 
 static const char *const names[SG_PG_STATEMENTS] = {
-    "sg_begin",   "sg_commit",  "sg_rollback", "sg_bound",  "sg_lock_key", "sg_acquire_row",
-    "sg_acquire", "sg_lock_id", "sg_lock_rel", "sg_id_row", "sg_extend",   "sg_release",
-    "sg_undo",    "sg_cleanup", "sg_many",     "sg_by_key", "sg_by_id",    "sg_list",
+    [SG_PG_BEGIN] = "sg_begin",
+    [SG_PG_COMMIT] = "sg_commit",
+    [SG_PG_ROLLBACK] = "sg_rollback",
+    [SG_PG_BOUND] = "sg_bound",
+    [SG_PG_LOCK_KEY] = "sg_lock_key",
+    [SG_PG_ACQUIRE_ROW] = "sg_acquire_row",
+    [SG_PG_ACQUIRE] = "sg_acquire",
+    [SG_PG_LOCK_ID] = "sg_lock_id",
+    [SG_PG_LOCK_RELEASE] = "sg_lock_release",
+    [SG_PG_EXTEND] = "sg_extend",
+    [SG_PG_RELEASE] = "sg_release",
+    [SG_PG_UNDO] = "sg_undo",
+    [SG_PG_CLEANUP] = "sg_cleanup",
+    [SG_PG_EXTEND_MANY] = "sg_extend_many",
+    [SG_PG_BY_KEY] = "sg_by_key",
+    [SG_PG_BY_ID] = "sg_by_id",
+    [SG_PG_LIST] = "sg_list",
 };
 
 const char *sg_pg_statement_name(sg_pg_statement statement)
