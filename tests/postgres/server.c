@@ -287,6 +287,9 @@ PGconn *pg_plain(pg_server *server, const char *database)
     if (PQstatus(pg) != CONNECTION_OK)
         pg_die("%s", PQerrorMessage(pg));
     PQsetNoticeReceiver(pg, be_silent, NULL);
+    /* A test that fails half-way must not stop those after it. */
+    PQclear(PQexec(pg, "SET statement_timeout = '30 s'; SET idle_in_transaction_session_timeout = "
+                       "'20 s'"));
     return pg;
 }
 

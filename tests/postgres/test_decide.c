@@ -163,7 +163,7 @@ static void advisory_lock_is_the_agreed_one(void **state)
                   syncguard_extend(backend, holder.lock_id, 30000, &call, &expires, &err));
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_release(backend, holder.lock_id, &call, &err));
-    assert_true(now_ms() - began < 3000);
+    assert_true(now_ms() - began < 6000);
     pg_sql(foreign, "COMMIT");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, holder.lock_id, NULL, &err));
     PQfinish(foreign);
@@ -216,7 +216,7 @@ static void row_of_a_foreign_session(void **state)
         began = now_ms();
         (void)try_it(&one);
         assert_int_equal(one.status, SYNCGUARD_E_NETWORK_TIMEOUT);
-        assert_in_range(one.ended - began, 250, 1000);
+        assert_in_range(one.ended - began, 250, 2500);
 
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
         one.call = call_of(10000, abort_object);
@@ -226,7 +226,7 @@ static void row_of_a_foreign_session(void **state)
         syncguard_abort_trigger(abort_object);
         pthread_join(thread, NULL);
         assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
-        assert_true(one.ended - began < 100);
+        assert_true(one.ended - began < 1000);
         syncguard_abort_free(abort_object);
 
         pg_sql(foreign, "COMMIT");

@@ -93,7 +93,7 @@ static void server_that_is_down(void **state)
     began = now_ms();
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "down", 30000, NULL, &grant, &err));
-    assert_true(now_ms() - began < 1000);
+    assert_true(now_ms() - began < 3000);
     refuse(pg_url(server, DATABASE, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     pg_server_up(server);
     plain = pg_plain(server, DATABASE);
@@ -176,7 +176,7 @@ static void hanging_server(void **state)
     began = now_ms();
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "hang", 3000, &call, &grant, &err));
-    assert_in_range(now_ms() - began, 280, 700);
+    assert_in_range(now_ms() - began, 280, 2500);
     /* The next one has a connection of its own. */
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "other", &call, &locked, &err));
     /* What was on its way is carried out when the process wakes up, and undone. */
@@ -204,7 +204,7 @@ static void silent_peer(void **state)
              ntohs(address.sin_port));
     began = now_ms();
     refuse(url, SYNCGUARD_E_NETWORK_TIMEOUT, "");
-    assert_in_range(now_ms() - began, 250, 1000);
+    assert_in_range(now_ms() - began, 250, 2500);
     close(fd);
 }
 
