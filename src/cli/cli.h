@@ -48,7 +48,8 @@ enum {
     CLI_PRINT = 1 << 11,
     CLI_JSON = 1 << 12,
     CLI_VERBOSE = 1 << 13,
-    CLI_HELP = 1 << 14
+    CLI_HELP = 1 << 14,
+    CLI_PLOT = 1 << 15
 };
 
 struct cli_options;
@@ -78,6 +79,7 @@ typedef struct cli_options {
     const char *id;
     bool raw;
     bool print;
+    char *plot;
     bool json;
     bool verbose;
     bool help;
@@ -240,6 +242,7 @@ int64_t cli_now_ms(void);
 
 /* cmd_*.c */
 int cmd_run(cli_options *options);
+int cmd_bench(cli_options *options);
 int cmd_acquire(cli_options *options);
 int cmd_release(cli_options *options);
 int cmd_extend(cli_options *options);

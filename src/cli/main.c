@@ -27,6 +27,8 @@ static const cli_command commands[] = {
      cmd_setup},
     {"doctor", "", "look for what would break the promises on this store", STORE | CLI_JSON, false,
      0, 0, "", cmd_doctor},
+    {"bench", "[GROUP...]", "measure this machine and store against plain clients",
+     CLI_BACKEND | CLI_JSON | CLI_PLOT | CLI_HELP, false, 0, -1, "", cmd_bench},
     {"version", "", "print the version", CLI_JSON | CLI_HELP, false, 0, 0, "", cmd_version},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

@@ -29,6 +29,7 @@ static const option_row rows[] = {
     {CLI_ID, 0, "id", "LOCKID", "ask by lock id instead of by key"},
     {CLI_RAW, 0, "raw", NULL, "also show key, lock id and owner"},
     {CLI_PRINT, 0, "print", NULL, "only print the statements, change nothing"},
+    {CLI_PLOT, 0, "plot", "FILE", "also draw the figures, as SVG"},
     {CLI_JSON, 0, "json", NULL, "print JSON, one object per line"},
     {CLI_VERBOSE, 'v', "verbose", NULL, "say what is done, and on which store"},
     {CLI_HELP, 'h', "help", NULL, "print this help"},
@@ -112,8 +113,7 @@ static int take_on_lost(const cli_command *command, const option_row *row, const
     return CLI_OK;
 }
 
-static int take(const cli_command *command, const option_row *row, const char *value,
-                cli_options *out)
+static int take(const cli_command *command, const option_row *row, char *value, cli_options *out)
 {
     switch (row->bit) {
     case CLI_BACKEND:
@@ -147,6 +147,9 @@ static int take(const cli_command *command, const option_row *row, const char *v
         break;
     case CLI_PRINT:
         out->print = true;
+        break;
+    case CLI_PLOT:
+        out->plot = value;
         break;
     case CLI_JSON:
         out->json = true;

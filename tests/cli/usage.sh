@@ -82,7 +82,7 @@ kill $holder
 wait $holder
 
 # Help is no error.
-for command in run acquire release extend status list setup doctor version; do
+for command in run acquire release extend status list setup doctor bench version; do
     exits "$command --help" 0 $command --help
     check "$command --help goes to stdout" contains "$out" "usage: syncguard $command"
     same "$command --help: quiet" "" "$err"

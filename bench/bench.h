@@ -1,0 +1,149 @@
+/*
+ * syncguard-bench: what its files share.
+ *
+ * A figure is what we measured beside what a plain client of the same store needs for the same
+ * work (the limit), in turns, over several repetitions. A store is known here by its plain client:
+ * one table of functions per store, in raw_NAME.c. A file per group of figures asks them.
+ *
+ * This is a program, not the library: whatever fails ends it with one line.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "syncguard.h"
+
+#define BENCH_MAX_REPETITIONS 25
+#define BENCH_BATCH 256 /* locks that are renewed together */
+#define BENCH_URL_SIZE 4400
+#define BENCH_URL_VARIABLE "SYNCGUARD_BENCH_URL"
+
+/* ---- plain clients (raw_*.c) ----------------------------------------------------------------- */
+
+/* One way to open the store whose pair has a bar of its own. */
+typedef struct bench_variant {
+    const char *name;
+    const char *option; /* to add to the URL; NULL: none */
+    double bar;         /* pair against the plain client, at most; 0: none */
+} bench_variant;
+
+typedef struct bench_raw {
+    const char *name;
+    const char *scheme;
+    const char *client; /* what stands against us, for people */
+    bench_variant variants[3];
+    bool beyond; /* their bars are microseconds beyond the plain client, not ratios */
+    void *(*open)(const char *url);
+    void (*close)(void *raw);
+    /* An acquire and a release. */
+    void (*pair)(void *raw, const char *key);
+    /* So many pairs on distinct keys, pipelined; NULL: a connection per thread instead, */
+    void (*pairs)(void *raw, int width);
+    /* of which there are at most so many. */
+    int most_connections;
+    double rate_bar; /* pairs/s against the plain client, at least, at rate_threads */
+    int rate_threads;
+    /* Renews BENCH_BATCH locks of its own at once. NULL: not measured. */
+    void (*renew)(void *raw);
+    /* What a hand-over is counted in; NULL: pairs. */
+    void (*round_trip)(void *raw);
+    const char *round_trip_name;
+    int turns;              /* of a hand-over run; 0: not measured */
+    double handover_bar[2]; /* p50 at 2 and at 8 processes, in round trips */
+    double tail_bar[2];     /* p99 */
+    double handover_us;     /* p50 at 2 and 8 processes, absolute */
+    /* Process of the server on this machine, to keep it off our processor; 0: none. */
+    int (*server_pid)(void *raw);
+    /* Makes a place beside url with so many live locks in it, and writes its URL. NULL: none. */
+    void (*grow)(const char *url, long locks, char *out, size_t size);
+    int held;      /* locks that the long test holds; 0: none */
+    int remembers; /* locks for the memory figure */
+} bench_raw;
+
+extern const bench_raw bench_raw_memory;
+extern const bench_raw bench_raw_sqlite;
+extern const bench_raw bench_raw_redis;
+extern const bench_raw bench_raw_postgres;
+extern const bench_raw bench_raw_firestore;
+
+/* The store that is being measured. */
+typedef struct bench_store {
+    const bench_raw *raw;
+    const char *url;
+    int repetitions;
+} bench_store;
+
+/* ---- groups of figures ----------------------------------------------------------------------- */
+
+void bench_pairs(const bench_store *store);    /* pair.c */
+void bench_threads(const bench_store *store);  /* threads.c */
+void bench_handover(const bench_store *store); /* handover.c */
+/* One of the processes of a hand-over; their URL is in the environment, out of sight of ps. */
+int bench_take_turns(const char *url, char **arguments);
+void bench_waiters(const bench_store *store); /* waiters.c */
+void bench_takeover(const bench_store *store);
+void bench_renewals(const bench_store *store); /* hold.c */
+void bench_memory(const bench_store *store);
+int bench_remember(const char *url, const char *count); /* the process that it measures */
+void bench_held(const bench_store *store);
+void bench_growth(const bench_store *store);      /* growth.c */
+void bench_server_time(const bench_store *store); /* raw_redis.c: only Redis tells */
+
+/* ---- figures (report.c) ---------------------------------------------------------------------- */
+
+typedef enum bench_judge {
+    BENCH_INTEREST,    /* no bar */
+    BENCH_RATIO_MOST,  /* measured / limit at most the bar */
+    BENCH_RATIO_LEAST, /* the same, at least */
+    BENCH_BEYOND_MOST, /* measured - limit at most the bar */
+    BENCH_MOST         /* measured at most the bar */
+} bench_judge;
+
+typedef struct bench_figure {
+    char store[16];
+    char name[64];
+    char unit[24];
+    char against[64]; /* what the limit is; "": there is none */
+    double measured, limit, ratio;
+    double low, high; /* of the ratio; of measured where there is no limit */
+    int repetitions;
+    bench_judge judge;
+    double bar;
+    bool holds;
+} bench_figure;
+
+/* measured and limit: one value per repetition; limit may be NULL. */
+void bench_report(const bench_store *store, const char *name, const char *unit, double *measured,
+                  double *limit, const char *against, int count, bench_judge judge, double bar);
+void bench_report_json(bool on);
+/* All figures so far. */
+const bench_figure *bench_figures(size_t *count);
+/* False if a bar was missed. */
+bool bench_all_hold(void);
+void bench_plot(const char *path); /* plot.c */
+
+/* ---- small things (common.c) ----------------------------------------------------------------- */
+
+double bench_us(void);
+/* Sorts values. part: 0.5 for the median. */
+double bench_quantile(double *values, size_t count, double part);
+void bench_die(const char *what, const char *why) __attribute__((noreturn));
+void bench_pause_us(long us);
+/* Opens url, with an option of the query added (may be NULL). */
+syncguard_backend *bench_open(const char *url, const char *option);
+void bench_with_option(const char *url, const char *option, char *out, size_t size);
+void bench_pair(syncguard_backend *backend, const char *key);
+/* Server on the first processor, this program on the last; pid 0: both everywhere again. */
+void bench_pin(int server_pid);
+void bench_unpin(int server_pid);
+/* A new folder below the working directory, gone at exit. */
+const char *bench_folder(void);
+long bench_rss_bytes(void);
+
+#endif

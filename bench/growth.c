@@ -1,0 +1,60 @@
+/*
+ * Does one more pair cost more when many locks are held? Places with 1, 1,000, 100,000 and
+ * 1,000,000 live locks take turns; each pair is on a random key between the others. The locks are
+ * put there in bulk, by writes that only the store sees, because only their number matters.
+ */
+#include "bench.h"
+
+#define BLOCKS 10
+#define PAIRS 50
+#define SAMPLES (BLOCKS * PAIRS)
+
+static const long sizes[] = {1, 1000, 100000, 1000000};
+static const char *const names[] = {"1", "1,000", "100,000", "1,000,000"};
+#define SIZES (sizeof sizes / sizeof sizes[0])
+
+static double samples[SIZES][SAMPLES];
+
+static void repeat(syncguard_backend **stores, unsigned *seed)
+{
+    for (int block = 0; block < BLOCKS; block++) {
+        for (size_t size = 0; size < SIZES; size++) {
+            for (int i = 0; i < PAIRS; i++) {
+                char key[32];
+                snprintf(key, sizeof key, "grow-%07d-x", rand_r(seed) % 1000000);
+                double start = bench_us();
+                bench_pair(stores[size], key);
+                samples[size][block * PAIRS + i] = bench_us() - start;
+            }
+        }
+    }
+}
+
+void bench_growth(const bench_store *store)
+{
+    const bench_raw *raw = store->raw;
+    syncguard_backend *stores[SIZES];
+    double middle[SIZES][BENCH_MAX_REPETITIONS], base[BENCH_MAX_REPETITIONS];
+    unsigned seed = 1;
+    if (raw->grow == NULL)
+        return;
+    for (size_t size = 0; size < SIZES; size++) {
+        char url[BENCH_URL_SIZE];
+        raw->grow(store->url, sizes[size], url, sizeof url);
+        stores[size] = bench_open(url, NULL);
+    }
+    for (int r = -1; r < store->repetitions; r++) {
+        repeat(stores, &seed);
+        for (size_t size = 0; size < SIZES && r >= 0; size++)
+            middle[size][r] = bench_quantile(samples[size], SAMPLES, 0.5);
+    }
+    for (size_t size = 1; size < SIZES; size++) {
+        char name[64];
+        memcpy(base, middle[0], sizeof base); /* reporting sorts */
+        snprintf(name, sizeof name, "pair, p50, %s locks in the store", names[size]);
+        bench_report(store, name, "us", middle[size], base, "with 1 lock", store->repetitions,
+                     BENCH_RATIO_MOST, 1.2);
+    }
+    for (size_t size = 0; size < SIZES; size++)
+        syncguard_close(stores[size]);
+}

@@ -1,0 +1,238 @@
+/*
+ * Hand-over between processes: from the moment one calls release until another, which was
+ * waiting, has the lock in its hands.
+ *
+ * Copies of this program take turns. Forced: whoever has the lock holds it for a while, releases,
+ * and stays away until another has it (they share a count of grants); a turn whose taker had not
+ * been waiting for a while does not count. In the free race nobody stays away: what the slowest
+ * gets of it is told, no fairness is promised.
+ */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+#define MOST_PROCESSES 8
+#define MOST_TURNS 100000
+#define HOLD_US 4000
+#define LOOK_US 500    /* how often who stays away looks */
+#define WAITED_US 1000 /* who waits longer than this before the release was really waiting */
+#define RACE_MS 2000
+
+typedef struct turn {
+    char fence[SYNCGUARD_FENCE_SIZE];
+    int pid;
+    double asked_us;
+    double acquired_us;
+    double released_us; /* when release was called */
+} turn;
+
+static turn log_of_all[MOST_TURNS];
+
+/* What the processes share: a file beside the log. */
+typedef struct meeting {
+    atomic_long grants;
+    atomic_int gone; /* processes that have taken all their turns */
+} meeting;
+
+static meeting *meet(const char *log)
+{
+    char path[4300];
+    snprintf(path, sizeof path, "%s.meeting", log);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, sizeof(meeting)) != 0)
+        bench_die(path, "cannot be made");
+    meeting *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared == MAP_FAILED)
+        bench_die(path, "cannot be mapped");
+    close(fd);
+    return shared;
+}
+
+static void stay_away(meeting *shared, long own_grant, int processes)
+{
+    while (atomic_load(&shared->grants) == own_grant && atomic_load(&shared->gone) < processes - 1)
+        bench_pause_us(LOOK_US);
+}
+
+/* LOG PROCESSES TURNS RACE_MS (0: so many turns, forced) */
+int bench_take_turns(const char *url, char **arguments)
+{
+    int processes = (int)strtol(arguments[1], NULL, 10);
+    long turns = strtol(arguments[2], NULL, 10);
+    double race_us = strtod(arguments[3], NULL) * 1000;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_backend *backend = bench_open(url, NULL);
+    syncguard_error err;
+    meeting *shared = meet(arguments[0]);
+    int fd = open(arguments[0], O_WRONLY | O_APPEND | O_CLOEXEC);
+    double begin = bench_us();
+
+    if (fd < 0)
+        bench_die(arguments[0], "cannot be opened");
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = 60000;
+    for (long i = 0; race_us > 0 ? bench_us() - begin < race_us : i < turns; i++) {
+        turn mine = {.pid = (int)getpid(), .asked_us = bench_us()};
+        syncguard_lock *lock = NULL;
+        if (syncguard_lock_acquire(backend, "bench:baton", &options, &lock, &err) != SYNCGUARD_OK)
+            bench_die("acquire", err.message);
+        mine.acquired_us = bench_us();
+        long grant = atomic_fetch_add(&shared->grants, 1) + 1;
+        memcpy(mine.fence, syncguard_lock_fence(lock), sizeof mine.fence);
+        if (race_us == 0)
+            bench_pause_us(HOLD_US);
+        mine.released_us = bench_us();
+        if (syncguard_lock_release(lock, NULL, &err) != SYNCGUARD_OK)
+            bench_die("release", err.message);
+        syncguard_lock_dispose(lock);
+        if (write(fd, &mine, sizeof mine) != (ssize_t)sizeof mine)
+            bench_die(arguments[0], "cannot be written");
+        if (race_us == 0)
+            stay_away(shared, grant, processes);
+    }
+    atomic_fetch_add(&shared->gone, 1);
+    syncguard_close(backend);
+    return 0;
+}
+
+static int by_fence(const void *a, const void *b)
+{
+    return strcmp(((const turn *)a)->fence, ((const turn *)b)->fence);
+}
+
+/* Lets so many processes take turns; returns how many turns they took, in order. */
+static size_t let_them(const bench_store *store, int processes, long turns, long race_ms)
+{
+    pid_t pids[MOST_PROCESSES];
+    char path[4200], others[24], count[24], race[24];
+    int status = 0;
+
+    snprintf(path, sizeof path, "%s/turns", bench_folder());
+    snprintf(others, sizeof others, "%d", processes);
+    snprintf(count, sizeof count, "%ld", turns);
+    snprintf(race, sizeof race, "%ld", race_ms);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        bench_die(path, "cannot be made");
+    close(fd);
+    meeting *shared = meet(path);
+    memset(shared, 0, sizeof *shared);
+    munmap(shared, sizeof *shared);
+    fflush(NULL);
+    setenv(BENCH_URL_VARIABLE, store->url, 1);
+    for (int i = 0; i < processes; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            execl("/proc/self/exe", "syncguard-bench", "--turns", path, others, count, race,
+                  (char *)NULL);
+            _exit(127);
+        }
+    }
+    for (int i = 0; i < processes; i++) {
+        if (waitpid(pids[i], &status, 0) < 0 || status != 0)
+            bench_die("hand-over", "a process failed");
+    }
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        bench_die(path, "cannot be read");
+    size_t taken = fread(log_of_all, sizeof log_of_all[0], MOST_TURNS, file);
+    fclose(file);
+    qsort(log_of_all, taken, sizeof log_of_all[0], by_fence);
+    for (size_t i = 1; i < taken; i++) {
+        if (log_of_all[i].acquired_us < log_of_all[i - 1].released_us)
+            bench_die("hand-over", "two holders at once");
+    }
+    return taken;
+}
+
+static void forced(const bench_store *store, void *plain, int processes, int which)
+{
+    static double times[MOST_TURNS];
+    const bench_raw *raw = store->raw;
+    double p50[BENCH_MAX_REPETITIONS], p99[BENCH_MAX_REPETITIONS], limit[BENCH_MAX_REPETITIONS];
+    double again[BENCH_MAX_REPETITIONS];
+    char name[64];
+
+    for (int r = 0; r < store->repetitions; r++) {
+        double trips[200];
+        size_t filled = 0;
+        size_t samples = raw->turns < 200 ? (size_t)raw->turns : 200;
+        for (size_t i = 0; i < samples; i++) {
+            double start = bench_us();
+            if (raw->round_trip != NULL)
+                raw->round_trip(plain);
+            else
+                raw->pair(plain, "bench:plain");
+            trips[i] = bench_us() - start;
+        }
+        limit[r] = again[r] = bench_quantile(trips, samples, 0.5);
+        size_t taken = let_them(store, processes, raw->turns / processes, 0);
+        for (size_t i = 1; i < taken; i++) {
+            if (log_of_all[i].pid != log_of_all[i - 1].pid &&
+                log_of_all[i].asked_us + WAITED_US < log_of_all[i - 1].released_us)
+                times[filled++] = log_of_all[i].acquired_us - log_of_all[i - 1].released_us;
+        }
+        if (filled < (size_t)raw->turns / 4)
+            bench_die("hand-over", "the processes hardly met");
+        p50[r] = bench_quantile(times, filled, 0.5);
+        p99[r] = bench_quantile(times, filled, 0.99);
+    }
+    snprintf(name, sizeof name, "hand-over, %d processes, p50", processes);
+    if (raw->handover_us > 0)
+        bench_report(store, name, "us", p50, limit, raw->round_trip_name, store->repetitions,
+                     BENCH_MOST, raw->handover_us);
+    else
+        bench_report(store, name, "us", p50, limit, raw->round_trip_name, store->repetitions,
+                     raw->handover_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
+                     raw->handover_bar[which]);
+    snprintf(name, sizeof name, "hand-over, %d processes, p99", processes);
+    bench_report(store, name, "us", p99, again, raw->round_trip_name, store->repetitions,
+                 raw->tail_bar[which] > 0 ? BENCH_RATIO_MOST : BENCH_INTEREST,
+                 raw->tail_bar[which]);
+}
+
+/* The smallest share that a process got of a fair eighth, in percent. */
+static void free_race(const bench_store *store)
+{
+    double shares[BENCH_MAX_REPETITIONS];
+
+    for (int r = 0; r < store->repetitions; r++) {
+        int pids[MOST_PROCESSES] = {0};
+        long counts[MOST_PROCESSES] = {0};
+        size_t taken = let_them(store, MOST_PROCESSES, 0, RACE_MS);
+        for (size_t i = 0; i < taken; i++) {
+            int who = 0;
+            while (pids[who] != 0 && pids[who] != log_of_all[i].pid)
+                who++;
+            pids[who] = log_of_all[i].pid;
+            counts[who]++;
+        }
+        long least = counts[0];
+        for (int who = 1; who < MOST_PROCESSES; who++)
+            least = counts[who] < least ? counts[who] : least;
+        shares[r] = 100.0 * MOST_PROCESSES * (double)least / (double)taken;
+    }
+    bench_report(store, "free race of 8, smallest share of fair", "%", shares, NULL, NULL,
+                 store->repetitions, BENCH_INTEREST, 0);
+}
+
+void bench_handover(const bench_store *store)
+{
+    const bench_raw *raw = store->raw;
+    if (raw->turns == 0)
+        return;
+    void *plain = raw->open(store->url);
+    int pid = raw->server_pid == NULL ? 0 : raw->server_pid(plain);
+    bench_pin(pid); /* the round trips and the processes alike */
+    forced(store, plain, 2, 0);
+    if (raw->turns >= 100)
+        forced(store, plain, 8, 1);
+    bench_unpin(pid);
+    if (raw->turns >= 100)
+        free_race(store);
+    raw->close(plain);
+}

@@ -1,0 +1,320 @@
+/*
+ * Plain hiredis that calls the library's own scripts by EVALSHA with nothing around them; and
+ * what only Redis tells: its own time per command.
+ */
+#include <hiredis/hiredis.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "backends/redis/internal.h"
+#include "bench.h"
+
+#define SERVER_PAIRS 2000
+
+typedef struct plain_lock {
+    char name[96], index[96], counter[128], id[23], rest[96];
+} plain_lock;
+
+typedef struct plain {
+    redisContext *context;
+    int number;
+    long serial;
+    bool renews;
+    plain_lock locks[BENCH_BATCH];
+} plain;
+
+static redisReply *ask(plain *self, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    redisReply *reply = redisvCommand(self->context, format, arguments);
+    va_end(arguments);
+    if (reply == NULL || reply->type == REDIS_REPLY_ERROR)
+        bench_die("plain hiredis", reply == NULL ? self->context->errstr : reply->str);
+    return reply;
+}
+
+static void *open_raw(const char *url)
+{
+    static atomic_int opened;
+    plain *self = calloc(1, sizeof *self);
+    char host[256];
+    int port = 6379, database = 0;
+    if (self == NULL)
+        bench_die("redis", "out of memory");
+    if (sscanf(url, "redis://%255[^:/?]:%d/%d", host, &port, &database) < 1)
+        bench_die("redis", "only redis://HOST:PORT/DATABASE can be measured");
+    self->number = atomic_fetch_add(&opened, 1);
+    self->context = redisConnect(host, port);
+    if (self->context == NULL || self->context->err)
+        bench_die("redis", "cannot connect");
+    if (database != 0)
+        freeReplyObject(ask(self, "SELECT %d", database));
+    for (int i = 0; i < SG_SCRIPTS; i++) {
+        redisReply *reply = ask(self, "SCRIPT LOAD %s", sg_redis_scripts[i].text);
+        if (strcmp(reply->str, sg_redis_scripts[i].sha) != 0)
+            bench_die("redis", "SCRIPT LOAD gives another SHA-1");
+        freeReplyObject(reply);
+    }
+    return self;
+}
+
+static void close_raw(void *raw)
+{
+    plain *self = raw;
+    redisFree(self->context);
+    free(self);
+}
+
+/* ---- the arguments that the library would send ----------------------------------------------- */
+
+static void make(plain *self, plain_lock *lock, const char *key)
+{
+    snprintf(lock->name, sizeof lock->name, "syncguard:%s", key);
+    snprintf(lock->id, sizeof lock->id, "%06x%016lx", (unsigned)self->number & 0xffffff,
+             self->serial++);
+    snprintf(lock->index, sizeof lock->index, "syncguard:id:%s", lock->id);
+    snprintf(lock->counter, sizeof lock->counter, "syncguard:fence:syncguard:%s", key);
+    snprintf(lock->rest, sizeof lock->rest, "\"key\":\"%s\"}", key);
+}
+
+static void send_acquire(plain *self, const plain_lock *lock)
+{
+    const char *argv[] = {"EVALSHA",
+                          sg_redis_scripts[SG_ACQUIRE].sha,
+                          "3",
+                          lock->name,
+                          lock->index,
+                          lock->counter,
+                          lock->id,
+                          "30000",
+                          "1000",
+                          "31000",
+                          "900000000000000",
+                          lock->rest};
+    redisAppendCommandArgv(self->context, 12, argv, NULL);
+}
+
+static void send_release(plain *self, const plain_lock *lock)
+{
+    const char *argv[] = {"EVALSHA", sg_redis_scripts[SG_RELEASE].sha, "1", lock->index, lock->id,
+                          "1000"};
+    redisAppendCommandArgv(self->context, 6, argv, NULL);
+}
+
+static void send_extend(plain *self, const plain_lock *lock)
+{
+    const char *argv[] = {
+        "EVALSHA", sg_redis_scripts[SG_EXTEND].sha, "1", lock->index, lock->id, "30000", "1000",
+        "31000"};
+    redisAppendCommandArgv(self->context, 8, argv, NULL);
+}
+
+static void take(plain *self, int replies)
+{
+    for (int i = 0; i < replies; i++) {
+        redisReply *reply = NULL;
+        if (redisGetReply(self->context, (void **)&reply) != REDIS_OK ||
+            reply->type != REDIS_REPLY_ARRAY || reply->element[0]->integer != 1)
+            bench_die("redis", "the plain client got another answer");
+        freeReplyObject(reply);
+    }
+}
+
+static void pair(void *raw, const char *key)
+{
+    plain *self = raw;
+    make(self, &self->locks[0], key);
+    send_acquire(self, &self->locks[0]);
+    take(self, 1);
+    send_release(self, &self->locks[0]);
+    take(self, 1);
+}
+
+static void pairs(void *raw, int width)
+{
+    plain *self = raw;
+    for (int i = 0; i < width; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "bench:p:%d", i);
+        make(self, &self->locks[i], key);
+        send_acquire(self, &self->locks[i]);
+    }
+    take(self, width);
+    for (int i = 0; i < width; i++)
+        send_release(self, &self->locks[i]);
+    take(self, width);
+}
+
+static void renew(void *raw)
+{
+    plain *self = raw;
+    for (int i = 0; i < BENCH_BATCH; i++) {
+        char key[32];
+        if (self->renews) {
+            send_extend(self, &self->locks[i]);
+            continue;
+        }
+        snprintf(key, sizeof key, "plain-renew-%d", i);
+        make(self, &self->locks[i], key);
+        send_acquire(self, &self->locks[i]);
+    }
+    take(self, BENCH_BATCH);
+    self->renews = true;
+}
+
+static void ping(void *raw)
+{
+    freeReplyObject(ask(raw, "PING"));
+}
+
+/* A number of INFO, or of its commandstats: "name" is what stands before it. */
+static double told(plain *self, const char *section, const char *name)
+{
+    redisReply *reply = ask(self, "INFO %s", section);
+    const char *at = strstr(reply->str, name);
+    double value = at == NULL ? 0 : strtod(at + strlen(name), NULL);
+    freeReplyObject(reply);
+    return value;
+}
+
+static int server_pid(void *raw)
+{
+    return (int)told(raw, "server", "process_id:");
+}
+
+/* Each size has a database of its own, which is emptied first. */
+static void grow(const char *url, long locks, char *out, size_t size)
+{
+    static const char fill[] =
+        "local t = redis.call('TIME') local now = t[1] * 1000 "
+        "for i = ARGV[1], ARGV[2] do "
+        "local key = string.format('grow-%07d', i) local id = string.format('%022d', i) "
+        "local name = 'syncguard:' .. key "
+        "redis.call('SET', name, string.format('{\"lockId\":\"%s\",\"expiresAtMs\":%.0f,"
+        "\"acquiredAtMs\":%.0f,\"fence\":\"000000000000001\",\"key\":\"%s\"}', id, now + 86400000,"
+        " now, key), 'PX', 86401000) "
+        "redis.call('SET', 'syncguard:id:' .. id, name, 'PX', 86401000) "
+        "redis.call('SET', 'syncguard:fence:' .. name, 1) end return 1";
+    int database = locks == 1 ? 12 : locks <= 1000 ? 13 : locks <= 100000 ? 14 : 15;
+    snprintf(out, size, "%.*s/%d", (int)(strlen("redis://") + strcspn(url + 8, "/?")), url,
+             database);
+    plain *self = open_raw(out);
+    freeReplyObject(ask(self, "FLUSHDB"));
+    for (long from = 1; from <= locks; from += 5000) {
+        long to = from + 4999 < locks ? from + 4999 : locks;
+        freeReplyObject(ask(self, "EVAL %s 0 %ld %ld", fill, from, to));
+    }
+    close_raw(self);
+}
+
+/* ---- the server's time ----------------------------------------------------------------------- */
+
+/* usec of a command so far. */
+static double spent(plain *self, const char *command)
+{
+    char head[64];
+    redisReply *reply = ask(self, "INFO commandstats");
+    snprintf(head, sizeof head, "cmdstat_%s:", command);
+    const char *at = strstr(reply->str, head);
+    at = at == NULL ? NULL : strstr(at, "usec=");
+    double value = at == NULL ? 0 : strtod(at + 5, NULL);
+    freeReplyObject(reply);
+    return value;
+}
+
+/* What most lock recipes do: SET NX PX, and compare-and-delete. */
+static double simple_pairs(plain *self, const char *sha)
+{
+    double before = spent(self, "set") + spent(self, "evalsha");
+    for (int i = 0; i < SERVER_PAIRS; i++) {
+        freeReplyObject(ask(self, "SET bench:simple token%d NX PX 30000", i));
+        freeReplyObject(ask(self, "EVALSHA %s 1 bench:simple token%d", sha, i));
+    }
+    return (spent(self, "set") + spent(self, "evalsha") - before) / SERVER_PAIRS;
+}
+
+static double our_pairs(plain *self, syncguard_backend *backend)
+{
+    double before = spent(self, "evalsha");
+    for (int i = 0; i < SERVER_PAIRS; i++)
+        bench_pair(backend, "bench:ours");
+    return (spent(self, "evalsha") - before) / SERVER_PAIRS;
+}
+
+static void *wait_for_lock(void *argument)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
+    if (syncguard_lock_acquire(argument, "bench:elsewhere", &options, &lock, NULL) != SYNCGUARD_OK)
+        bench_die("redis", "the waiter failed");
+    syncguard_lock_dispose(lock);
+    return NULL;
+}
+
+void bench_server_time(const bench_store *store)
+{
+    double ours[BENCH_MAX_REPETITIONS], simple[BENCH_MAX_REPETITIONS];
+    double crowded[BENCH_MAX_REPETITIONS], alone[BENCH_MAX_REPETITIONS];
+    if (strcmp(store->raw->name, "redis") != 0)
+        return;
+    plain *self = open_raw(store->url);
+    syncguard_backend *backend = bench_open(store->url, NULL);
+    syncguard_backend *other = bench_open(store->url, NULL);
+    redisReply *sha = ask(self, "SCRIPT LOAD %s",
+                          "if redis.call('GET', KEYS[1]) == ARGV[1] then "
+                          "return redis.call('DEL', KEYS[1]) end return 0");
+    int pid = server_pid(self);
+    bench_pin(pid);
+    (void)our_pairs(self, backend);
+    for (int r = 0; r < store->repetitions; r++) {
+        syncguard_grant grant;
+        pthread_t waiter;
+        simple[r] = simple_pairs(self, sha->str);
+        ours[r] = alone[r] = our_pairs(self, backend);
+        if (syncguard_acquire(backend, "bench:elsewhere", 30000, NULL, &grant, NULL) !=
+                SYNCGUARD_OK ||
+            pthread_create(&waiter, NULL, wait_for_lock, other) != 0)
+            bench_die("redis", "no waiter");
+        bench_pause_us(100000);
+        crowded[r] = our_pairs(self, backend);
+        if (syncguard_release(backend, grant.lock_id, NULL, NULL) != SYNCGUARD_OK)
+            bench_die("redis", "release failed");
+        pthread_join(waiter, NULL);
+    }
+    bench_unpin(pid);
+    bench_report(store, "server time of a pair", "us", ours, simple,
+                 "SET NX and compare-and-delete", store->repetitions, BENCH_RATIO_MOST, 6.5);
+    /* The same: within what two runs of the same thing differ by. */
+    bench_report(store, "server time, waiters elsewhere", "us", crowded, alone, "without them",
+                 store->repetitions, BENCH_RATIO_MOST, 1.1);
+    freeReplyObject(sha);
+    syncguard_close(backend);
+    syncguard_close(other);
+    close_raw(self);
+}
+
+const bench_raw bench_raw_redis = {
+    .name = "redis",
+    .scheme = "redis:",
+    .client = "plain hiredis, same scripts",
+    .variants = {{"pair", NULL, 1.05}, {"pair, spin_us=50", "spin_us=50", 0.65}},
+    .open = open_raw,
+    .close = close_raw,
+    .pair = pair,
+    .pairs = pairs,
+    .rate_bar = 1.0,
+    .rate_threads = 64,
+    .renew = renew,
+    .round_trip = ping,
+    .round_trip_name = "one PING",
+    .turns = 240,
+    .handover_bar = {3, 6},
+    .tail_bar = {9, 18},
+    .server_pid = server_pid,
+    .grow = grow,
+    .held = 100000,
+    .remembers = 20000,
+};

@@ -1,0 +1,230 @@
+/*
+ * Two plain transactions that do the same work with SQLite's C interface and nothing around it:
+ * same tables, prepared statements, WAL, synchronous=FULL (NORMAL for ?durability=normal). Its
+ * file lies beside ours.
+ */
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+typedef struct plain {
+    sqlite3 *db;
+    sqlite3_stmt *begin, *commit, *find, *count, *set, *put, *drop, *extend;
+    char path[4400];
+    char prefix[16];
+    long serial;
+    bool renews;
+} plain;
+
+static sqlite3_stmt *prepare(sqlite3 *db, const char *sql)
+{
+    sqlite3_stmt *statement = NULL;
+    if (sqlite3_prepare_v3(db, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL) != SQLITE_OK)
+        bench_die(sql, sqlite3_errmsg(db));
+    return statement;
+}
+
+static const char tables_sql[] =
+    "PRAGMA secure_delete=OFF;"
+    "CREATE TABLE IF NOT EXISTS locks(key TEXT NOT NULL PRIMARY KEY,"
+    " lock_id TEXT NOT NULL UNIQUE, expires_at_ms INTEGER NOT NULL,"
+    " acquired_at_ms INTEGER NOT NULL, fence TEXT NOT NULL, owner TEXT NOT NULL,"
+    " boot_id TEXT NOT NULL, boot_expires_ms INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS counters(fence_key TEXT NOT NULL PRIMARY KEY,"
+    " fence INTEGER NOT NULL, key_debug TEXT) WITHOUT ROWID";
+
+static void prepare_all(plain *self)
+{
+    self->begin = prepare(self->db, "BEGIN IMMEDIATE");
+    self->commit = prepare(self->db, "COMMIT");
+    self->find = prepare(self->db, "SELECT lock_id, boot_id, boot_expires_ms FROM locks"
+                                   " WHERE key = ?1");
+    self->count = prepare(self->db, "SELECT fence FROM counters WHERE fence_key = ?1");
+    self->set = prepare(self->db, "INSERT INTO counters(fence_key, fence) VALUES(?1, ?2)"
+                                  " ON CONFLICT(fence_key) DO UPDATE SET fence = excluded.fence");
+    self->put = prepare(self->db, "INSERT INTO locks VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
+    self->drop = prepare(self->db, "DELETE FROM locks WHERE lock_id = ?1 AND boot_id = ?2"
+                                   " AND boot_expires_ms > ?3");
+    self->extend = prepare(self->db, "UPDATE locks SET expires_at_ms = ?2, boot_expires_ms = ?3"
+                                     " WHERE lock_id = ?1 AND boot_expires_ms > ?4");
+}
+
+/* The path of a URL: what stands between the scheme and the options. */
+static void path_of(const char *url, char *out, size_t size)
+{
+    const char *path = url + strlen("sqlite:");
+    snprintf(out, size, "%.*s", (int)strcspn(path, "?"), path);
+}
+
+static void *open_raw(const char *url)
+{
+    static atomic_int opened;
+    plain *self = calloc(1, sizeof *self);
+    char sql[128];
+    bool normal = strstr(url, "durability=normal") != NULL;
+    if (self == NULL)
+        bench_die("sqlite", "out of memory");
+    path_of(url, self->path, sizeof self->path - 16);
+    strcat(self->path, normal ? ".plain-normal" : ".plain");
+    snprintf(self->prefix, sizeof self->prefix, "plain%05d", atomic_fetch_add(&opened, 1));
+    if (sqlite3_open_v2(self->path, &self->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                        NULL) != SQLITE_OK)
+        bench_die(self->path, sqlite3_errmsg(self->db));
+    sqlite3_busy_timeout(self->db, 10000);
+    snprintf(sql, sizeof sql, "PRAGMA journal_mode=WAL; PRAGMA synchronous=%s",
+             normal ? "NORMAL" : "FULL");
+    if (sqlite3_exec(self->db, sql, NULL, NULL, NULL) != SQLITE_OK ||
+        sqlite3_exec(self->db, tables_sql, NULL, NULL, NULL) != SQLITE_OK)
+        bench_die(self->path, sqlite3_errmsg(self->db));
+    prepare_all(self);
+    return self;
+}
+
+static void close_raw(void *raw)
+{
+    plain *self = raw;
+    sqlite3_stmt *all[] = {self->begin, self->commit, self->find, self->count,
+                           self->set,   self->put,    self->drop, self->extend};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        sqlite3_finalize(all[i]);
+    sqlite3_close(self->db);
+    free(self);
+}
+
+static void step(plain *self, sqlite3_stmt *statement)
+{
+    int code = sqlite3_step(statement);
+    if (code != SQLITE_DONE && code != SQLITE_ROW)
+        bench_die("plain statement", sqlite3_errmsg(self->db));
+    sqlite3_reset(statement);
+}
+
+static const char BOOT[] = "01234567-89ab-cdef-0123-456789abcdef";
+
+static int64_t now_ms(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Inside a transaction. */
+static void put_lock(plain *self, const char *key, const char *id)
+{
+    char fence[24], counter[64];
+    int length = snprintf(counter, sizeof counter, "fence:%s", key);
+    sqlite3_bind_text(self->find, 1, key, -1, SQLITE_STATIC);
+    step(self, self->find);
+    sqlite3_bind_text(self->count, 1, counter, length, SQLITE_STATIC);
+    int64_t next =
+        sqlite3_step(self->count) == SQLITE_ROW ? sqlite3_column_int64(self->count, 0) + 1 : 1;
+    sqlite3_reset(self->count);
+    snprintf(fence, sizeof fence, "%015lld", (long long)next);
+    sqlite3_bind_text(self->set, 1, counter, length, SQLITE_STATIC);
+    sqlite3_bind_int64(self->set, 2, next);
+    step(self, self->set);
+    int64_t wall = now_ms(CLOCK_REALTIME);
+    sqlite3_bind_text(self->put, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_text(self->put, 2, id, 22, SQLITE_STATIC);
+    sqlite3_bind_int64(self->put, 3, wall + 30000);
+    sqlite3_bind_int64(self->put, 4, wall);
+    sqlite3_bind_text(self->put, 5, fence, 15, SQLITE_STATIC);
+    sqlite3_bind_text(self->put, 6, "", 0, SQLITE_STATIC);
+    sqlite3_bind_text(self->put, 7, BOOT, 36, SQLITE_STATIC);
+    sqlite3_bind_int64(self->put, 8, now_ms(CLOCK_BOOTTIME) + 30000);
+    step(self, self->put);
+}
+
+static void pair(void *raw, const char *key)
+{
+    plain *self = raw;
+    char id[48];
+    snprintf(id, sizeof id, "%s%012ld", self->prefix, self->serial++);
+    step(self, self->begin);
+    put_lock(self, key, id);
+    step(self, self->commit);
+
+    step(self, self->begin);
+    sqlite3_bind_text(self->drop, 1, id, 22, SQLITE_STATIC);
+    sqlite3_bind_text(self->drop, 2, BOOT, 36, SQLITE_STATIC);
+    sqlite3_bind_int64(self->drop, 3, now_ms(CLOCK_BOOTTIME) - 1000);
+    step(self, self->drop);
+    step(self, self->commit);
+}
+
+static void renew(void *raw)
+{
+    plain *self = raw;
+    char id[24];
+    step(self, self->begin);
+    for (int i = 0; i < BENCH_BATCH; i++) {
+        snprintf(id, sizeof id, "renew%017d", i);
+        if (!self->renews) {
+            char key[32];
+            snprintf(key, sizeof key, "plain-renew-%d", i);
+            put_lock(self, key, id);
+            continue;
+        }
+        int64_t boot = now_ms(CLOCK_BOOTTIME);
+        sqlite3_bind_text(self->extend, 1, id, 22, SQLITE_STATIC);
+        sqlite3_bind_int64(self->extend, 2, now_ms(CLOCK_REALTIME) + 30000);
+        sqlite3_bind_int64(self->extend, 3, boot + 30000);
+        sqlite3_bind_int64(self->extend, 4, boot - 1000);
+        step(self, self->extend);
+    }
+    step(self, self->commit);
+    self->renews = true;
+}
+
+/* The locks are put there by SQL, modelled on one that was acquired. */
+static void grow(const char *url, long locks, char *out, size_t size)
+{
+    char path[4300], sql[1024];
+    syncguard_grant grant;
+    syncguard_error err;
+    sqlite3 *db = NULL;
+    path_of(url, path, sizeof path - 20);
+    snprintf(path + strlen(path), 20, "-%ld", locks);
+    snprintf(out, size, "sqlite:%s", path);
+    syncguard_backend *backend = bench_open(out, NULL);
+    if (syncguard_acquire(backend, "model", 86400000, NULL, &grant, &err) != SYNCGUARD_OK)
+        bench_die("model", err.message);
+    syncguard_close(backend);
+    snprintf(sql, sizeof sql,
+             "PRAGMA synchronous=OFF; BEGIN;"
+             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %ld)"
+             " INSERT INTO syncguard_locks(key, lock_id, expires_at_ms, acquired_at_ms, fence,"
+             " owner, boot_id, boot_expires_ms)"
+             " SELECT printf('grow-%%07d', i), printf('%%022d', i), expires_at_ms, acquired_at_ms,"
+             " fence, owner, boot_id, boot_expires_ms FROM n, syncguard_locks WHERE key = 'model'"
+             " AND i < %ld;"
+             "INSERT INTO syncguard_fence_counters(fence_key, fence)"
+             " SELECT 'fence:' || key, 1 FROM syncguard_locks WHERE key <> 'model';"
+             "COMMIT; PRAGMA wal_checkpoint(TRUNCATE)",
+             locks, locks);
+    if (sqlite3_open(path, &db) != SQLITE_OK ||
+        sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        bench_die(path, sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+const bench_raw bench_raw_sqlite = {
+    .name = "sqlite",
+    .scheme = "sqlite:",
+    .client = "two plain transactions",
+    .variants = {{"pair", NULL, 0.75}, {"pair, durability=normal", "durability=normal", 1.15}},
+    .open = open_raw,
+    .close = close_raw,
+    .pair = pair,
+    .most_connections = 1, /* writers stand in line: more of them are no faster */
+    .renew = renew,
+    .round_trip_name = "two plain transactions",
+    .turns = 240,
+    .handover_us = 1000,
+    .grow = grow,
+    .remembers = 5000,
+};

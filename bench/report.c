@@ -1,0 +1,111 @@
+/* Figures: kept for the plot, printed as text or as JSON, one line each. */
+#include "bench.h"
+
+#define MOST 256
+
+static bench_figure figures[MOST];
+static size_t figure_count;
+static bool json;
+
+void bench_report_json(bool on)
+{
+    json = on;
+}
+
+const bench_figure *bench_figures(size_t *count)
+{
+    *count = figure_count;
+    return figures;
+}
+
+bool bench_all_hold(void)
+{
+    bool all = true;
+    for (size_t i = 0; i < figure_count; i++)
+        all = all && figures[i].holds;
+    return all;
+}
+
+static bool judge(const bench_figure *f)
+{
+    switch (f->judge) {
+    case BENCH_RATIO_MOST:
+        return f->ratio <= f->bar;
+    case BENCH_RATIO_LEAST:
+        return f->ratio >= f->bar;
+    case BENCH_BEYOND_MOST:
+        return f->measured - f->limit <= f->bar;
+    case BENCH_MOST:
+        return f->measured <= f->bar;
+    default:
+        return true;
+    }
+}
+
+static const char *bar_text(const bench_figure *f, char out[64])
+{
+    static const char *const words[] = {
+        [BENCH_INTEREST] = "",
+        [BENCH_RATIO_MOST] = "ratio <= ",
+        [BENCH_RATIO_LEAST] = "ratio >= ",
+        [BENCH_BEYOND_MOST] = "<= limit + ",
+        [BENCH_MOST] = "<= ",
+    };
+    snprintf(out, 64, "%s%g", words[f->judge], f->bar);
+    return out;
+}
+
+static void print_json(const bench_figure *f)
+{
+    char bar[64];
+    printf("{\"store\":\"%s\",\"figure\":\"%s\",\"unit\":\"%s\",\"measured\":%.4g", f->store,
+           f->name, f->unit, f->measured);
+    if (f->against[0] != '\0')
+        printf(",\"limit\":%.4g,\"against\":\"%s\",\"ratio\":%.4g", f->limit, f->against, f->ratio);
+    printf(",\"spread\":[%.4g,%.4g],\"repetitions\":%d", f->low, f->high, f->repetitions);
+    if (f->judge != BENCH_INTEREST)
+        printf(",\"bar\":\"%s\",\"holds\":%s", bar_text(f, bar), f->holds ? "true" : "false");
+    puts("}");
+}
+
+static void print_text(const bench_figure *f)
+{
+    char bar[64];
+    printf("%-9s %-34s %10.5g %s", f->store, f->name, f->measured, f->unit);
+    if (f->against[0] != '\0')
+        printf("; %s %.5g, ratio %.3f", f->against, f->limit, f->ratio);
+    printf(" (%.4g to %.4g of %d)", f->low, f->high, f->repetitions);
+    if (f->judge != BENCH_INTEREST)
+        printf("; %s: %s", bar_text(f, bar), f->holds ? "holds" : "MISSED");
+    putchar('\n');
+}
+
+void bench_report(const bench_store *store, const char *name, const char *unit, double *measured,
+                  double *limit, const char *against, int count, bench_judge how, double bar)
+{
+    double spread[BENCH_MAX_REPETITIONS];
+    if (figure_count == MOST || count < 1 || count > BENCH_MAX_REPETITIONS)
+        bench_die(name, "too many figures or repetitions");
+    bench_figure *f = &figures[figure_count++];
+    snprintf(f->store, sizeof f->store, "%s", store->raw->name);
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->unit, sizeof f->unit, "%s", unit);
+    snprintf(f->against, sizeof f->against, "%s", limit == NULL ? "" : against);
+    for (int i = 0; i < count; i++)
+        spread[i] = limit == NULL ? measured[i] : measured[i] / limit[i];
+    double middle = bench_quantile(spread, (size_t)count, 0.5);
+    f->low = spread[0];
+    f->high = spread[count - 1];
+    f->ratio = limit == NULL ? 0 : middle;
+    f->measured = bench_quantile(measured, (size_t)count, 0.5);
+    f->limit = limit == NULL ? 0 : bench_quantile(limit, (size_t)count, 0.5);
+    f->repetitions = count;
+    f->judge = how;
+    f->bar = bar;
+    f->holds = judge(f);
+    if (json)
+        print_json(f);
+    else
+        print_text(f);
+    fflush(stdout);
+}

@@ -1,0 +1,107 @@
+/*
+ * Pairs per second of 1, 4, 16 and 64 threads on one handle, each on a key of its own, against
+ * the plain client: pipelined as wide as there are threads where the store allows that, else a
+ * connection per thread, up to as many as the handle would use.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "bench.h"
+
+#define MOST_THREADS 64
+#define ROUND_US 500000
+
+static const int widths[] = {1, 4, 16, 64};
+
+typedef struct worker {
+    const bench_raw *raw;
+    void *plain; /* NULL: ours */
+    syncguard_backend *backend;
+    int number;
+    long pairs;
+    pthread_t thread;
+} worker;
+
+static atomic_bool over;
+
+static void *work(void *argument)
+{
+    worker *self = argument;
+    char key[32];
+    snprintf(key, sizeof key, "bench:%s:%d", self->plain == NULL ? "o" : "p", self->number);
+    while (!atomic_load(&over)) {
+        if (self->plain != NULL)
+            self->raw->pair(self->plain, key);
+        else
+            bench_pair(self->backend, key);
+        self->pairs++;
+    }
+    return NULL;
+}
+
+static double rate_of(worker *workers, int count)
+{
+    long pairs = 0;
+    double start = bench_us();
+    atomic_store(&over, false);
+    for (int i = 0; i < count; i++) {
+        workers[i].pairs = 0;
+        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
+            bench_die("threads", "no thread");
+    }
+    bench_pause_us(ROUND_US);
+    atomic_store(&over, true);
+    for (int i = 0; i < count; i++) {
+        pthread_join(workers[i].thread, NULL);
+        pairs += workers[i].pairs;
+    }
+    return (double)pairs / (bench_us() - start) * 1e6;
+}
+
+static double pipelined_rate(const bench_raw *raw, void *plain, int width)
+{
+    double start = bench_us();
+    long pairs = 0;
+    for (; bench_us() - start < ROUND_US; pairs += width)
+        raw->pairs(plain, width);
+    return (double)pairs / (bench_us() - start) * 1e6;
+}
+
+static void one_width(const bench_store *store, int width)
+{
+    const bench_raw *raw = store->raw;
+    int connections = raw->pairs != NULL              ? 1
+                      : width < raw->most_connections ? width
+                                                      : raw->most_connections;
+    double ours[BENCH_MAX_REPETITIONS], plain[BENCH_MAX_REPETITIONS];
+    worker mine[MOST_THREADS], theirs[MOST_THREADS];
+    syncguard_backend *backend = bench_open(store->url, NULL);
+    char name[64];
+
+    for (int i = 0; i < width; i++)
+        mine[i] = (worker){.raw = raw, .backend = backend, .number = i};
+    for (int i = 0; i < connections; i++)
+        theirs[i] = (worker){.raw = raw, .plain = raw->open(store->url), .number = i};
+    for (int r = -1; r < store->repetitions; r++) {
+        double limit = raw->pairs != NULL ? pipelined_rate(raw, theirs[0].plain, width)
+                                          : rate_of(theirs, connections);
+        double rate = rate_of(mine, width);
+        if (r >= 0) {
+            ours[r] = rate;
+            plain[r] = limit;
+        }
+    }
+    bool bar = raw->rate_threads == width;
+    snprintf(name, sizeof name, "pairs/s, %d thread%s", width, width == 1 ? "" : "s");
+    bench_report(store, name, "/s", ours, plain, raw->client, store->repetitions,
+                 bar ? BENCH_RATIO_LEAST : BENCH_INTEREST, raw->rate_bar);
+    for (int i = 0; i < connections; i++)
+        raw->close(theirs[i].plain);
+    syncguard_close(backend);
+}
+
+void bench_threads(const bench_store *store)
+{
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+        one_width(store, widths[i]);
+}

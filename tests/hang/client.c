@@ -1,0 +1,223 @@
+/*
+ * Calls every operation on a store whose server hangs, and prints how late each came back: past
+ * its deadline, or after its abort object was triggered.
+ *
+ *     hang_client URL          prints "ready" when it has used the store, goes on when a line comes
+ *     hang_client --named URL  the same where nothing can be used before: its name does not resolve
+ *     hang_client --open URL   opening and the first operation: how late are they
+ *
+ * Each line: operation, how it was ended, milliseconds late, status. Lines of "control" tell how
+ * late a plain poll(2) was on this machine at the same time.
+ *
+ * A name that begins with "slow" takes three seconds to resolve, whoever asks.
+ */
+#include <dlfcn.h>
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <syncguard.h>
+
+#define REPETITIONS 5
+#define END_MS 150
+
+__attribute__((visibility("default"))) int getaddrinfo(const char *node, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **out)
+{
+    typedef int resolver(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    union { /* ISO C has no conversion between the two */
+        void *object;
+        resolver *function;
+    } next = {dlsym(RTLD_NEXT, "getaddrinfo")};
+    if (node != NULL && strncmp(node, "slow", 4) == 0) {
+        (void)poll(NULL, 0, 3000);
+        return EAI_AGAIN;
+    }
+    return next.function == NULL ? EAI_FAIL : next.function(node, service, hints, out);
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+typedef struct world {
+    syncguard_backend *backend;
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+} world;
+
+/* ---- the operations ---------------------------------------------------------------------------
+ */
+
+static syncguard_status do_acquire(world *w, syncguard_call *call)
+{
+    syncguard_grant grant;
+    return syncguard_acquire(w->backend, "hang:other", 1000, call, &grant, NULL);
+}
+
+static syncguard_status do_release(world *w, syncguard_call *call)
+{
+    return syncguard_release(w->backend, w->lock_id, call, NULL);
+}
+
+static syncguard_status do_extend(world *w, syncguard_call *call)
+{
+    return syncguard_extend(w->backend, w->lock_id, 600000, call, NULL, NULL);
+}
+
+static syncguard_status do_is_locked(world *w, syncguard_call *call)
+{
+    bool locked = false;
+    return syncguard_is_locked(w->backend, "hang", call, &locked, NULL);
+}
+
+static syncguard_status do_by_key(world *w, syncguard_call *call)
+{
+    syncguard_lock_info info;
+    return syncguard_get_by_key(w->backend, "hang", call, &info, NULL);
+}
+
+static syncguard_status do_by_id(world *w, syncguard_call *call)
+{
+    syncguard_lock_info info;
+    return syncguard_get_by_id(w->backend, w->lock_id, call, &info, NULL);
+}
+
+static bool count_one(void *context, const syncguard_lock_info *info)
+{
+    (void)context;
+    (void)info;
+    return true;
+}
+
+static syncguard_status do_list(world *w, syncguard_call *call)
+{
+    return syncguard_list(w->backend, call, count_one, NULL, NULL);
+}
+
+static syncguard_status do_helper(world *w, syncguard_call *call)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    options.ttl_ms = 1000;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = call->abort_object != NULL ? 5000 : call->timeout_ms;
+    options.abort_object = call->abort_object;
+    syncguard_status status =
+        syncguard_lock_acquire(w->backend, "hang:other", &options, &lock, NULL);
+    syncguard_lock_dispose(lock);
+    return status;
+}
+
+static const struct {
+    const char *name;
+    syncguard_status (*call)(world *w, syncguard_call *call);
+} operations[] = {{"acquire", do_acquire},     {"extend", do_extend},   {"is_locked", do_is_locked},
+                  {"get_by_key", do_by_key},   {"get_by_id", do_by_id}, {"list", do_list},
+                  {"lock_acquire", do_helper}, {"release", do_release}};
+
+/* ---- ending them ------------------------------------------------------------------------------
+ */
+
+typedef struct trigger {
+    syncguard_abort *abort_object; /* NULL: only looks how late a wait is */
+    double at_ms;                  /* when it was triggered */
+} trigger;
+
+static void *pull(void *argument)
+{
+    trigger *self = argument;
+    double start = now_ms();
+    (void)poll(NULL, 0, END_MS);
+    self->at_ms = now_ms();
+    if (self->abort_object != NULL)
+        syncguard_abort_trigger(self->abort_object);
+    printf("control - %.2f -\n", self->at_ms - start - END_MS);
+    return NULL;
+}
+
+static void one_call(world *w, size_t which, bool by_abort)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    trigger end = {NULL, 0};
+    pthread_t thread;
+    if (by_abort && syncguard_abort_create(&end.abort_object, NULL) != SYNCGUARD_OK)
+        exit(70);
+    call.abort_object = end.abort_object;
+    call.timeout_ms = by_abort ? 5000 : END_MS;
+    double start = now_ms();
+    if (pthread_create(&thread, NULL, pull, &end) != 0)
+        exit(70);
+    syncguard_status status = operations[which].call(w, &call);
+    double back = now_ms();
+    pthread_join(thread, NULL);
+    double late = back - (by_abort ? end.at_ms : start + END_MS);
+    printf("%s %s %.2f %s\n", operations[which].name, by_abort ? "abort" : "deadline",
+           late < 0 ? 0 : late, syncguard_status_name(status));
+    fflush(stdout);
+    syncguard_abort_free(end.abort_object);
+}
+
+static int open_late(const char *url)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    options.timeout_ms = END_MS;
+    for (int i = 0; i < REPETITIONS; i++) {
+        bool locked = false;
+        trigger none = {NULL, 0};
+        pthread_t thread;
+        double start = now_ms();
+        if (pthread_create(&thread, NULL, pull, &none) != 0)
+            return 70;
+        /* Some stores connect when they are opened, others with the first operation. */
+        syncguard_status status = syncguard_open(url, &options, &backend, NULL);
+        if (status == SYNCGUARD_OK)
+            status = syncguard_is_locked(backend, "hang", NULL, &locked, NULL);
+        double late = now_ms() - start - END_MS;
+        pthread_join(thread, NULL);
+        printf("open deadline %.2f %s\n", late < 0 ? 0 : late, syncguard_status_name(status));
+        fflush(stdout);
+    }
+    _exit(0);
+}
+
+int main(int argc, char **argv)
+{
+    world w = {NULL, ""};
+    syncguard_grant grant;
+    syncguard_error err;
+    bool named = argc == 3 && strcmp(argv[1], "--named") == 0;
+    if (argc == 3 && strcmp(argv[1], "--open") == 0)
+        return open_late(argv[2]);
+    if (argc < 2 || syncguard_open(argv[argc - 1], NULL, &w.backend, &err) != SYNCGUARD_OK) {
+        fprintf(stderr, "hang_client: %s\n", argc < 2 ? "no URL" : err.message);
+        return 70;
+    }
+    if (named) {
+        memcpy(w.lock_id, "AAAAAAAAAAAAAAAAAAAAAA", sizeof w.lock_id);
+    } else if (syncguard_acquire(w.backend, "hang", 600000, NULL, &grant, &err) != SYNCGUARD_OK) {
+        fprintf(stderr, "hang_client: %s\n", err.message);
+        return 70;
+    } else {
+        memcpy(w.lock_id, grant.lock_id, sizeof w.lock_id);
+    }
+    puts("ready");
+    fflush(stdout);
+    if (getchar() == EOF)
+        return 70;
+    for (size_t which = 0; which < sizeof operations / sizeof operations[0]; which++) {
+        for (int i = 0; i < 2 * REPETITIONS; i++)
+            one_call(&w, which, i % 2 != 0);
+    }
+    fflush(stdout);
+    _exit(0); /* closing would wait for the server */
+}

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""An abort or a deadline ends every operation while the server hangs.
+
+    run.py CLIENT COMMAND STORE      COMMAND: syncguard, to set the store up
+
+Starts the store, lets hang_client use it, stops every process of the server with SIGSTOP (for
+SQLite: holds the file's write lock, as a stopped writer would), and looks how late each operation
+comes back. Also: opening while the server hangs, and a name that does not resolve. Median within
+10 ms, never over 100, each beyond what a plain wait is late on this machine at the same time.
+"""
+import os
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fault"))
+import stores  # noqa: E402
+
+ENDED = {"deadline": ("NetworkTimeout", "AcquisitionTimeout"), "abort": ("Aborted",)}
+# Readers of a SQLite file do not wait for a writer.
+MAY_SUCCEED = {"sqlite": ("is_locked", "get_by_key", "get_by_id", "list")}
+
+
+class Sqlite(stores.Sqlite):
+    def pause(self):
+        self.writer = sqlite3.connect(self.url()[len("sqlite:"):], isolation_level=None)
+        self.writer.execute("BEGIN IMMEDIATE")
+
+    def resume(self):
+        self.writer.close()
+
+
+KINDS = {"sqlite": Sqlite, "redis": stores.Redis, "postgres": stores.Postgres,
+         "firestore": stores.Firestore}
+NAMED = {"redis": ("--named", "redis://slow.invalid:6379"),
+         "postgres": ("--open", "postgres://postgres@slow.invalid/postgres"),
+         "firestore": ("--named", "firestore://hang?emulator_host=slow.invalid:80")}
+
+
+def start_client(client, server, *arguments):
+    environment = dict(os.environ)
+    if hasattr(server, "environment"):
+        environment.update(server.environment())
+    return subprocess.Popen([client, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            text=True, env=environment)
+
+
+def lines_of(process):
+    return [line.split() for line in process.communicate("go\n", timeout=240)[0].splitlines()
+            if line != "ready"]
+
+
+def judge(what, lines, may_succeed=()):
+    """Prints what is wrong; True if nothing is."""
+    late = [(float(ms), name, end) for name, end, ms, _ in lines if name != "control"]
+    control = [float(ms) for name, _, ms, _ in lines if name == "control"]
+    fine = len(late) > 0
+    for name, end, _, status in lines:
+        if name == "control" or status in ENDED[end]:
+            continue
+        if name not in may_succeed:
+            print("FAILED: %s: %s by %s answered %s" % (what, name, end, status))
+            fine = False
+    if not late:
+        print("FAILED: %s: no answers" % what)
+        return False
+    median = statistics.median(ms for ms, _, _ in late)
+    worst = max(late)
+    allowed = (10 + statistics.median(control), 100 + max(control))
+    print("%s: %d calls, median %.2f ms late (at most %.1f), worst %.2f: %s by %s (at most %.1f)" %
+          (what, len(late), median, allowed[0], *worst, allowed[1]))
+    if median > allowed[0] or worst[0] > allowed[1]:
+        print("FAILED: %s: too late" % what)
+        fine = False
+    return fine
+
+
+def main():
+    client, command, name = sys.argv[1:]
+    folder = tempfile.mkdtemp(prefix="syncguard-hang.")
+    server = KINDS[name](folder)
+    if name == "firestore" and server.program() is None:
+        print("SKIP hang_firestore: no Firestore emulator")
+        return 77
+    fine = True
+    try:
+        server.start()
+        if name == "postgres":
+            subprocess.run([command, "setup", "-b", server.url()], check=True)
+        process = start_client(client, server, server.url())
+        if process.stdout.readline() != "ready\n":
+            print("FAILED: the client could not use the store")
+            return 1
+        server.pause()
+        try:
+            fine = judge(name, lines_of(process), MAY_SUCCEED.get(name, ())) and fine
+            if name != "sqlite":
+                opener = start_client(client, server, "--open", server.url())
+                fine = judge(name + ", opened then", lines_of(opener)) and fine
+        finally:
+            server.resume()
+        if name in NAMED:
+            named = start_client(client, server, *NAMED[name])
+            fine = judge(name + ", name that does not resolve", lines_of(named)) and fine
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
