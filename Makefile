@@ -11,7 +11,7 @@ CONFIGURE  = cmake -S . -B $(BUILD) $(if $(wildcard $(BUILD)/CMakeCache.txt),,$(
 BUILD_IT   = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check bench install uninstall clean help deps
+.PHONY: all demo test check bench bench-peers install uninstall clean help deps
 
 all: ## build everything into build/
 	@scripts/install-deps.sh --check build
@@ -36,7 +36,12 @@ check: ## format, lint, banned calls, documents, sanitizers, valgrind
 bench: ## measure against raw use of the same stores
 	@scripts/install-deps.sh build test
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
-	@if [ -x bench/run.sh ]; then bench/run.sh $(BUILD); else scripts/bench.sh $(BUILD); fi
+	@bench/run.py $(BUILD)
+
+bench-peers: ## measure other lock libraries on the same Redis
+	@scripts/install-deps.sh build test peers
+	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
+	@bench/peers.py $(BUILD)
 
 install: all ## install under PREFIX (/usr/local), below DESTDIR if that is set
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
@@ -52,4 +57,4 @@ clean: ## remove everything that was built
 	@rm -rf $(BUILD) build-asan build-tsan
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

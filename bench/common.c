@@ -55,10 +55,12 @@ void bench_with_option(const char *url, const char *option, char *out, size_t si
 syncguard_backend *bench_open(const char *url, const char *option)
 {
     char whole[BENCH_URL_SIZE];
+    syncguard_options patient = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
     syncguard_error err;
+    patient.timeout_ms = 60000; /* a slow disk is a figure, not a failure */
     bench_with_option(url, option, whole, sizeof whole);
-    if (syncguard_open(whole, NULL, &backend, &err) != SYNCGUARD_OK)
+    if (syncguard_open(whole, &patient, &backend, &err) != SYNCGUARD_OK)
         bench_die("open", err.message);
     return backend;
 }

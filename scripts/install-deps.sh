@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is missing on Debian or Ubuntu, and says so first.
 #
-#     install-deps.sh [--check] GROUP...      groups: build, test, check
+#     install-deps.sh [--check] GROUP...      groups: build, test, check, peers
 #
 # Each need is probed by what it provides (a command, a pkg-config module, a
 # file), so software that came another way counts too. Nothing is missing:
@@ -55,6 +55,13 @@ cmd:java ?default-jre-headless
 EMULATOR ?google-cloud-cli-firestore-emulator
 LIST
         ;;
+    peers)
+        cat <<'LIST'
+cmd:node nodejs
+cmd:npm npm
+file:/usr/lib/python3/dist-packages/redis python3-redis
+LIST
+        ;;
     check)
         cat <<'LIST'
 cmd:clang-format clang-format
@@ -64,7 +71,7 @@ cmd:shellcheck shellcheck
 LIST
         ;;
     *)
-        echo "install-deps: unknown group '$1' (build, test, check)" >&2
+        echo "install-deps: unknown group '$1' (build, test, check, peers)" >&2
         exit 64
         ;;
     esac
