@@ -20,7 +20,8 @@ all: ## build everything into build/
 
 demo: ## build, then let several processes fight over one key
 	@scripts/install-deps.sh build
-	@$(MAKE) --no-print-directory all
+	@$(CONFIGURE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@$(BUILD_IT) --target product
 	@scripts/demo.sh $(BUILD)
 
 test: ## build and run all tests (starts and stops its own servers)

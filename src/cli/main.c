@@ -1,7 +1,10 @@
 /*
  * The syncguard command: a table of commands, one file each (cmd_*.c).
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -97,8 +100,26 @@ static int dispatch(int argc, char **argv)
     return command->run(&options);
 }
 
+/*
+ * Started with a standard stream closed, the next descriptor that is opened would
+ * take its number, and a message for people would go into a connection. So the
+ * number is taken by something that can be neither read nor written; a child
+ * gets it closed as it was.
+ */
+static void occupy_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            int flags = (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC;
+            int taken = open("/dev/null", flags); /* the lowest free number: fd */
+            (void)taken;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    occupy_closed_streams();
     int code = dispatch(argc, argv);
     /* What was asked for and could not be written is no success (a full disk, a closed pipe). */
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK) {

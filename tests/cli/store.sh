@@ -62,6 +62,16 @@ user_sg run k -- true <&-
 same "stdin closed" 0 $code
 "${as_user[@]}" "$SG" run k -- true >&- 2>&- <&-
 same "all closed" 0 $?
+# Messages go nowhere rather than into a descriptor of ours that took the number.
+"${as_user[@]}" "$SG" run k -- sh -c 'echo >up; exec sleep 60' >&- 2>&- <&- &
+runner=$!
+until_true 20 test -s up
+for number in 0 1 2; do
+    same "number $number is taken" /dev/null "$(readlink /proc/$runner/fd/$number)"
+    check "not in the child" [ ! -e "/proc/$(pgrep -P $runner -x sleep)/fd/$number" ]
+done
+kill $runner
+wait $runner
 check "the default file is still one" \
     cmp -s -n 15 <(printf 'SQLite format 3') "$HOME/.local/state/syncguard/locks.db"
 
