@@ -144,6 +144,11 @@ static void test_parker(void **state)
     assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_OK);
     limits = limits_in(5, NULL);
     assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    /* With no time at all: takes what is there. */
+    limits.deadline_ns = 0;
+    syncguard_parker_unpark(&parker);
+    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     syncguard_parker_close(&parker);
     assert_int_equal(parker.fds[0], -1);
     syncguard_parker_close(&parker);

@@ -76,7 +76,7 @@ SYNCGUARD_API syncguard_status syncguard_parker_open(syncguard_parker *parker,
                                                      syncguard_error *err);
 SYNCGUARD_API void syncguard_parker_close(syncguard_parker *parker);
 SYNCGUARD_API void syncguard_parker_unpark(syncguard_parker *parker);
-/* OK when unparked, else Aborted or NetworkTimeout. */
+/* OK when unparked, also with a deadline that has passed; else Aborted or NetworkTimeout. */
 SYNCGUARD_API syncguard_status syncguard_parker_park(syncguard_parker *parker,
                                                      const syncguard_limits *limits,
                                                      syncguard_error *err);
