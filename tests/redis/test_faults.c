@@ -338,9 +338,9 @@ static void *hammer(void *argument)
             status = syncguard_release(store, grant.lock_id, NULL, &error);
         }
         if (status != SYNCGUARD_OK) {
-            fprintf(stderr, "hammer: %s %s %s\n", syncguard_status_name(status), error.native,
-                    error.message);
-            atomic_fetch_add(&failures, 1);
+            if (atomic_fetch_add(&failures, 1) < 10)
+                fprintf(stderr, "hammer: %s %s %s\n", syncguard_status_name(status), error.native,
+                        error.message);
         }
     }
     return NULL;

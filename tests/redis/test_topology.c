@@ -176,8 +176,9 @@ static void *work(void *argument)
         if (status == SYNCGUARD_OK)
             status = syncguard_release(store, grant.lock_id, NULL, &error);
         if (status != SYNCGUARD_OK) {
-            print_error("%s %s %s\n", syncguard_status_name(status), error.native, error.message);
-            atomic_fetch_add(&failures, 1);
+            if (atomic_fetch_add(&failures, 1) < 10)
+                print_error("%s %s %s\n", syncguard_status_name(status), error.native,
+                            error.message);
         }
         atomic_fetch_add(&rounds, 1);
     }

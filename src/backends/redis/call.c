@@ -203,22 +203,26 @@ static syncguard_status judge_error(sg_backend *backend, sg_call *call, progress
     return sg_redis_fail_reply(err, call->reply);
 }
 
-static bool answered(const redisReply *reply)
+/* Reading scripts answer with an array that begins with the time, the others with a number or text.
+ */
+static bool answered(const sg_call *call)
 {
-    return reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
-           reply->element[0]->type == REDIS_REPLY_INTEGER;
+    const redisReply *reply = call->reply;
+    if (call->script == SG_READ || call->script == SG_FIND)
+        return reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+               reply->element[0]->type == REDIS_REPLY_INTEGER;
+    return reply->type == REDIS_REPLY_INTEGER || reply->type == REDIS_REPLY_STRING;
 }
 
 /* The script ran on a node that has only half of the names: the slot is on its way. */
 static bool moving(const sg_backend *backend, const sg_call *call)
 {
-    const redisReply *reply = call->reply;
+    const redisReply *mark = call->reply;
     if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER)
         return false;
-    const redisReply *mark = reply->element[0];
     if (call->script == SG_FIND)
-        mark = reply->elements > 1 ? reply->element[1] : mark;
-    return mark->type == REDIS_REPLY_INTEGER && mark->integer == 6;
+        mark = mark->elements > 1 ? mark->element[1] : mark->element[0];
+    return mark->type == REDIS_REPLY_INTEGER && mark->integer == -6;
 }
 
 syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
@@ -245,7 +249,7 @@ syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
             return status;
         if (call->reply->type == REDIS_REPLY_ERROR) {
             status = judge_error(backend, call, &p, limits, err);
-        } else if (!answered(call->reply)) {
+        } else if (!answered(call)) {
             return sg_redis_fail_reply(err, call->reply);
         } else if (moving(backend, call)) {
             status = pause_for(call, &p, limits, err);

@@ -3,7 +3,7 @@
  *
  *   ops.c, reads.c, examine.c   operations: build a request, judge its reply
  *   call.c                      one script call: sending again, redirections, NOSCRIPT
- *   link.c                      a connection shared by many callers (leader and followers)
+ *   link.c, slot.c              a connection shared by many callers (leader and followers)
  *   conn.c, tls.c, resolve.c    one socket: connecting, handshake, bytes
  *   route.c                     where the primary is: address, Sentinel, Cluster
  *   watch.c                     wake-up by client tracking
@@ -313,7 +313,8 @@ void sg_redis_call_init(sg_call *call, sg_script_id script, int keys);
 void sg_redis_call_free(sg_call *call);
 void sg_redis_call_arg(sg_call *call, const void *data, size_t length);
 void sg_redis_call_arg_int(sg_call *call, int64_t value);
-/* OK: call->reply is an array whose first element is an integer. */
+/* OK: call->reply is a number or a text; of the reading scripts an array that begins with the
+ * server's time. */
 syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
                                    const syncguard_limits *limits, syncguard_error *err);
 /* Appends EVALSHA (or EVAL) of the call's script. */

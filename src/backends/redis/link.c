@@ -23,214 +23,15 @@
  * used again by another caller is harmless: everybody looks twice.
  */
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#ifdef __linux__
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-#endif
+#include "slot.h"
 
-#include "internal.h"
-
-/* Replies handed out under one hold of the mutex. */
-#define BATCH 64
 /* A connection unused for this long is checked before it is trusted with a request. */
 #define IDLE_NS (100 * SYNCGUARD_NS_PER_MS)
 /* A connection that is silent for this long when a caller times out is given up. */
 #define DEAF_NS (1000 * SYNCGUARD_NS_PER_MS)
-/* Longest sleep on a futex: its clock stops in suspend, ours does not. */
-#define NAP_NS (1000 * SYNCGUARD_NS_PER_MS)
-
-struct sg_slot {
-    sg_slot *next;
-    sg_request *request; /* NULL: nobody waits for it any more */
-    size_t expected;
-    size_t got;
-    bool queued;   /* in link->queue: nothing was sent */
-    bool tracking; /* its reply is the tracker's */
-    bool done;
-    bool counted; /* in link->unpicked */
-    syncguard_status status;
-    syncguard_error error;
-    uint32_t bit;   /* its share of link->word; 0: sleeps on its own word */
-    bool sleeping;  /* its thread sleeps or is about to */
-    bool by_parker; /* it sleeps in the parker, not on a futex */
-    atomic_int word;
-    bool parker_open;
-    syncguard_parker parker;
-};
-
-/* Whom to wake when the mutex is free again. */
-typedef struct wake_list {
-    uint32_t bits;
-    size_t count;
-    struct {
-        sg_slot *slot;
-        bool by_parker;
-    } items[BATCH + 1];
-} wake_list;
-
-/* --- sleeping and waking --- */
-
-/*
- * Threads with an abort object sleep in a parker, because they watch a
- * descriptor too. The others need none and sleep on a futex: the first 32 of a
- * link on link->word with one bit each, so that one system call wakes all whose
- * replies came in one read; any further ones on a word of their own.
- */
-#ifdef __linux__
-static void futex_wake(atomic_int *word, uint32_t bits)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
-}
-
-static void futex_wait(atomic_int *word, int seen, uint32_t bits, int64_t left_ns)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    left_ns = (left_ns < NAP_NS ? left_ns : NAP_NS) + until.tv_nsec;
-    until.tv_sec += (time_t)(left_ns / 1000000000);
-    until.tv_nsec = (long)(left_ns % 1000000000);
-    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, &until, NULL, bits);
-}
-#else
-static void futex_wake(atomic_int *word, uint32_t bits)
-{
-    (void)word;
-    (void)bits;
-}
-#endif
-
-/* Caller holds the mutex. Nothing is needed for a thread that is awake: it looks before it
- * sleeps. */
-static void wake_later(sg_link *link, wake_list *wakes, sg_slot *slot)
-{
-    if (!slot->sleeping)
-        return;
-    if (!slot->by_parker && slot->bit != 0) {
-        atomic_fetch_add(&link->word, 1);
-        wakes->bits |= slot->bit;
-        return;
-    }
-    if (!slot->by_parker)
-        atomic_fetch_add(&slot->word, 1);
-    wakes->items[wakes->count].slot = slot;
-    wakes->items[wakes->count].by_parker = slot->by_parker;
-    wakes->count++;
-}
-
-static void wake_all(sg_link *link, wake_list *wakes)
-{
-    if (wakes->bits != 0)
-        futex_wake(&link->word, wakes->bits);
-    for (size_t i = 0; i < wakes->count; i++) {
-        if (wakes->items[i].by_parker)
-            syncguard_parker_unpark(&wakes->items[i].slot->parker);
-        else
-            futex_wake(&wakes->items[i].slot->word, ~UINT32_C(0));
-    }
-    wakes->bits = 0;
-    wakes->count = 0;
-}
-
-static void wake_now(sg_link *link, sg_slot *slot)
-{
-    wake_list wakes;
-    wakes.bits = 0;
-    wakes.count = 0;
-    wake_later(link, &wakes, slot);
-    wake_all(link, &wakes);
-}
-
-/* Lets go of the mutex, waits to be woken, takes it again. */
-static syncguard_status sleep_on(sg_link *link, sg_slot *slot, const syncguard_limits *limits,
-                                 syncguard_error *err)
-{
-    syncguard_status status = SYNCGUARD_OK;
-    slot->sleeping = true;
-    if (slot->by_parker) {
-        pthread_mutex_unlock(&link->mutex);
-        status = syncguard_parker_park(&slot->parker, limits, err);
-    } else {
-#ifdef __linux__
-        atomic_int *word = slot->bit != 0 ? &link->word : &slot->word;
-        int seen = atomic_load(word);
-        pthread_mutex_unlock(&link->mutex);
-        int64_t left = syncguard_limits_left_ns(limits);
-        if (left > 0)
-            futex_wait(word, seen, slot->bit != 0 ? slot->bit : ~UINT32_C(0), left);
-        else
-            status = syncguard_limits_check(limits, err);
-#endif
-    }
-    pthread_mutex_lock(&link->mutex);
-    slot->sleeping = false;
-    return status;
-}
-
-/* --- slots --- */
-
-static syncguard_status take_slot(sg_link *link, bool by_parker, sg_slot **out,
-                                  syncguard_error *err)
-{
-    *out = NULL;
-#ifndef __linux__
-    by_parker = true;
-#endif
-    sg_slot *slot = link->spare;
-    if (slot != NULL) {
-        link->spare = slot->next;
-    } else {
-        slot = syncguard_calloc(1, sizeof *slot);
-        if (slot == NULL)
-            return syncguard_fail_memory(err);
-        atomic_init(&slot->word, 0);
-        if (link->slot_count < 32)
-            slot->bit = UINT32_C(1) << link->slot_count;
-        link->slot_count++;
-    }
-    if (by_parker && !slot->parker_open) {
-        syncguard_status status = syncguard_parker_open(&slot->parker, err);
-        if (status != SYNCGUARD_OK) {
-            slot->next = link->spare;
-            link->spare = slot;
-            return status;
-        }
-        slot->parker_open = true;
-    }
-    slot->next = NULL;
-    slot->request = NULL;
-    slot->expected = 1;
-    slot->got = 0;
-    slot->queued = slot->tracking = slot->done = slot->counted = false;
-    slot->by_parker = by_parker;
-    slot->status = SYNCGUARD_OK;
-    slot->sleeping = false;
-    *out = slot;
-    return SYNCGUARD_OK;
-}
-
-static void give_slot(sg_link *link, sg_slot *slot)
-{
-    slot->request = NULL;
-    slot->next = link->spare;
-    link->spare = slot;
-}
-
-static void free_slots(sg_slot *slot)
-{
-    while (slot != NULL) {
-        sg_slot *next = slot->next;
-        if (slot->parker_open)
-            syncguard_parker_close(&slot->parker);
-        syncguard_free(slot);
-        slot = next;
-    }
-}
 
 static void append(sg_slot **first, sg_slot **last, sg_slot *slot)
 {
@@ -256,7 +57,7 @@ static void fail_slot(sg_link *link, sg_slot *slot, syncguard_status status,
     slot->done = true;
     slot->status = status;
     slot->error = *error;
-    wake_now(link, slot);
+    sg_redis_wake_now(link, slot);
 }
 
 /* Everything in flight is undecided from now on. */
@@ -276,7 +77,7 @@ static void break_conn(sg_link *link, sg_conn *conn)
         if (slot->request != NULL)
             fail_slot(link, slot, SYNCGUARD_E_SERVICE_UNAVAILABLE, &error);
         else
-            give_slot(link, slot);
+            sg_redis_slot_give(link, slot);
     }
     link->flight = link->flight_last = NULL;
     drop_conn(conn);
@@ -289,12 +90,12 @@ static void submit(sg_link *link, sg_slot *slot)
     sg_request *request = slot->request;
     if (request->watch && link->backend->tracker != NULL) {
         sg_slot *extra = NULL;
-        (void)take_slot(link, false, &extra, NULL);
+        (void)sg_redis_slot_take(link, false, &extra, NULL);
         if (extra != NULL && sg_redis_tracker_prepare(link->backend->tracker, conn)) {
             extra->tracking = true;
             append(&link->flight, &link->flight_last, extra);
         } else if (extra != NULL) {
-            give_slot(link, extra);
+            sg_redis_slot_give(link, extra);
         }
     }
     slot->queued = false;
@@ -423,8 +224,7 @@ static syncguard_status lead_connect(sg_link *link, const syncguard_limits *limi
 }
 
 /* Hands a reply to the first in line. */
-static void deliver(sg_link *link, sg_conn *conn, redisReply *reply, sg_slot *self,
-                    wake_list *wakes)
+static void deliver(sg_link *link, sg_conn *conn, redisReply *reply, sg_slot *self, sg_wakes *wakes)
 {
     sg_slot *slot = link->flight;
     if (link->conn != conn || slot == NULL) {
@@ -446,19 +246,19 @@ static void deliver(sg_link *link, sg_conn *conn, redisReply *reply, sg_slot *se
     if (link->flight == NULL)
         link->flight_last = NULL;
     if (slot->request == NULL) {
-        give_slot(link, slot);
+        sg_redis_slot_give(link, slot);
         return;
     }
     slot->done = true;
     if (slot != self) {
         slot->counted = true;
         link->unpicked++;
-        wake_later(link, wakes, slot);
+        sg_redis_wake_later(link, wakes, slot);
     }
 }
 
 /* Chooses the next leader: the last in line leads longest. */
-static void promote(sg_link *link, wake_list *wakes)
+static void promote(sg_link *link, sg_wakes *wakes)
 {
     sg_slot *chosen = NULL;
     if (link->flight_last != NULL && link->flight_last->request != NULL)
@@ -471,7 +271,7 @@ static void promote(sg_link *link, wake_list *wakes)
         chosen = link->queue;
     link->leader = chosen;
     if (chosen != NULL)
-        wake_later(link, wakes, chosen);
+        sg_redis_wake_later(link, wakes, chosen);
 }
 
 /*
@@ -480,14 +280,14 @@ static void promote(sg_link *link, wake_list *wakes)
  */
 static bool hand_out(sg_link *link, sg_conn *conn, sg_slot *self)
 {
-    wake_list wakes;
+    sg_wakes wakes;
     wakes.bits = 0;
     wakes.count = 0;
     for (;;) {
-        redisReply *batch[BATCH];
+        redisReply *batch[SG_BATCH];
         size_t count = 0;
         bool fine = true;
-        while (count < BATCH) {
+        while (count < SG_BATCH) {
             fine = sg_redis_conn_reply(conn, &batch[count]);
             if (!fine || batch[count] == NULL)
                 break;
@@ -495,14 +295,14 @@ static bool hand_out(sg_link *link, sg_conn *conn, sg_slot *self)
         }
         if (count == 0)
             return fine;
-        bool drained = count < BATCH;
+        bool drained = count < SG_BATCH;
         pthread_mutex_lock(&link->mutex);
         for (size_t i = 0; i < count; i++)
             deliver(link, conn, batch[i], self, &wakes);
         if (drained && fine && self->done)
             promote(link, &wakes);
         pthread_mutex_unlock(&link->mutex);
-        wake_all(link, &wakes);
+        sg_redis_wake_all(link, &wakes);
         if (drained)
             return fine;
     }
@@ -603,7 +403,7 @@ static void abandon(sg_link *link, sg_slot *slot, syncguard_status why)
     *at = slot->next;
     if (link->queue_last == slot)
         link->queue_last = before;
-    give_slot(link, slot);
+    sg_redis_slot_give(link, slot);
 }
 
 static syncguard_status take_result(sg_link *link, sg_slot *slot, sg_request *request,
@@ -617,7 +417,7 @@ static syncguard_status take_result(sg_link *link, sg_slot *slot, sg_request *re
             *err = slot->error;
         sg_redis_replies_free(request->replies, slot->got);
     }
-    give_slot(link, slot);
+    sg_redis_slot_give(link, slot);
     return status;
 }
 
@@ -634,7 +434,7 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
     pthread_mutex_lock(&link->mutex);
     check_conn(link, now);
     sg_slot *slot = NULL;
-    status = take_slot(link, limits->abort_object != NULL, &slot, err);
+    status = sg_redis_slot_take(link, limits->abort_object != NULL, &slot, err);
     if (status != SYNCGUARD_OK)
         goto out;
     slot->request = request;
@@ -652,7 +452,7 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
         } else if (due(link)) {
             flush(link);
         } else {
-            status = sleep_on(link, slot, limits, err);
+            status = sg_redis_slot_sleep(link, slot, limits, err);
         }
     }
     bool led = link->leader == slot;
@@ -662,14 +462,14 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
         abandon(link, slot, status);
     if (led)
         link->leader = NULL;
-    wake_list wakes;
+    sg_wakes wakes;
     wakes.bits = 0;
     wakes.count = 0;
     if (link->leader == NULL)
         promote(link, &wakes);
     link->used_ns = now;
     pthread_mutex_unlock(&link->mutex);
-    wake_all(link, &wakes);
+    sg_redis_wake_all(link, &wakes);
     atomic_fetch_sub_explicit(&link->pending, 1, memory_order_relaxed);
     return status;
 out:
@@ -716,9 +516,9 @@ syncguard_status sg_redis_link_init(sg_link *link, sg_backend *backend, syncguar
 
 void sg_redis_link_fini(sg_link *link, bool forked)
 {
-    free_slots(link->flight);
-    free_slots(link->queue);
-    free_slots(link->spare);
+    sg_redis_slots_free(link->flight);
+    sg_redis_slots_free(link->queue);
+    sg_redis_slots_free(link->spare);
     link->flight = link->queue = link->spare = NULL;
     sg_redis_conn_close(link->conn);
     link->conn = NULL;

@@ -2,6 +2,7 @@
  * Operations that change something: acquire, release, extend, undo, cleanup.
  * Each is one script; the scripts decide, this file asks and translates.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
@@ -9,15 +10,15 @@
 /* Items of extend_many per flush: bounds the buffers on both sides. */
 #define CHUNK 256
 
-/* First elements of a script's answer. */
+/* Numbers that scripts answer with; the comments of the scripts say which. */
 enum {
-    NO = 0,
-    YES = 1,
-    BAD_VALUE = 2,
-    BAD_COUNTER = 3,
-    COUNTER_ENDS = 4,
-    SPENT = 5,
-    ELSEWHERE = 6
+    NOT_THERE = 0,
+    HAD_EXPIRED = 1,
+    BAD_VALUE = -2,
+    BAD_COUNTER = -3,
+    COUNTER_ENDS = -4,
+    SPENT = -5,
+    ELSEWHERE = -6
 };
 
 static sg_backend *of(syncguard_backend *base)
@@ -71,13 +72,6 @@ syncguard_status sg_redis_name_counter(const sg_backend *backend, const sg_name 
                                 SYNCGUARD_REDIS_RESERVE_BYTES, out->text, &out->length, err);
 }
 
-static int64_t integer_at(const redisReply *reply, size_t index, int64_t otherwise)
-{
-    if (index >= reply->elements || reply->element[index]->type != REDIS_REPLY_INTEGER)
-        return otherwise;
-    return reply->element[index]->integer;
-}
-
 /* Answers that mean the same in every script. */
 static syncguard_status fail_mark(int64_t mark, syncguard_error *err)
 {
@@ -125,17 +119,18 @@ static void add_rest(sg_call *call, const syncguard_acquire_op *op)
 static syncguard_status judge_acquire(syncguard_acquire_op *op, const redisReply *reply,
                                       syncguard_error *err)
 {
-    int64_t mark = reply->element[0]->integer;
-    if (mark == NO) {
-        op->remaining_ms = integer_at(reply, 1, -1);
+    syncguard_record record;
+    if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
+        op->remaining_ms = reply->integer;
         return SYNCGUARD_LOCKED;
     }
-    if (mark != YES)
-        return fail_mark(mark, err);
-    op->fence = integer_at(reply, 1, -1);
-    op->expires_at_ms = integer_at(reply, 2, -1);
-    if (op->fence < 1 || op->fence > SYNCGUARD_FENCE_MAX || op->expires_at_ms < 0)
-        return fail_mark(-1, err);
+    if (reply->type != REDIS_REPLY_STRING)
+        return fail_mark(reply->integer, err);
+    if (!sg_redis_value_read(reply->str, (size_t)reply->len, &record) ||
+        strcmp(record.lock_id, op->lock_id) != 0)
+        return fail_mark(BAD_VALUE, err);
+    op->fence = strtoll(record.fence, NULL, 10);
+    op->expires_at_ms = record.expires_at_ms;
     return SYNCGUARD_OK;
 }
 
@@ -239,11 +234,8 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
     sg_redis_call_arg(&call, lock.text, lock.length);
     sg_redis_call_arg(&call, index.text, index.length);
     sg_redis_call_arg(&call, counter.text, counter.length);
-    sg_redis_call_arg(&call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
     sg_redis_call_arg_int(&call, op->ttl_ms);
-    sg_redis_call_arg_int(&call, backend->tolerance_ms);
     sg_redis_call_arg_int(&call, op->ttl_ms + backend->tolerance_ms);
-    sg_redis_call_arg_int(&call, SYNCGUARD_FENCE_MAX);
     add_rest(&call, op);
     if (op->watch && backend->tracker != NULL &&
         sg_redis_tracker_watch(backend->tracker, lock.text, lock.length, op->key, op->key_length)) {
@@ -272,20 +264,34 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
 
 /* --- release --- */
 
-static void note_key(syncguard_release_op *op, const redisReply *reply)
+/* The script gives the lock's name, which is prefix and key, or where names are hashed its value.
+ */
+static void note_key(const sg_backend *backend, syncguard_release_op *op, const redisReply *reply)
 {
+    const sg_config *config = &backend->config;
+    size_t skip = config->prefix_length + 1;
+    size_t length = (size_t)reply->len;
     syncguard_record record;
     op->key_length = 0;
-    if (reply->elements < 2 || reply->element[1]->type != REDIS_REPLY_STRING ||
-        !sg_redis_value_read(reply->element[1]->str, (size_t)reply->element[1]->len, &record))
-        return;
-    op->key_length = strlen(record.key);
-    memcpy(op->key, record.key, op->key_length + 1);
+    if (config->names_hashed) {
+        if (!sg_redis_value_read(reply->str, length, &record))
+            return;
+        op->key_length = strlen(record.key);
+        memcpy(op->key, record.key, op->key_length + 1);
+    } else if (length > skip && length - skip < sizeof op->key) {
+        op->key_length = length - skip;
+        memcpy(op->key, reply->str + skip, op->key_length);
+        op->key[op->key_length] = '\0';
+    }
 }
 
-static syncguard_event_reason reason_of(const redisReply *reply)
+static syncguard_status judge_absent(int64_t mark, syncguard_event_reason *reason,
+                                     syncguard_error *err)
 {
-    return integer_at(reply, 1, 0) == 1 ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
+    if (mark != NOT_THERE && mark != HAD_EXPIRED)
+        return fail_mark(mark, err);
+    *reason = mark == HAD_EXPIRED ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
+    return SYNCGUARD_ABSENT;
 }
 
 syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op *op,
@@ -297,18 +303,18 @@ syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op 
     sg_redis_name_index(backend, op->lock_id, &index);
     sg_redis_call_init(&call, SG_RELEASE, 1);
     sg_redis_call_arg(&call, index.text, index.length);
-    sg_redis_call_arg(&call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
     sg_redis_call_arg_int(&call, backend->tolerance_ms);
+    if (backend->config.names_hashed)
+        sg_redis_call_arg_int(&call, 1);
     syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
     if (status == SYNCGUARD_OK) {
-        int64_t mark = call.reply->element[0]->integer;
-        if (mark == YES) {
-            note_key(op, call.reply);
-        } else if (mark == NO && !call.again) {
-            op->reason = reason_of(call.reply);
-            status = SYNCGUARD_ABSENT;
-        } else if (mark != NO) {
-            status = fail_mark(mark, err);
+        if (call.reply->type == REDIS_REPLY_STRING)
+            note_key(backend, op, call.reply);
+        else
+            status = judge_absent(call.reply->integer, &op->reason, err);
+        if (status == SYNCGUARD_ABSENT && call.again) {
+            op->reason = SYNCGUARD_REASON_NONE;
+            status = SYNCGUARD_OK; /* an earlier sending may have released it */
         }
     }
     sg_redis_call_free(&call);
@@ -323,26 +329,18 @@ static void extend_args(const sg_backend *backend, const syncguard_extend_op *op
     sg_redis_name_index(backend, op->lock_id, &index);
     sg_redis_call_init(call, SG_EXTEND, 1);
     sg_redis_call_arg(call, index.text, index.length);
-    sg_redis_call_arg(call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
     sg_redis_call_arg_int(call, op->ttl_ms);
-    sg_redis_call_arg_int(call, backend->tolerance_ms);
     sg_redis_call_arg_int(call, op->ttl_ms + backend->tolerance_ms);
 }
 
 static syncguard_status judge_extend(syncguard_extend_op *op, const redisReply *reply,
                                      syncguard_error *err)
 {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 ||
-        reply->element[0]->type != REDIS_REPLY_INTEGER)
+    if (reply->type != REDIS_REPLY_INTEGER)
         return sg_redis_fail_reply(err, reply);
-    int64_t mark = reply->element[0]->integer;
-    if (mark == NO) {
-        op->reason = reason_of(reply);
-        return SYNCGUARD_ABSENT;
-    }
-    op->expires_at_ms = integer_at(reply, 1, -1);
-    if (mark != YES || op->expires_at_ms < 0)
-        return fail_mark(mark, err);
+    if (reply->integer <= HAD_EXPIRED)
+        return judge_absent(reply->integer, &op->reason, err);
+    op->expires_at_ms = reply->integer;
     return SYNCGUARD_OK;
 }
 
@@ -467,12 +465,11 @@ syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t 
     sg_redis_call_init(&call, SG_UNDO, 2);
     sg_redis_call_arg(&call, lock.text, lock.length);
     sg_redis_call_arg(&call, index.text, index.length);
-    sg_redis_call_arg(&call, lock_id, SYNCGUARD_LOCK_ID_CHARS);
     sg_redis_call_arg(&call, backend->tombstone, backend->tombstone_length);
     sg_redis_call_arg_int(&call, life_ms + backend->tolerance_ms);
     status = sg_redis_call_run(backend, &call, limits, err);
-    if (status == SYNCGUARD_OK && call.reply->element[0]->integer != YES)
-        status = fail_mark(call.reply->element[0]->integer, err);
+    if (status == SYNCGUARD_OK && call.reply->integer < 1)
+        status = fail_mark(call.reply->integer, err);
     sg_redis_call_free(&call);
     return status;
 }
@@ -490,17 +487,13 @@ syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_clean
     sg_redis_call_init(&call, SG_CLEANUP, 2);
     sg_redis_call_arg(&call, lock.text, lock.length);
     sg_redis_call_arg(&call, index.text, index.length);
-    sg_redis_call_arg(&call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
     sg_redis_call_arg_int(&call, op->expires_at_ms);
     sg_redis_call_arg_int(&call, SYNCGUARD_CLEANUP_GUARD_MS);
     status = sg_redis_call_run(backend, &call, &op->limits, err);
-    if (status == SYNCGUARD_OK) {
-        int64_t mark = call.reply->element[0]->integer;
-        if (mark == NO)
-            status = SYNCGUARD_ABSENT;
-        else if (mark != YES)
-            status = fail_mark(mark, err);
-    }
+    if (status == SYNCGUARD_OK && call.reply->integer == NOT_THERE)
+        status = SYNCGUARD_ABSENT;
+    else if (status == SYNCGUARD_OK && call.reply->integer < NOT_THERE)
+        status = fail_mark(call.reply->integer, err);
     sg_redis_call_free(&call);
     return status;
 }

@@ -143,9 +143,25 @@ static bool read_string(cursor *c, char *out, size_t size)
     return take(c, '"');
 }
 
+/* Up to 15 digits and nothing else: what we write. */
+static bool read_digits(cursor *c, int64_t *out)
+{
+    const char *at = c->at;
+    int64_t value = 0;
+    while (at < c->end && *at >= '0' && *at <= '9' && at - c->at < 15)
+        value = value * 10 + (*at++ - '0');
+    if (at == c->at || at == c->end || (*at != ',' && *at != '}'))
+        return false;
+    c->at = at;
+    *out = value;
+    return true;
+}
+
 /* A JSON number as whole milliseconds. */
 static bool read_number(cursor *c, int64_t *out)
 {
+    if (read_digits(c, out))
+        return true;
     char text[40];
     size_t n = 0;
     skip_space(c);

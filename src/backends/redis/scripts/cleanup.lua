@@ -1,18 +1,17 @@
 -- KEYS: lock, index
--- ARGV: lock id, expiry as it was seen, guard (ms)
--- {1} removed; {0} not what was seen, or not dead for long enough; {2} unreadable
+-- ARGV: expiry as it was seen, guard (ms)
+-- 1: removed; 0: not what was seen, or not dead for long enough; -2: unreadable.
 local value = redis.call('GET', KEYS[1])
 if not value then
-  return {0}
+  return 0
 end
-local id, expires, fence = string.match(value,
-  '^{"lockId":"([%w_-]+)","expiresAtMs":(%d+),"acquiredAtMs":%d+,"fence":"(%d+)","key":".*"}$')
 --@decode
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 expires = math.floor(expires)
-if id ~= ARGV[1] or expires ~= tonumber(ARGV[2]) or now - expires <= tonumber(ARGV[3]) then
-  return {0}
+if id ~= string.sub(KEYS[2], -22) or expires ~= tonumber(ARGV[1])
+    or now - expires <= tonumber(ARGV[2]) then
+  return 0
 end
 local done = redis.pcall('DEL', KEYS[1])
 if type(done) == 'table' then
@@ -21,4 +20,4 @@ end
 if redis.call('GET', KEYS[2]) == KEYS[1] then
   redis.call('DEL', KEYS[2])
 end
-return {1}
+return 1

@@ -1,11 +1,20 @@
-  -- Not in the layout that we write: whatever JSON it is, the five fields must be there.
-  if not id then
+  -- Sets id and expires from value. Our own layout has every field at its place as long as times
+  -- have 13 digits (until 2286); anything else is decoded, and must have the five fields.
+  local id, expires
+  if #value > 126 then
+    local a, b, c, d, e, f, g, h, i = struct.unpack('c11c22c16c13c16c13c10c15c9', value)
+    if a == '{"lockId":"' and c == '","expiresAtMs":' and e == ',"acquiredAtMs":'
+        and g == ',"fence":"' and i == '","key":"' and string.sub(value, -2) == '"}' then
+      id, expires = b, d
+    end
+  end
+  if not expires then
     local fine, t = pcall(cjson.decode, value)
     if not fine or type(t) ~= 'table' or type(t.lockId) ~= 'string' or type(t.key) ~= 'string'
         or type(t.fence) ~= 'string' or not string.find(t.fence, '^%d+$')
         or type(t.acquiredAtMs) ~= 'number' or type(t.expiresAtMs) ~= 'number'
         or not (math.abs(t.expiresAtMs) < 9007199254740992) then
-      return {2}
+      return -2
     end
-    id, expires, fence = t.lockId, t.expiresAtMs, t.fence
+    id, expires = t.lockId, t.expiresAtMs
   end

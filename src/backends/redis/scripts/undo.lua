@@ -1,25 +1,18 @@
 -- KEYS: lock, index
--- ARGV: lock id, tombstone, its life (ms)
--- {1, 1 if the lock was there}. From now on an acquire with this id finds the tombstone.
+-- ARGV: tombstone, its life (ms)
+-- 1, or 2 if the lock was there. From now on an acquire with this id finds the tombstone.
 local value = redis.pcall('GET', KEYS[1])
-local held = 0
+local held = false
 if type(value) == 'string' then
-  local id = string.match(value, '^{"lockId":"([%w_-]+)","expiresAtMs":%d+,"acquiredAtMs":')
-  if not id then
-    local fine, t = pcall(cjson.decode, value)
-    if fine and type(t) == 'table' then
-      id = t.lockId
-    end
-  end
-  if id == ARGV[1] then
-    held = 1
-  end
+  local fine, t = pcall(cjson.decode, value)
+  held = fine and type(t) == 'table' and t.lockId == string.sub(KEYS[2], -22)
 end
-local done = redis.pcall('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+local done = redis.pcall('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 if done.err then
   return done
 end
-if held == 1 then
+if held then
   redis.call('DEL', KEYS[1])
+  return 2
 end
-return {1, held}
+return 1
