@@ -5,13 +5,15 @@ DESTDIR ?=
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 # Further settings for CMake, for example CMAKE_FLAGS=-DCMAKE_BUILD_TYPE=Debug
 CMAKE_FLAGS ?=
+# How long each fuzz target runs.
+SECONDS ?= 60
 
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 CONFIGURE  = cmake -S . -B $(BUILD) $(if $(wildcard $(BUILD)/CMakeCache.txt),,$(GENERATOR)) $(CMAKE_FLAGS)
 BUILD_IT   = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check bench bench-peers install uninstall clean help deps
+.PHONY: all demo test check bench bench-peers fault fuzz install uninstall clean help deps
 
 all: ## build everything into build/
 	@scripts/install-deps.sh --check build
@@ -44,6 +46,15 @@ bench-peers: ## measure other lock libraries on the same Redis
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
 	@bench/peers.py $(BUILD)
 
+fault: ## break every store on purpose and judge what the clients saw (under 20 minutes)
+	@scripts/install-deps.sh build test
+	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
+	@scripts/fault.sh $(BUILD)
+
+fuzz: ## fuzz every parser (SECONDS=60 each)
+	@scripts/install-deps.sh build test check
+	@scripts/fuzz.sh --seconds $(SECONDS)
+
 install: all ## install under PREFIX (/usr/local), below DESTDIR if that is set
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
@@ -55,7 +66,7 @@ deps: ## install what building, testing and checking need
 	@scripts/install-deps.sh build test check
 
 clean: ## remove everything that was built
-	@rm -rf $(BUILD) build-asan build-tsan
+	@rm -rf $(BUILD) build-asan build-tsan build-fuzz
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

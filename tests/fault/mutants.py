@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """Proves that the checker bites: breaks the backends one way at a time.
 
-    mutants.py [--stores a,b] [--only NAME] [--seconds N]
+    mutants.py [--stores a,b] [--only NAME,...] [--seconds N] [--times N]
 
-Each mutant is one textual change to a copy of the tree. The copy is rebuilt,
+Each mutant is a textual change to a copy of the tree. The copy is rebuilt,
 clients run on it without any fault, and the checker must find the history
 broken. A change whose text is not found fails: the list must follow the code.
 """
 
 import argparse
+import concurrent.futures
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SQLITE = "src/backends/sqlite/"
@@ -21,53 +24,117 @@ REDIS = "src/backends/redis/scripts/"
 POSTGRES = "src/backends/postgres/"
 FIRESTORE = "src/backends/firestore/"
 
-# store, what is broken, file, old text, new text, further arguments for run.py
+# Further arguments for run.py: locks that are left to expire are common, keys are few or many.
+EXPIRING = ["--forget", "20"]
+ONE_KEY = ["--forget", "12", "--keys", "1"]
+TIDIED = ["--forget", "4", "--keys", "60", "--query", "?cleanup=1", "--seconds", "8"]
+
+SIGN = "liveness with the wrong sign"
+OWNER = "release without owner check"
+COUNTER = "counter not atomic"
+CLEANUP = "cleanup that removes counters"
+EXTEND = "expiry ignored by extend"
+TOLERANCE = "another tolerance in one place"
+
+# store, what is broken, changes (file, old text, new text), further arguments for run.py
 MUTANTS = [
-    ("sqlite", "liveness with the wrong sign", "src/core/liveness.c",
-     "> now_ms - tolerance_ms", "> now_ms + tolerance_ms", []),
-    ("sqlite", "release without owner check", SQLITE + "connection.c",
-     "lock_id = ?1\",\n    [SG_COUNTER]", "length(?1) > 0\",\n    [SG_COUNTER]", ["--keys", "1"]),
-    ("sqlite", "counter not atomic", SQLITE + "locks.c",
-     "status = write_counter(sqlite, work, op->fence, err);",
-     "status = op->fence % 50 != 0 ? write_counter(sqlite, work, op->fence, err) : status;", []),
-    ("sqlite", "expiry ignored by extend", SQLITE + "renew.c",
-     "if (!row.live || strcmp", "if (!row.found || strcmp", ["--forget", "20"]),
-    ("sqlite", "another tolerance in one place", SQLITE + "locks.c",
-     "if (row.live && strcmp(row.lock_id, op->lock_id) != 0) {",
-     "if (row.remaining_ms > 500 && strcmp(row.lock_id, op->lock_id) != 0) {",
-     ["--forget", "20"]),
-    ("sqlite", "cleanup that removes counters", SQLITE + "connection.c",
-     '[SG_DROP_LOCK] = "DELETE FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2"',
-     '[SG_DROP_LOCK] = "DELETE FROM syncguard_fence_counters WHERE ?2 <> \'\' AND'
-     ' fence_key = \'fence:\' || ?1"',
-     ["--forget", "4", "--keys", "60", "--query", "?cleanup=1"]),
+    ("sqlite", SIGN, [("src/core/liveness.c", "> now_ms - tolerance_ms",
+                       "> now_ms + tolerance_ms")], []),
+    ("sqlite", OWNER, [
+        (SQLITE + "connection.c", "lock_id = ?1\",\n    [SG_COUNTER]",
+         "length(?1) > 0\",\n    [SG_COUNTER]"),
+        (SQLITE + "locks.c",
+         "if (!row.live || strcmp(row.lock_id, op->lock_id) != 0) {\n        op->reason",
+         "if (!row.live) {\n        op->reason")], ONE_KEY),
+    ("sqlite", COUNTER, [(SQLITE + "locks.c",
+                          "status = write_counter(sqlite, work, op->fence, counted, err);",
+                          "status = op->fence % 20 == 0 ? status : "
+                          "write_counter(sqlite, work, op->fence, counted, err);")], []),
+    ("sqlite", CLEANUP, [
+        (SQLITE + "connection.c",
+         '[SG_DROP_LOCK] = "DELETE FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2"',
+         '[SG_DROP_LOCK] = "DELETE FROM syncguard_fence_counters WHERE ?2 <> \'\' AND'
+         ' fence_key = \'fence:\' || ?1"')], TIDIED),
+    ("sqlite", EXTEND, [(SQLITE + "renew.c", "if (!row.live || strcmp",
+                         "if (!row.found || strcmp")], EXPIRING),
+    ("sqlite", TOLERANCE, [
+        (SQLITE + "locks.c", "if (row.live && strcmp(row.lock_id, op->lock_id) != 0) {",
+         "if (row.remaining_ms > 500 && strcmp(row.lock_id, op->lock_id) != 0) {")], EXPIRING),
 
-    ("redis", "liveness with the wrong sign", REDIS + "acquire.lua",
-     "local left = expires + ARGV[3] - now", "local left = expires - ARGV[3] - now", []),
-    ("redis", "release without owner check", REDIS + "release.lua",
-     "if id ~= ARGV[1] then", "if id == '' then", ["--forget", "20", "--keys", "2"]),
-    ("redis", "counter not atomic", REDIS + "acquire.lua",
-     "local fence = call('INCR', KEYS[3])",
-     "local fence = (counter or 0) + 1\nif fence % 50 ~= 0 then call('SET', KEYS[3], fence) end",
-     []),
-    ("redis", "expiry ignored by extend", REDIS + "extend.lua",
-     "if expires + ARGV[3] <= now then", "if expires < 0 then", ["--forget", "20"]),
-    ("redis", "another tolerance in one script", REDIS + "acquire.lua",
-     "local left = expires + ARGV[3] - now", "local left = expires + 500 - now",
-     ["--forget", "20"]),
+    ("redis", SIGN, [(REDIS + "acquire.lua", "local left = expires + ARGV[3] - now",
+                      "local left = expires - ARGV[3] - now")], []),
+    # Without the index the script would not find the name at all: it gets the only key's.
+    ("redis", OWNER, [
+        (REDIS + "release.lua", "local name = redis.call('GET', KEYS[1])",
+         "local name = redis.call('GET', KEYS[1]) or 'syncguard:fault-0'"),
+        (REDIS + "release.lua", "if id ~= ARGV[1] then", "if id == '' then")], ONE_KEY),
+    ("redis", COUNTER, [
+        (REDIS + "acquire.lua", "local fence = call('INCR', KEYS[3])",
+         "local fence = (counter or 0) + 1\n"
+         "if fence % 20 ~= 0 then call('SET', KEYS[3], fence) end")], []),
+    # Locks of ours vanish from Redis before they are due for cleaning: these are made to stay.
+    ("redis", CLEANUP, [
+        (REDIS + "acquire.lua", "ARGV[1], expires, now, fence, ARGV[6]), 'PX', ARGV[4])",
+         "ARGV[1], expires, now, fence, ARGV[6]), 'PX', ARGV[4] + 60000)"),
+        (REDIS + "cleanup.lua", "redis.pcall('DEL', KEYS[1])",
+         "redis.pcall('DEL', KEYS[1], 'syncguard:fence:' .. KEYS[1])")], TIDIED),
+    ("redis", EXTEND, [
+        (REDIS + "acquire.lua", "ARGV[1], expires, now, fence, ARGV[6]), 'PX', ARGV[4])",
+         "ARGV[1], expires, now, fence, ARGV[6]), 'PX', ARGV[4] + 60000)"),
+        (REDIS + "acquire.lua", "'NX', 'PX', ARGV[4])", "'NX', 'PX', ARGV[4] + 60000)"),
+        (REDIS + "extend.lua", "if expires + ARGV[3] <= now then", "if expires == "" then")],
+     EXPIRING),
+    ("redis", TOLERANCE, [(REDIS + "acquire.lua", "local left = expires + ARGV[3] - now",
+                           "local left = expires + 500 - now")], EXPIRING),
 
-    ("postgres", "liveness with the wrong sign", POSTGRES + "sql.c",
-     "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live",
-     "coalesce(l.expires_at_ms > t.now + $4::bigint, false) AS live", []),
-    ("postgres", "counter not atomic", POSTGRES + "sql.c",
-     "SET fence = f.fence + 1 WHERE", "SET fence = f.fence / 50 * 50 + 1 WHERE", []),
-    ("postgres", "expiry ignored by extend", POSTGRES + "sql.c",
-     "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
-     "WHERE l.lock_id = $1 AND l.expires_at_ms > $2::bigint RETURNING l.expires_at_ms",
-     ["--forget", "20"]),
-    ("postgres", "another tolerance in one statement", POSTGRES + "sql.c",
-     "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live",
-     "coalesce(l.expires_at_ms > t.now - $4::bigint / 2, false) AS live", ["--forget", "20"]),
+    ("postgres", SIGN, [
+        (POSTGRES + "sql.c", "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live",
+         "coalesce(l.expires_at_ms > t.now + $4::bigint, false) AS live")], []),
+    ("postgres", OWNER, [
+        (POSTGRES + "sql.c", "DELETE FROM @L WHERE lock_id = $1 AND \"",
+         "DELETE FROM @L WHERE (lock_id = $1 OR $1 <> '') AND \"")], ONE_KEY),
+    ("postgres", COUNTER, [(POSTGRES + "sql.c", "SET fence = f.fence + 1 WHERE",
+                            "SET fence = f.fence / 20 * 20 + 1 WHERE")], []),
+    ("postgres", CLEANUP, [
+        (POSTGRES + "sql.c", "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND \"\n"
+         "                      \"expires_at_ms = $3::bigint AND expires_at_ms < @N - $4::bigint",
+         "DELETE FROM @F WHERE fence_key = 'fence:' || $1 AND $2 <> '' AND \"\n"
+         "                      \"$3::bigint > 0 AND $4::bigint > 0")], TIDIED),
+    ("postgres", EXTEND, [
+        (POSTGRES + "sql.c",
+         "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
+         "WHERE l.lock_id = $1 AND l.expires_at_ms > $2::bigint RETURNING l.expires_at_ms")],
+     EXPIRING),
+    ("postgres", TOLERANCE, [
+        (POSTGRES + "sql.c", "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live",
+         "coalesce(l.expires_at_ms > t.now - $4::bigint / 2, false) AS live")], EXPIRING),
+
+    ("firestore", SIGN, [
+        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {",
+         "if (syncguard_is_live(lock.record.expires_at_ms, now_ms + 2000)) {")], []),
+    ("firestore", OWNER, [
+        (FIRESTORE + "document.c", '"op", "EQUAL", "value", "stringValue", lock_id',
+         '"op", "GREATER_THAN", "value", "stringValue", lock_id[0] != 0 ? "" : lock_id'),
+        (FIRESTORE + "ops.c",
+         "if (!lock.readable || strcmp(lock.record.lock_id, lock_id) != 0)",
+         "if (!lock.readable || lock_id == NULL)")], ONE_KEY),
+    ("firestore", COUNTER, [
+        (FIRESTORE + "acquire.c",
+         "sg_fs_write_fence(a->fence_name, counter_time, record.fence, op->key));",
+         "sg_fs_write_fence(a->fence_name, counter_time,\n"
+         "next % 10 == 0 ? \"000000000000001\" : record.fence, op->key));")], []),
+    ("firestore", CLEANUP, [
+        (FIRESTORE + "ops.c",
+         "sg_fs_writes(sg_fs_write_delete(lock->name, lock->update_time), NULL),",
+         "sg_fs_writes(sg_fs_write_delete(lock->name, lock->update_time),\n"
+         "json_pack(\"{s:s++}\", \"delete\", backend->names.documents,\n"
+         "\"/fence_counters/fence:\", strrchr(lock->name, '/') + 1)),")], TIDIED),
+    ("firestore", EXTEND, [
+        (FIRESTORE + "change.c", "if (!syncguard_is_live(c->known.expires_at_ms, now_ms)) {",
+         "if (c->known.expires_at_ms == now_ms + 1) {")], EXPIRING),
+    ("firestore", TOLERANCE, [
+        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {",
+         "if (syncguard_is_live(lock.record.expires_at_ms, now_ms + 500)) {")], EXPIRING),
 ]
 
 
@@ -81,53 +148,86 @@ def copy_tree(folder):
             shutil.copy2(os.path.join(ROOT, name), target)
 
 
-def build(folder):
-    subprocess.run(["cmake", "--build", folder + "/build", "--parallel", "2"], check=True,
-                   stdout=subprocess.DEVNULL)
+def build(folder, store):
+    subprocess.run(["cmake", "--build", folder + "/build", "--parallel", "2", "--target",
+                    "fault_client", "fault_check", "syncguard-cli", "syncguard-" + store],
+                   check=True, stdout=subprocess.DEVNULL)
 
 
-def try_mutant(folder, mutant, seconds):
-    store, what, name, old, new, more = mutant
-    path = os.path.join(folder, name)
-    with open(path) as f:
-        original = f.read()
-    if original.count(old) < 1:
-        print("%-10s %-36s NOT FOUND in %s" % (store, what, name), flush=True)
-        return False
-    try:
+def change(folder, changes):
+    """Applies the changes; returns what the files were before, or None if a text is not there."""
+    before = {}
+    for name, old, new in changes:
+        path = os.path.join(folder, name)
+        with open(path) as f:
+            text = f.read()
+        before.setdefault(path, text)
+        if old not in text:
+            restore(before)
+            return None
         with open(path, "w") as f:
-            f.write(original.replace(old, new, 1))
-        build(folder)
+            f.write(text.replace(old, new, 1))
+    return before
+
+
+def restore(before):
+    for path, text in before.items():
+        with open(path, "w") as f:
+            f.write(text)
+
+
+def try_mutant(folder, mutant, options):
+    store, what, changes, more = mutant
+    before = change(folder, changes)
+    if before is None:
+        print("%-10s %-36s NOT FOUND in the source" % (store, what), flush=True)
+        return False
+    begun = time.monotonic()
+    try:
+        build(folder, store)
         ran = subprocess.run([sys.executable, os.path.join(folder, "tests/fault/run.py"), "--build",
                               folder + "/build", "--stores", store, "--faults", "no-fault",
-                              "--seconds", str(seconds)] + more, check=False, capture_output=True,
-                             text=True)
+                              "--seconds", str(options.seconds)] + more, check=False,
+                             capture_output=True, text=True)
     finally:
-        with open(path, "w") as f:
-            f.write(original)
+        restore(before)
     caught = ran.returncode == 1 and "promises broken" in ran.stdout
-    print("%-10s %-36s %s" % (store, what, "caught" if caught else "NOT CAUGHT"), flush=True)
+    why = re.search(r"BROKEN key \d+: (.*)", ran.stdout)
+    print("%-10s %-36s %s  %3d s%s" % (store, what, "caught" if caught else "NOT CAUGHT",
+                                       time.monotonic() - begun,
+                                       "  " + why.group(1) if caught and why else ""), flush=True)
     if not caught:
         print(ran.stdout + ran.stderr, flush=True)
     return caught
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--stores", default="sqlite,redis,postgres,firestore")
-    parser.add_argument("--only", default="")
-    parser.add_argument("--seconds", type=float, default=5)
-    options = parser.parse_args()
+def try_store(store, options):
+    wanted = [m for m in MUTANTS if m[0] == store and
+              any(word in m[1] for word in options.only.split(","))]
+    if not wanted:
+        return []
     folder = tempfile.mkdtemp(prefix="syncguard-mutants-")
     try:
         copy_tree(folder)
         subprocess.run(["cmake", "-S", folder, "-B", folder + "/build", "-G", "Ninja"], check=True,
                        stdout=subprocess.DEVNULL)
-        wanted = [m for m in MUTANTS
-                  if m[0] in options.stores.split(",") and options.only in m[1]]
-        caught = [try_mutant(folder, m, options.seconds) for m in wanted]
+        return [try_mutant(folder, m, options) for m in wanted for _ in range(options.times)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stores", default="sqlite,redis,postgres,firestore")
+    parser.add_argument("--only", default="", help="parts of names, separated by commas")
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--times", type=int, default=1)
+    options = parser.parse_args()
+    # Two stores at a time: while one builds, the other mostly waits.
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda store: try_store(store, options),
+                                options.stores.split(",")))
+    caught = [c for result in results for c in result]
     print("%d mutants, %d caught" % (len(caught), sum(caught)))
     return 0 if caught and all(caught) else 1
 

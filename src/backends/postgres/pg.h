@@ -150,7 +150,8 @@ struct sg_pg_pool {
     int first_host;                  /* the one that worked last */
     int64_t timeout_ms;
     sg_pg_connection *idle;
-    int drains; /* threads that end abandoned connections */
+    int drains;  /* threads that end abandoned connections */
+    int cancels; /* of those, in a cancel request */
     sg_pg_job *orphans;
     int jobs;
     sg_pg_doubt doubts[SG_PG_DOUBTS];

@@ -22,6 +22,9 @@
 
 /* Threads that may hang in cancelling when a server hangs. */
 #define MAX_DRAINS 32
+/* A cancel request hangs for ever where a network swallows it, and nothing can end it. So few are
+ * under way at a time; the bounds on the server end the statements of the others. */
+#define MAX_CANCELS 2
 /* How long the rest of a cancelled request is waited for. */
 #define DRAIN_MS 5000
 
@@ -233,6 +236,7 @@ int sg_pg_doubts_open(sg_pg_pool *pool, const char *lock_id)
 typedef struct drain {
     sg_pg_connection *connection;
     PGcancel *cancel;
+    bool asks; /* counts among the cancel requests */
     int doubt; /* -1: none */
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
 } drain;
@@ -276,6 +280,11 @@ static void *run_drain(void *argument)
         PQcancel(left->cancel, words, sizeof words);
         PQfreeCancel(left->cancel);
     }
+    if (left->asks) {
+        pthread_mutex_lock(&pool->mutex);
+        pool->cancels--;
+        pthread_mutex_unlock(&pool->mutex);
+    }
     final = read_to_end(connection->pg);
     sg_pg_discard(connection);
     pthread_mutex_lock(&pool->mutex);
@@ -299,6 +308,8 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
     pthread_mutex_lock(&pool->mutex);
     room = left && pool->drains < MAX_DRAINS;
     if (room) {
+        left->asks = pool->cancels < MAX_CANCELS;
+        pool->cancels += left->asks;
         pool->drains++;
         pool->references++;
     }
@@ -315,13 +326,14 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
     pthread_mutex_unlock(&pool->mutex);
     if (room) {
         left->connection = connection;
-        left->cancel = PQgetCancel(connection->pg);
+        left->cancel = left->asks ? PQgetCancel(connection->pg) : NULL;
         if (syncguard_thread_start(&thread, run_drain, left) == 0) {
             pthread_detach(thread);
             return;
         }
         PQfreeCancel(left->cancel);
         pthread_mutex_lock(&pool->mutex);
+        pool->cancels -= left->asks;
         pool->drains--;
         pool->references--;
         pthread_mutex_unlock(&pool->mutex);
@@ -372,6 +384,7 @@ void sg_pg_pool_forget(sg_pg_pool *pool)
     pool->orphans = NULL;
     pool->jobs = 0;
     pool->drains = 0;
+    pool->cancels = 0;
     pool->references = 1;
     memset(pool->doubts, 0, sizeof pool->doubts);
     pthread_mutex_init(&pool->mutex, NULL);

@@ -19,6 +19,10 @@
 
 #include "internal.h"
 
+/* Largest number of array elements in one reply; a page of a list is the longest that we ask for.
+ */
+#define MAX_ELEMENTS (1u << 16)
+
 static syncguard_status fail_errno(syncguard_error *err, int number, const char *what)
 {
     switch (number) {
@@ -185,12 +189,35 @@ int sg_redis_conn_fill(sg_conn *conn)
     return redisReaderFeed(conn->reader, buffer, (size_t)n) == REDIS_OK ? 1 : -1;
 }
 
+/* hiredis makes room for as many elements as the header of an array announces, before any came. */
+static void *create_array(const redisReadTask *task, sg_elements elements)
+{
+    sg_conn *conn = task->privdata;
+    conn->elements += (size_t)elements;
+    return conn->elements > MAX_ELEMENTS ? NULL : conn->create_array(task, elements);
+}
+
+bool sg_redis_conn_make_reader(sg_conn *conn)
+{
+    conn->reader = redisReaderCreate();
+    if (conn->reader == NULL)
+        return false;
+    conn->functions = *conn->reader->fn;
+    conn->create_array = conn->functions.createArray;
+    conn->functions.createArray = create_array;
+    conn->reader->fn = &conn->functions;
+    conn->reader->privdata = conn;
+    return true;
+}
+
 bool sg_redis_conn_reply(sg_conn *conn, redisReply **reply)
 {
     void *object = NULL;
     *reply = NULL;
     if (redisReaderGetReply(conn->reader, &object) != REDIS_OK)
         return false;
+    if (object != NULL)
+        conn->elements = 0;
     *reply = object;
     return true;
 }
@@ -341,9 +368,8 @@ static sg_conn *make_conn(void)
         return NULL;
     conn->fd = -1;
     conn->refs = 1;
-    conn->reader = redisReaderCreate();
     if (!sg_redis_text_reserve(&conn->out, 16384) || !sg_redis_text_reserve(&conn->wbuf, 16384) ||
-        conn->reader == NULL || pthread_mutex_init(&conn->ssl_mutex, NULL) != 0) {
+        !sg_redis_conn_make_reader(conn) || pthread_mutex_init(&conn->ssl_mutex, NULL) != 0) {
         if (conn->reader != NULL)
             redisReaderFree(conn->reader);
         sg_redis_text_free(&conn->out);

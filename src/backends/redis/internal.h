@@ -128,12 +128,21 @@ void sg_redis_lookup_free(sg_lookup *lookup);
 
 typedef struct sg_backend sg_backend;
 
+#if HIREDIS_MAJOR > 0
+typedef size_t sg_elements;
+#else
+typedef int sg_elements;
+#endif
+
 /* One connection. The fields below the line belong to link.c. */
 typedef struct sg_conn {
     int fd;
     SSL *ssl;
     pthread_mutex_t ssl_mutex;
     redisReader *reader;
+    redisReplyObjectFunctions functions; /* of the reader: hiredis' own, with arrays counted */
+    void *(*create_array)(const redisReadTask *task, sg_elements elements);
+    size_t elements; /* of the arrays of the unfinished reply */
     uint64_t route;  /* route generation it was opened under */
     uint64_t serial; /* counts the connections of its link */
     char peer[300];  /* "host:port": which server this is */
@@ -163,6 +172,8 @@ ssize_t sg_redis_conn_send(sg_conn *conn, const void *data, size_t length);
 ssize_t sg_redis_conn_recv(sg_conn *conn, void *data, size_t size);
 /* Largest unfinished reply that is accepted. */
 #define SG_MAX_REPLY (8u << 20)
+/* Gives conn a reader whose replies cannot claim more memory than was sent for. */
+bool sg_redis_conn_make_reader(sg_conn *conn);
 /* Receives once and feeds the reader. 1: bytes came, 0: nothing yet, -1: broken. */
 int sg_redis_conn_fill(sg_conn *conn);
 /* Next complete reply or NULL; false if the stream makes no sense. */

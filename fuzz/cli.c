@@ -1,0 +1,62 @@
+/* Command lines and durations. The first byte chooses the command, lines are arguments. */
+#include <getopt.h>
+
+#include "cli/cli.h"
+#include "fuzz.h"
+
+#define MAX_ARGUMENTS 64
+
+static const cli_command commands[] = {
+    {"run", "KEY [--] COMMAND [ARGUMENT...]", "", 0x7fff, true, 2, -1, "a key is missing", NULL},
+    {"acquire", "KEY", "", 0x7fff, false, 1, 1, "a key is missing", NULL},
+    {"release", "LOCKID", "", CLI_BACKEND | CLI_JSON | CLI_HELP, false, 1, 1, "no lock id", NULL},
+    {"status", "[KEY]", "", CLI_BACKEND | CLI_ID | CLI_RAW | CLI_JSON | CLI_HELP, false, 0, 1, "",
+     NULL},
+};
+
+/* What the parser says to people is not looked at. */
+int cli_usage_error(const char *command, const char *format, ...)
+{
+    FUZZ_CHECK(command != NULL && format != NULL);
+    return CLI_USAGE;
+}
+
+static void parse(uint8_t which, char *text)
+{
+    char name[] = "syncguard";
+    char *argv[MAX_ARGUMENTS + 2] = {name};
+    int argc = 1;
+    cli_options options;
+    const cli_command *command = &commands[which % (sizeof commands / sizeof *commands)];
+
+    for (char *line = text; line != NULL && argc <= MAX_ARGUMENTS;) {
+        char *end = strchr(line, '\n');
+        if (end != NULL)
+            *end++ = '\0';
+        argv[argc++] = line;
+        line = end;
+    }
+    argv[argc] = NULL;
+    optind = 0; /* glibc: start anew */
+    int code = cli_parse(command, argc, argv, &options);
+    FUZZ_CHECK(code == CLI_OK || code == CLI_USAGE);
+    if (code != CLI_OK || options.help)
+        return;
+    FUZZ_CHECK(options.count >= command->least && options.ttl_ms > 0);
+    FUZZ_CHECK(options.conflict_code >= -1 && options.conflict_code <= 255);
+    for (int i = 0; i < options.count; i++)
+        FUZZ_CHECK(options.operands[i] != NULL);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    int64_t ms = -1;
+    if (size == 0)
+        return 0;
+    char *text = fuzz_text(data + 1, size - 1);
+    if (cli_duration(text, &ms))
+        FUZZ_CHECK(ms >= 0 && ms <= SYNCGUARD_MAX_TIME_MS);
+    parse(data[0], text);
+    free(text);
+    return 0;
+}
