@@ -13,7 +13,7 @@ if [ "${1-}" = --seconds ]; then
     seconds=$2
     shift 2
 fi
-build=build-fuzz
+build="build-fuzz"
 targets=${*:-url key cli redis firestore credentials sqlite}
 generator=$(command -v ninja >/dev/null 2>&1 && echo "-G Ninja")
 
