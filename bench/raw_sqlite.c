@@ -68,7 +68,9 @@ static void *open_raw(const char *url)
     if (self == NULL)
         bench_die("sqlite", "out of memory");
     path_of(url, self->path, sizeof self->path - 16);
-    strcat(self->path, normal ? ".plain-normal" : ".plain");
+    size_t length = strlen(self->path);
+    snprintf(self->path + length, sizeof self->path - length, "%s",
+             normal ? ".plain-normal" : ".plain");
     snprintf(self->prefix, sizeof self->prefix, "plain%05d", atomic_fetch_add(&opened, 1));
     if (sqlite3_open_v2(self->path, &self->db,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
