@@ -22,6 +22,43 @@ static int close_store(void **state)
     return 0;
 }
 
+/* --- wake-up --- */
+
+static void *wait_patiently(void *argument)
+{
+    syncguard_lock *lock = NULL;
+    syncguard_error error;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.retry_delay_ms = 3000; /* polling would be seen */
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.timeout_ms = 60000;
+    if (syncguard_lock_acquire(argument, "woken", &options, &lock, &error) != SYNCGUARD_OK)
+        return NULL;
+    syncguard_lock_dispose(lock);
+    return argument;
+}
+
+static void waiters_are_woken_here_too(void **state)
+{
+    (void)state;
+    syncguard_backend *other = open_url(test_url);
+    for (int i = 0; i < 3; i++) {
+        syncguard_grant grant;
+        pthread_t thread;
+        void *result = NULL;
+        assert_status(syncguard_acquire(store, "woken", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+        pthread_create(&thread, NULL, wait_patiently, other);
+        pause_ms(500);
+        int64_t start = now_ms();
+        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        pthread_join(thread, &result);
+        assert_non_null(result);
+        assert_true(now_ms() - start < 1500);
+    }
+    syncguard_close(other);
+}
+
 /* --- Sentinel: primary, 2 replicas, 3 sentinels --- */
 
 typedef struct waiter {
@@ -289,14 +326,17 @@ int main(int argc, char **argv)
 {
     test_begin(argc, argv);
     const struct CMUnitTest sentinel[] = {
+        cmocka_unit_test(waiters_are_woken_here_too),
         cmocka_unit_test(unknown_primary_is_unavailable),
         cmocka_unit_test(sentinel_failover_is_followed),
     };
     const struct CMUnitTest cluster[] = {
-        cmocka_unit_test(any_seed_will_do),
+        cmocka_unit_test(waiters_are_woken_here_too), cmocka_unit_test(any_seed_will_do),
         cmocka_unit_test(cluster_slot_moves_under_held_locks),
+        cmocka_unit_test(waiters_are_woken_here_too), /* from the slot's new home */
     };
     const struct CMUnitTest replicas[] = {
+        cmocka_unit_test(waiters_are_woken_here_too),
         cmocka_unit_test(missing_replicas_undo_the_grant),
     };
     if (strncmp(test_url, "redis+sentinel", 14) == 0)

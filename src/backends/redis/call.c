@@ -9,8 +9,10 @@
 #include "internal.h"
 #include "scripts.h"
 
-/* A server that breaks every connection must not be asked for ever. */
-#define MAX_BREAKS 3
+/* A server that breaks every connection must not be asked for ever, and after a few times not in a
+ * hurry. */
+#define MAX_BREAKS 12
+#define QUICK_BREAKS 3
 #define MAX_REDIRECTS 16
 
 void sg_redis_call_init(sg_call *call, sg_script_id script, int keys)
@@ -243,6 +245,8 @@ syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
         if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && p.request.sent &&
             p.breaks++ < MAX_BREAKS) {
             call->again = true;
+            if (p.breaks > QUICK_BREAKS && sg_redis_pause(p.breaks, limits, NULL) != SYNCGUARD_OK)
+                return status;
             continue;
         }
         if (status != SYNCGUARD_OK)
@@ -294,8 +298,11 @@ syncguard_status sg_redis_plain_run(sg_backend *backend, const sg_text *text, re
             sg_redis_link_exchange(sg_redis_link_choose(backend), &request, limits, err);
         if (round >= MAX_BREAKS)
             return status;
-        if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && request.sent)
+        if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && request.sent) {
+            if (round > QUICK_BREAKS && sg_redis_pause(round, limits, NULL) != SYNCGUARD_OK)
+                return status;
             continue;
+        }
         if (status != SYNCGUARD_OK || !redirected(backend, &request))
             return status;
         sg_redis_replies_free(replies, count);
