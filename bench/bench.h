@@ -81,8 +81,10 @@ typedef struct bench_store {
 
 /* ---- groups of figures ----------------------------------------------------------------------- */
 
-void bench_pairs(const bench_store *store);    /* pair.c */
-void bench_threads(const bench_store *store);  /* threads.c */
+void bench_pairs(const bench_store *store);   /* pair.c */
+void bench_threads(const bench_store *store); /* threads.c */
+/* One number, as bench/peers.py wants it: "pair" or "rate". */
+int bench_answer(const char *url, const char *what, const char *number);
 void bench_handover(const bench_store *store); /* handover.c */
 /* One of the processes of a hand-over; their URL is in the environment, out of sight of ps. */
 int bench_take_turns(const char *url, char **arguments);

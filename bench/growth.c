@@ -5,8 +5,8 @@
  */
 #include "bench.h"
 
-#define BLOCKS 10
-#define PAIRS 50
+#define BLOCKS 50
+#define PAIRS 10
 #define SAMPLES (BLOCKS * PAIRS)
 
 static const long sizes[] = {1, 1000, 100000, 1000000};

@@ -147,6 +147,8 @@ int main(int argc, char **argv)
     register_all();
     if (given != NULL && argc == 6 && strcmp(argv[1], "--turns") == 0)
         return bench_take_turns(given, argv + 2);
+    if (given != NULL && argc == 4 && strcmp(argv[1], "--ask") == 0)
+        return bench_answer(given, argv[2], argv[3]);
     if (given != NULL && argc == 3 && strcmp(argv[1], "--remember") == 0)
         return bench_remember(given, argv[2]);
     while ((letter = getopt_long(argc, argv, "b:", options, NULL)) != -1) {

@@ -4,7 +4,7 @@
  */
 #include "bench.h"
 
-#define BLOCKS 10
+#define BLOCKS 20
 #define VARIANTS 3
 
 typedef struct side {
@@ -49,7 +49,7 @@ void bench_pairs(const bench_store *store)
     const bench_raw *raw = store->raw;
     side sides[VARIANTS];
     int count = 0;
-    int pairs = strcmp(raw->name, "firestore") == 0 ? 10 : 60;
+    int pairs = strcmp(raw->name, "firestore") == 0 ? 5 : 30;
     size_t samples = (size_t)(BLOCKS * pairs);
 
     for (; count < VARIANTS && raw->variants[count].name != NULL; count++) {

@@ -185,6 +185,7 @@ static void renew(void *raw)
 /* The locks are put there by SQL, modelled on one that was acquired. */
 static void grow(const char *url, long locks, char *out, size_t size)
 {
+    static const char *const ends[] = {"", "-wal", "-shm"};
     char path[4300], sql[1024];
     syncguard_grant grant;
     syncguard_error err;
@@ -192,6 +193,11 @@ static void grow(const char *url, long locks, char *out, size_t size)
     path_of(url, path, sizeof path - 20);
     snprintf(path + strlen(path), 20, "-%ld", locks);
     snprintf(out, size, "sqlite:%s", path);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char old[4400];
+        snprintf(old, sizeof old, "%s%s", path, ends[i]);
+        (void)unlink(old);
+    }
     syncguard_backend *backend = bench_open(out, NULL);
     if (syncguard_acquire(backend, "model", 86400000, NULL, &grant, &err) != SYNCGUARD_OK)
         bench_die("model", err.message);

@@ -105,3 +105,25 @@ void bench_threads(const bench_store *store)
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
         one_width(store, widths[i]);
 }
+
+int bench_answer(const char *url, const char *what, const char *number)
+{
+    static worker workers[MOST_THREADS];
+    static double times[10000];
+    int count = (int)strtol(number, NULL, 10);
+    syncguard_backend *backend = bench_open(url, NULL);
+    if (strcmp(what, "rate") == 0 && count >= 1 && count <= MOST_THREADS) {
+        for (int i = 0; i < count; i++)
+            workers[i] = (worker){.backend = backend, .number = i};
+        printf("%.2f\n", rate_of(workers, count));
+    } else if (strcmp(what, "pair") == 0 && count >= 1 && count <= 10000) {
+        for (int i = 0; i < count; i++) {
+            double start = bench_us();
+            bench_pair(backend, "bench:ours");
+            times[i] = bench_us() - start;
+        }
+        printf("%.2f\n", bench_quantile(times, (size_t)count, 0.5));
+    }
+    syncguard_close(backend);
+    return 0;
+}
