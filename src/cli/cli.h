@@ -144,8 +144,13 @@ void cli_json_bool(cli_json *json, const char *name, bool value);
 void cli_json_end(cli_json *json);
 
 /* show.c: locks and times for people */
-/* text with control characters and backslashes escaped: one line, harmless on a terminal. */
+/* text with control characters and backslashes escaped: one line, harmless on a terminal. Cut at
+ * the end of a whole character. */
 void cli_plain(const char *text, char *out, size_t size);
+/* The same for a message whose parts may have been escaped already: backslashes stay. */
+void cli_harmless(const char *text, char *out, size_t size);
+/* Length of the well-formed UTF-8 character at text (NUL-terminated), 0 if there is none. */
+size_t cli_character(const unsigned char *text);
 /* "2026-01-31 12:00:00" in local time. */
 void cli_time(int64_t ms, char *out, size_t size);
 /* "850ms", "12s", "3m05s", "2h03m", "4d02h"; negative is "0s". */

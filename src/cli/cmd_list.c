@@ -25,7 +25,7 @@ static void heading(const listing *l)
 
 static void row(listing *l, const syncguard_lock_info *info, const syncguard_lock_info_raw *raw)
 {
-    char when[32], left[24], owner[2 * SYNCGUARD_OWNER_SIZE], key[2 * SYNCGUARD_KEY_SIZE];
+    char when[32], left[24], owner[4 * SYNCGUARD_OWNER_SIZE], key[4 * SYNCGUARD_KEY_SIZE];
     if (l->table && !l->any)
         heading(l);
     cli_time(info->acquired_at_ms, when, sizeof when);

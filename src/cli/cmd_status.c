@@ -19,7 +19,7 @@ static syncguard_status ask(const cli_options *options, syncguard_backend *backe
 
 static void line(const char *name, const char *value)
 {
-    char shown[2 * SYNCGUARD_KEY_SIZE];
+    char shown[4 * SYNCGUARD_KEY_SIZE];
     cli_plain(value, shown, sizeof shown);
     printf("%s: %s\n", name, shown);
 }

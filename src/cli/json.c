@@ -7,42 +7,12 @@
 
 #include "cli.h"
 
-/* Length of the well-formed UTF-8 sequence at text (NUL-terminated), 0 if there is none. */
-static size_t sequence(const unsigned char *text)
-{
-    unsigned char low = 0x80, high = 0xBF;
-    size_t length = 0;
-    if (text[0] < 0x80)
-        return 1;
-    if (text[0] >= 0xC2 && text[0] <= 0xDF)
-        length = 2;
-    else if (text[0] >= 0xE0 && text[0] <= 0xEF)
-        length = 3;
-    else if (text[0] >= 0xF0 && text[0] <= 0xF4)
-        length = 4;
-    if (text[0] == 0xE0)
-        low = 0xA0; /* overlong */
-    else if (text[0] == 0xED)
-        high = 0x9F; /* surrogates */
-    else if (text[0] == 0xF0)
-        low = 0x90;
-    else if (text[0] == 0xF4)
-        high = 0x8F;
-    for (size_t i = 1; i < length; i++) {
-        if (text[i] < low || text[i] > high)
-            return 0;
-        low = 0x80;
-        high = 0xBF;
-    }
-    return length;
-}
-
 static void quoted(FILE *out, const char *value)
 {
     const unsigned char *at = (const unsigned char *)value;
     putc('"', out);
     while (*at != '\0') {
-        size_t length = sequence(at);
+        size_t length = cli_character(at);
         if (length == 0) {
             fputs("\\ufffd", out);
             at++;

@@ -45,20 +45,19 @@ static void put(const char *text, size_t length)
     }
 }
 
+/* Texts of servers and names of files may come in, so the whole message is made harmless. */
 static void say(const char *format, va_list arguments)
 {
-    char line[1024];
+    char message[1024], line[1024];
     size_t used = 0;
     if (atomic_exchange(&line_shown, false)) {
         memcpy(line, CLEAR, sizeof CLEAR - 1);
         used = sizeof CLEAR - 1;
     }
     used += (size_t)snprintf(line + used, sizeof line - used, "syncguard: ");
-    int more = vsnprintf(line + used, sizeof line - used - 1, format, arguments);
-    if (more > 0)
-        used += (size_t)more;
-    if (used > sizeof line - 2)
-        used = sizeof line - 2;
+    vsnprintf(message, sizeof message, format, arguments);
+    cli_harmless(message, line + used, sizeof line - used - 1);
+    used += strlen(line + used);
     line[used++] = '\n';
     put(line, used);
 }
@@ -176,17 +175,18 @@ bool cli_may_show_line(void)
 
 void cli_status_line(const char *text)
 {
-    char line[1024];
+    char line[1024], harmless[1024];
     size_t length = 0;
     bool shown = text != NULL && *text != '\0';
     if (!atomic_exchange(&line_shown, shown) && !shown)
         return;
     memcpy(line, CLEAR, sizeof CLEAR - 1);
     if (shown) {
-        length = fitting(text);
+        cli_harmless(text, harmless, sizeof harmless);
+        length = fitting(harmless);
         if (length > sizeof line - sizeof CLEAR)
             length = sizeof line - sizeof CLEAR;
-        memcpy(line + sizeof CLEAR - 1, text, length);
+        memcpy(line + sizeof CLEAR - 1, harmless, length);
     }
     put(line, sizeof CLEAR - 1 + length);
 }

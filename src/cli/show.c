@@ -11,42 +11,100 @@ int64_t cli_wall_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* How much of a text that is cut before the byte next ends with a whole UTF-8 character. */
-static size_t whole_characters(const char *text, size_t used, unsigned char next)
+size_t cli_character(const unsigned char *text)
 {
-    if ((next & 0xC0) != 0x80)
-        return used;
-    while (used > 0 && ((unsigned char)text[used - 1] & 0xC0) == 0x80)
-        used--;
-    return used > 0 ? used - 1 : 0;
+    unsigned char low = 0x80, high = 0xBF;
+    size_t length = 0;
+    if (text[0] < 0x80)
+        return 1;
+    if (text[0] >= 0xC2 && text[0] <= 0xDF)
+        length = 2;
+    else if (text[0] >= 0xE0 && text[0] <= 0xEF)
+        length = 3;
+    else if (text[0] >= 0xF0 && text[0] <= 0xF4)
+        length = 4;
+    if (text[0] == 0xE0)
+        low = 0xA0; /* overlong */
+    else if (text[0] == 0xED)
+        high = 0x9F; /* surrogates */
+    else if (text[0] == 0xF0)
+        low = 0x90;
+    else if (text[0] == 0xF4)
+        high = 0x8F;
+    for (size_t i = 1; i < length; i++) {
+        if (text[i] < low || text[i] > high)
+            return 0;
+        low = 0x80;
+        high = 0xBF;
+    }
+    return length;
+}
+
+/* Controls, marks that turn the direction of text or end a line, and bytes that are no UTF-8. */
+static bool steers(const unsigned char *at, size_t length)
+{
+    if (length < 2)
+        return length == 0 || *at < 0x20 || *at == 0x7F;
+    if (length == 2)
+        return at[0] == 0xC2 && at[1] <= 0x9F; /* C1 */
+    if (length != 3 || at[0] != 0xE2)
+        return false;
+    return (at[1] == 0x80 &&
+            (at[2] == 0x8E || at[2] == 0x8F || (at[2] >= 0xA8 && at[2] <= 0xAE))) ||
+           (at[1] == 0x81 && at[2] >= 0xA6 && at[2] <= 0xA9);
+}
+
+static size_t put_escaped(char *out, const unsigned char *at, size_t length)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < length; i++) {
+        *out++ = '\\';
+        *out++ = 'x';
+        *out++ = digits[at[i] >> 4];
+        *out++ = digits[at[i] & 15];
+    }
+    return 4 * length;
+}
+
+static void escape(const char *text, bool backslashes, char *out, size_t size)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    size_t used = 0;
+    while (*at != '\0') {
+        size_t length = cli_character(at), made = 0;
+        char piece[4 * 4];
+        if (steers(at, length)) {
+            length = length == 0 ? 1 : length;
+            made = put_escaped(piece, at, length);
+        } else if (*at == '\\' && backslashes) {
+            piece[made++] = '\\';
+            piece[made++] = '\\';
+        } else {
+            memcpy(piece, at, length);
+            made = length;
+        }
+        if (used + made >= size)
+            break;
+        memcpy(out + used, piece, made);
+        used += made;
+        at += length;
+    }
+    if (size > 0)
+        out[used] = '\0';
 }
 
 /*
  * Keys and labels come from whoever wrote to the store: a terminal must not be
- * steered by them, and a line must stay a line. C1 controls are two bytes.
+ * steered by them, and a line must stay a line.
  */
 void cli_plain(const char *text, char *out, size_t size)
 {
-    size_t used = 0;
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
-        bool c1 = at[0] == 0xC2 && at[1] >= 0x80 && at[1] <= 0x9F;
-        char piece[8];
-        int length = 1;
-        if (*at == '\\')
-            length = snprintf(piece, sizeof piece, "\\\\");
-        else if (*at < 0x20 || *at == 0x7F || c1)
-            length = snprintf(piece, sizeof piece, "\\x%02x", c1 ? *++at : *at);
-        else
-            piece[0] = (char)*at;
-        if (used + (size_t)length >= size) {
-            used = whole_characters(out, used, *at);
-            break;
-        }
-        memcpy(out + used, piece, (size_t)length);
-        used += (size_t)length;
-    }
-    if (size > 0)
-        out[used] = '\0';
+    escape(text, true, out, size);
+}
+
+void cli_harmless(const char *text, char *out, size_t size)
+{
+    escape(text, false, out, size);
 }
 
 void cli_time(int64_t ms, char *out, size_t size)

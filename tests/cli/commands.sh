@@ -80,6 +80,29 @@ id=$(json lockId)
 exits "status" 0 status --raw -- "$nasty"
 same "no escape" 0 "$(grep -c $'\x1b' out)"
 exits "release" 0 release -- "$id"
+# Text that runs backwards, a line separator, and bytes that are no UTF-8 (from another program).
+exits "a key that turns direction" 0 acquire --json $'a\xe2\x80\xaeb\xe2\x80\xa8c'
+id=$(json lockId)
+check "a foreign owner" python3 -c '
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+assert db.execute("update syncguard_locks set owner = cast(? as text)", (b"x\x9b31m\xff",)).rowcount == 1
+db.commit()' "$WORK/locks.db"
+exits "list" 0 list --raw
+check "direction" contains "$out" 'a\xe2\x80\xaeb\xe2\x80\xa8c'
+check "bytes" contains "$out" 'x\x9b31m\xff'
+exits "status" 0 status --raw --id "$id"
+check "bytes" contains "$out" 'owner: x\x9b31m\xff'
+exits "list --json parses" 0 list --raw --json
+same "owner" $'x\xef\xbf\xbd31m\xef\xbf\xbd' "$(json owner)"
+exits "release" 0 release -- "$id"
+# So do messages, whatever comes into them.
+for arguments in $'-\x1b' $'--no\x1bpe' $'-b\nsqlite:' "-bsqlite:/no%0Asuch%1B[31m/folder/x.db"; do
+    run_sg list "$arguments"
+    check "a bad one: $code" [ "$code" -ge 64 ]
+    check "one line" one_line "$err"
+    same "no escape in messages" 0 "$(LC_ALL=C grep -c $'\x1b' err)"
+done
 
 # What cannot be written is no success; a lock that nobody knows of is not kept.
 code=0

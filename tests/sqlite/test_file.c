@@ -422,7 +422,7 @@ static void a_full_disk_loses_nothing(void **state)
 static void a_removed_file_grants_nothing(void **state)
 {
     const place *here = *state;
-    syncguard_grant grant;
+    syncguard_grant grant, none;
     syncguard_error err;
     struct timespec moment = {0, 20000000};
     syncguard_backend *backend = open_file(here->file);
@@ -430,8 +430,11 @@ static void a_removed_file_grants_nothing(void **state)
     assert_int_equal(unlink(here->file), 0);
     nanosleep(&moment, NULL);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
-                  syncguard_acquire(backend, "other", 30000, NULL, &grant, &err), &err);
+                  syncguard_acquire(backend, "other", 30000, NULL, &none, &err), &err);
     assert_non_null(strstr(err.message, here->file));
+    /* Nor is a lock renewed that a new file knows nothing of: its holder must hear of it. */
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, &err), &err);
     syncguard_close(backend);
 }
 

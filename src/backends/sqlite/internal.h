@@ -190,6 +190,9 @@ syncguard_status sg_sqlite_recognise(sqlite3 *db, const char *path, const syncgu
 /* Reads the row of a key or an id and judges it by the boot clock, read afterwards. */
 syncguard_status sg_sqlite_find(sg_sqlite *sqlite, sg_statement which, const char *text,
                                 size_t length, sg_row *row, int64_t *now_ns, syncguard_error *err);
+/* The file at the path must still be ours: whoever removed it lets a second holder in. It is a walk
+ * along the path, so not more often than every few milliseconds. */
+syncguard_status sg_sqlite_still_there(sg_sqlite *sqlite, int64_t now_ns, syncguard_error *err);
 /* Live rows of this boot; how long a row may still count, tolerance included. */
 int64_t sg_sqlite_remaining_ms(const sg_sqlite *sqlite, const char *boot_id, size_t length,
                                int64_t boot_expires_ms, int64_t now_ns);

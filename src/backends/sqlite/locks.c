@@ -157,9 +157,7 @@ static syncguard_status write_lock(sg_sqlite *sqlite, const acquire_work *work, 
     return sg_sqlite_done(sqlite, statement, err);
 }
 
-/* The file at the path must still be ours: whoever removed it would let a second holder in. It is
- * a walk along the path, so not more often than every few milliseconds. */
-static syncguard_status still_there(sg_sqlite *sqlite, int64_t now_ns, syncguard_error *err)
+syncguard_status sg_sqlite_still_there(sg_sqlite *sqlite, int64_t now_ns, syncguard_error *err)
 {
     int moved = 0;
     if (now_ns < sqlite->next_look_ns)
@@ -213,7 +211,7 @@ static syncguard_status grant(sg_sqlite *sqlite, acquire_work *work, bool over_d
     if (status == SYNCGUARD_OK)
         status = write_lock(sqlite, work, fence, wall_ms, now_ns, over_dead, err);
     if (status == SYNCGUARD_OK)
-        status = still_there(sqlite, now_ns, err);
+        status = sg_sqlite_still_there(sqlite, now_ns, err);
     if (status == SYNCGUARD_OK)
         status = commit_grant(sqlite, work, err);
     return status;

@@ -27,7 +27,10 @@ static syncguard_status renew_one(sg_sqlite *sqlite, syncguard_extend_op *op, sy
         op->reason = row.found ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
         return SYNCGUARD_ABSENT;
     }
-    status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
+    /* In a file that others no longer find there is nothing to renew. */
+    status = sg_sqlite_still_there(sqlite, now_ns, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_statement(sqlite, SG_RENEW, &statement, err);
     if (status != SYNCGUARD_OK)

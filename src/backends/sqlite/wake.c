@@ -269,9 +269,19 @@ void sg_wake_unwatch(syncguard_backend *backend, const char *key, size_t length)
 
 /* ---- telling ------------------------------------------------------------------------------- */
 
+/* Whether waiters of other keys share the slot. Caller holds the mutex. */
+static bool shared_slot(const sg_wake *wake, size_t slot, const char *key, size_t length)
+{
+    const sg_watched *first = wake->watched[slot];
+    return first != NULL &&
+           (first->next != NULL || first->length != length || memcmp(first->key, key, length) != 0);
+}
+
 /*
- * Our own waiters were told by the core, so our own value counts as seen; but
- * first look whether somebody else's is about to be overwritten.
+ * Our own waiters of the key are told by the core, so our own value counts as
+ * seen; but first look whether somebody else's is about to be overwritten. One
+ * that is written between the look and our write would be lost on waiters of
+ * other keys in the slot: there our value is news like any other.
  */
 void sg_wake_publish(sg_sqlite *sqlite, const char *key, size_t length)
 {
@@ -286,7 +296,8 @@ void sg_wake_publish(sg_sqlite *sqlite, const char *key, size_t length)
         if (watching && read_slots(wake->fd, slot, 1, &before))
             mark_changed(wake, &before, slot, 1);
         if (pwrite(wake->fd, &value, sizeof value, (off_t)(slot * sizeof value)) ==
-            (ssize_t)sizeof value)
+                (ssize_t)sizeof value &&
+            !shared_slot(wake, slot, key, length))
             wake->seen[slot] = value;
     }
     pthread_mutex_unlock(&wake->mutex);
