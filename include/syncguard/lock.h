@@ -57,17 +57,18 @@ SYNCGUARD_API const char *syncguard_lost_reason_name(syncguard_lost_reason reaso
 
 /*
  * Told once when an auto-extended lock is lost. Runs on a thread that the
- * backend keeps for this: it may block, release or dispose of the lock (then
- * nobody else may). Never runs before the acquire has filled in its out
- * parameter nor after dispose has returned; dispose waits for a running one.
- * Lost is final, even if the store confirms a renewal later (that one is
- * released).
+ * backend keeps for this: it may block (others are told later then), release or
+ * dispose of the lock (then nobody else may, so not in the callback form). Never
+ * runs before the acquire has filled in its out parameter nor after dispose has
+ * returned; dispose waits for a running one. Lost is final, even if the store
+ * confirms a renewal later (that one is released).
  */
 typedef void (*syncguard_lost_fn)(void *context, syncguard_lock *lock,
                                   syncguard_lost_reason reason);
 
 /* Told before each pause of a waiting acquire, in the waiting thread. remaining_ms: how long the
- * present holder's lock may still live, -1 if unknown. */
+ * present holder's lock may still live, -1 if unknown. A child that is forked in it must not
+ * return from it. */
 typedef void (*syncguard_wait_fn)(void *context, int attempts, int64_t waited_ms,
                                   int64_t remaining_ms);
 
@@ -161,7 +162,9 @@ SYNCGUARD_API syncguard_status syncguard_lock_release(syncguard_lock *lock,
                                                       syncguard_error *err);
 
 /* Extends by hand; ttl_ms also becomes the length of later renewals. ABSENT means lost: also,
- * without I/O, when released or known to be lost. expires_at_ms may be NULL. */
+ * without I/O, when released or known to be lost. After a failure a ttl_ms that is shorter than
+ * the present one counts as in force, since the store may have heard it; the lease may then end
+ * earlier than without the call. expires_at_ms may be NULL. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms, const syncguard_call *call,
                       int64_t *expires_at_ms, syncguard_error *err);

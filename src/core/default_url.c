@@ -71,7 +71,10 @@ static const char *folder(const char *name)
 {
     const char *value = environment(name);
 
-    /* A relative one would mean another file in every working directory. */
+    /* A relative one would mean another file in every working directory. Of several slashes one is
+     * left: two would begin the hosts of a URL. */
+    while (value && value[0] == '/' && value[1] == '/')
+        value++;
     return value && value[0] == '/' ? value : NULL;
 }
 

@@ -409,11 +409,11 @@ static void detaching_keeps_the_lock_and_ends_the_renewing(void **state)
 {
     (void)state;
     puppet *p = puppet_open(NULL);
-    syncguard_lock *lock = take(p, "k", 300, 0);
+    syncguard_lock *lock = take(p, "k", SHORT_TTL_MS, 0);
     syncguard_lock_detach(lock);
     syncguard_lock_detach(NULL);
     int batches = atomic_load(&p->batches);
-    puppet_sleep_ms(500);
+    puppet_sleep_ms(SHORT_TTL_MS / 2);
     assert_int_equal(atomic_load(&p->releases), 0);
     assert_int_equal(atomic_load(&p->batches), batches);
     assert_int_equal(atomic_load(&told), 0);

@@ -234,6 +234,9 @@ static void test_default(void **state)
     url = parse(buffer);
     assert_string_equal(url->path, "/s#t\n@te/syncguard/locks.db");
     syncguard_url_free(url);
+    setenv("XDG_STATE_HOME", "///state", 1); /* two slashes would begin a host */
+    assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
+    assert_string_equal(buffer, "sqlite:/state/syncguard/locks.db");
     setenv("XDG_STATE_HOME", "relative", 1);
     unsetenv("HOME");
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err),
