@@ -226,7 +226,7 @@ bool cli_child_give_terminal(cli_child *child);
 void cli_child_take_terminal(cli_child *child, bool restore_modes);
 void cli_child_free(cli_child *child);
 
-/* guard.c: a process that ends the child's group should this one be killed */
+/* guard.c: a process that ends the child's group should this one be killed or stand still */
 typedef struct cli_guard {
     pid_t pid;
     int pipe;
@@ -236,6 +236,8 @@ typedef struct cli_guard {
         -1, -1                                                                                     \
     }
 void cli_guard_start(cli_guard *guard, pid_t group, int64_t grace_ms);
+/* The lease ends then, on the clock of cli_now_ms, unless more is told. */
+void cli_guard_tell(const cli_guard *guard, int64_t lease_end_ms);
 void cli_guard_stop(cli_guard *guard);
 
 /* supervise.c */

@@ -4,12 +4,17 @@
  * kernel tells a dead parent to its direct children only (and not everywhere).
  *
  * It holds the reading end of a pipe whose only writing end is ours: end of file
- * means that we are gone. It is started after the child has run for a moment, so
- * that short commands do not pay for it. It does not stand in our group, holds no
- * other descriptor, and uses async-signal-safe calls only.
+ * means that we are gone. The end of the lease is written there now and then: if
+ * it passes without news we stand still (stopped, or starved), renew nothing and
+ * end nobody, so the guard kills the group before the store gives the lock away.
+ *
+ * It is started after the child has run for a moment, so that short commands do
+ * not pay for it. It does not stand in our group, holds no other descriptor, and
+ * uses async-signal-safe calls only.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,6 +24,12 @@
 #endif
 
 #include "cli.h"
+
+enum {
+    LATE_MS = 500, /* after the lease, when we should have acted; the store keeps a lock for 1000 */
+    LONGEST_MS = 3600000
+};
+#define NEVER INT64_MAX
 
 static void close_all_but(int kept)
 {
@@ -34,10 +45,32 @@ static void close_all_but(int kept)
     }
 }
 
+/* Follows the lease until we are gone. */
+static void follow(int pipe_end, pid_t group)
+{
+    int64_t kill_at_ms = NEVER;
+    for (;;) {
+        struct pollfd fds = {pipe_end, POLLIN, 0};
+        int64_t lease_end_ms = 0;
+        int64_t left = kill_at_ms == NEVER ? LONGEST_MS : kill_at_ms - cli_now_ms();
+        if (left <= 0) {
+            kill(-group, SIGKILL);
+            kill_at_ms = NEVER;
+            continue;
+        }
+        int ready = poll(&fds, 1, left > LONGEST_MS ? LONGEST_MS : (int)left);
+        if (ready == 0 || (ready < 0 && errno == EINTR))
+            continue;
+        ssize_t got = ready < 0 ? -1 : read(pipe_end, &lease_end_ms, sizeof lease_end_ms);
+        if (got == (ssize_t)sizeof lease_end_ms)
+            kill_at_ms = lease_end_ms + LATE_MS;
+        else if (got >= 0 || errno != EINTR)
+            return;
+    }
+}
+
 static void watch(int pipe_end, pid_t group, int64_t grace_ms)
 {
-    char byte;
-    ssize_t got = 0;
     struct timespec pause = {(time_t)(grace_ms / 1000), (long)(grace_ms % 1000) * 1000000};
 
     setsid();
@@ -45,9 +78,7 @@ static void watch(int pipe_end, pid_t group, int64_t grace_ms)
 #ifdef __linux__
     prctl(PR_SET_NAME, "syncguard-guard");
 #endif
-    do
-        got = read(pipe_end, &byte, 1);
-    while (got < 0 && errno == EINTR);
+    follow(pipe_end, group);
     kill(-group, SIGTERM);
     kill(-group, SIGCONT);
     nanosleep(&pause, NULL);
@@ -72,8 +103,17 @@ void cli_guard_start(cli_guard *guard, pid_t group, int64_t grace_ms)
         close(ends[1]);
         return;
     }
+    fcntl(ends[1], F_SETFL, O_NONBLOCK); /* a guard that somebody stopped must not stop us */
     guard->pid = pid;
     guard->pipe = ends[1];
+}
+
+void cli_guard_tell(const cli_guard *guard, int64_t lease_end_ms)
+{
+    if (guard->pid > 0) {
+        ssize_t ignored = write(guard->pipe, &lease_end_ms, sizeof lease_end_ms);
+        (void)ignored; /* full: it has enough to read */
+    }
 }
 
 void cli_guard_stop(cli_guard *guard)

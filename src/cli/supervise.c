@@ -265,6 +265,18 @@ static int64_t keep_guard(watch *w)
     return w->guard.pid > 0 ? NEVER : 1000;
 }
 
+/* Tells the guard how long the lease lasts, three times in its length: it needs no news in between
+ * and does not mistake a short pause of ours for standing still. */
+static int64_t feed_guard(const watch *w)
+{
+    int64_t left = syncguard_lock_remaining_ms(w->lock);
+    if (w->guard.pid <= 0 || w->reaped)
+        return NEVER;
+    if (left > 0)
+        cli_guard_tell(&w->guard, cli_now_ms() + left);
+    return w->options->ttl_ms / 3 + 1;
+}
+
 static bool over(const watch *w)
 {
     if (!w->reaped)
@@ -321,6 +333,7 @@ int cli_supervise(const cli_options *options, syncguard_lock *lock, cli_child *c
         int64_t pause = least(judge(&w), keep_guard(&w));
         if (over(&w))
             break;
+        pause = least(pause, feed_guard(&w));
         if (w.reaped)
             pause = least(pause, DRAIN_STEP_MS);
         expected = pause == NEVER ? NEVER : cli_now_ms() + pause;

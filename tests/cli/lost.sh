@@ -95,8 +95,11 @@ exits "renewed" 0 run --ttl 2s k -- sleep 6
 
 # Stopped past its lease, then continued: the child must not go on.
 start_family --ttl 2s k
+sleep 0.3 # the guard is up
 kill -STOP $runner
-exits "the next holder" 0 run -w 30s k -- true
+# Nobody of the family runs on beside the next holder (who is not reaped yet counts as gone).
+exits "the next holder" 0 run -w 30s k -- sh -c "ps -o stat= -p $child,$grandchild; true"
+same "none runs beside it" 0 "$(grep -vc '^Z' out)"
 kill -CONT $runner
 wait $runner
 same "stopped for too long" 76 $?
