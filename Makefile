@@ -7,13 +7,15 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_FLAGS ?=
 # How long each fuzz target runs.
 SECONDS ?= 60
+# How long the soak runs.
+MINUTES ?= 10
 
 GENERATOR := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 CONFIGURE  = cmake -S . -B $(BUILD) $(if $(wildcard $(BUILD)/CMakeCache.txt),,$(GENERATOR)) $(CMAKE_FLAGS)
 BUILD_IT   = cmake --build $(BUILD) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test check bench bench-peers fault fuzz install uninstall clean help deps
+.PHONY: all demo test check bench bench-peers fault fuzz soak install uninstall clean help deps
 
 all: ## build everything into build/
 	@scripts/install-deps.sh --check build
@@ -54,6 +56,11 @@ fault: ## break every store on purpose and judge what the clients saw (under 20 
 fuzz: ## fuzz every parser (SECONDS=60 each)
 	@scripts/install-deps.sh build test check
 	@scripts/fuzz.sh --seconds $(SECONDS)
+
+soak: ## mixed load and random faults on all stores (MINUTES=10)
+	@scripts/install-deps.sh build test
+	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
+	@python3 tests/fault/run.py --build $(BUILD) --soak $$(($(MINUTES) * 60))
 
 install: all ## install under PREFIX (/usr/local), below DESTDIR if that is set
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD)

@@ -30,7 +30,7 @@ mkdir -p $build/findings
 for target in $targets; do
     mkdir -p "$build/corpus/$target"
     log=$build/findings/$target.log
-    if "$build/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    if "$build/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 \
         -max_len=16384 -print_final_stats=1 -artifact_prefix="$build/findings/$target-" \
         "$build/corpus/$target" "fuzz/corpus/$target" >"$log" 2>&1; then
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

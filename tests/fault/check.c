@@ -1,7 +1,7 @@
 /*
  * Decides from a history whether the store kept its promises.
  *
- *     fault_check [--slack-ms N] [--quiet] FILE...
+ *     fault_check [--slack-ms N] [--crash-ns T]... [--quiet] FILE...
  *
  * Per key, two independent judgements:
  *   1. Direct: fences are unique and rise with the order of grants; no two grants
@@ -16,6 +16,10 @@
  * Unknown outcomes: a failed acquire may have been granted and taken back at any
  * time until its undoing ends, so in that window "locked" needs no holder that we
  * know of. A failed release or extend widens the bounds of its lock.
+ *
+ * Crashes (--crash-ns): a release just before one may be taken back, because stores
+ * need not have it on the disk when they answer; its lock then runs out. Grants and
+ * extends must survive.
  *
  * Pruning: states that were seen with the same set of finished operations are not
  * tried again; answers that change nothing are taken at once and never retried
@@ -39,6 +43,12 @@
 
 static int64_t slack_ns = 3 * MS; /* clocks are read in whole milliseconds by stores */
 static bool quiet;
+
+/* How long before a crash a release may not have reached the disk. */
+#define LAZY_NS (1000 * MS)
+#define MAX_CRASHES 256
+static int64_t crashes[MAX_CRASHES];
+static size_t crash_count;
 
 typedef struct op {
     history_record r;
@@ -534,6 +544,11 @@ static void settle_pending(history *h)
             r->outcome = HISTORY_UNKNOWN;
             r->return_ns = r->call_ns + GHOST_NS;
         }
+        for (size_t c = 0; c < crash_count && r->kind == HISTORY_RELEASE; c++) {
+            if (r->outcome == HISTORY_OK && r->return_ns > crashes[c] - LAZY_NS &&
+                r->call_ns < crashes[c] + LAZY_NS)
+                r->outcome = HISTORY_UNKNOWN;
+        }
         h->ops[kept++] = h->ops[i];
     }
     h->count = kept;
@@ -591,6 +606,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--slack-ms") == 0 && i + 1 < argc)
             slack_ns = strtoll(argv[++i], NULL, 10) * MS;
+        else if (strcmp(argv[i], "--crash-ns") == 0 && i + 1 < argc && crash_count < MAX_CRASHES)
+            crashes[crash_count++] = strtoll(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--quiet") == 0)
             quiet = true;
         else if (!read_file(argv[i]))

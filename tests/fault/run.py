@@ -2,6 +2,7 @@
 """Breaks things on purpose while clients work, and judges what they saw.
 
     run.py --build DIR [--stores a,b] [--faults x,y] [--seconds N] [--seed N] [--keep]
+    run.py --build DIR --soak SECONDS [--stores a,b]
 
 One cell is one store with one kind of fault, injected again and again while
 several client processes take, extend and release locks. Afterwards the checker
@@ -47,8 +48,10 @@ class Cell:
         self.clients = []
         self.histories = []
         self.repairs = []  # when things were whole again
+        self.crashes = []  # when a store lost its memory
         self.count = 0
         self.replaced = 0
+        self.longer = 1
         self.random = random.Random(options.seed)
 
     def client(self, index):
@@ -68,11 +71,14 @@ class Cell:
         if hasattr(self.store, "environment"):
             self.environment.update(
                 self.store.environment(self.proxy.port if self.proxy else None))
-        self.end = time.monotonic() + self.options.seconds
+        self.end = time.monotonic() + self.options.seconds * self.longer
         self.clients = [self.client(i) for i in range(self.options.clients)]
 
     def injected(self):
         self.count += 1
+
+    def crashed(self):
+        self.crashes.append(now_ns())
 
     def repaired(self):
         self.repairs.append(now_ns())
@@ -94,12 +100,32 @@ def none(cell):
 def kill_server(cell):
     while cell.time_left(3.5):
         cell.pause(0.7)
+        cell.crashed()
         cell.store.kill()
         cell.injected()
         cell.pause(0.2)
         cell.store.start()
         cell.repaired()
         cell.pause(1.0)
+
+
+def fail_over_sentinel(cell):
+    while cell.time_left(7):
+        cell.pause(0.7)
+        cell.injected()
+        cell.crashed()
+        revive = cell.store.fail_over()
+        cell.repaired()
+        revive()
+        cell.pause(1.5)
+
+
+def fail_over_standby(cell):
+    cell.pause(3)
+    cell.injected()
+    cell.crashed()
+    cell.store.fail_over()
+    cell.repaired()
 
 
 def stop_server(cell):
@@ -134,9 +160,9 @@ def kill_client(cell):
         cell.replaced += 1
 
 
-def with_proxy(mode, length, gap):
+def with_proxy(mode, length, gap, reserve=3):
     def fault(cell):
-        while cell.time_left(3):
+        while cell.time_left(reserve):
             cell.pause(gap)
             cell.proxy.set(mode)
             cell.injected()
@@ -231,7 +257,7 @@ full_disk.small_disk = True
 
 PROXIED = {
     "delayed-replies": with_proxy("delay", 0.8, 0.3),
-    "dropped-packets": with_proxy("drop", 1.3, 0.4),
+    "dropped-packets": with_proxy("drop", 1.3, 0.4, 7),
     "cut-replies": with_proxy("cut", 0.3, 0.3),
     "half-closed": with_proxy("half", 0.3, 0.3),
     "slow-bytes": with_proxy("slow", 0.8, 0.3),
@@ -250,11 +276,19 @@ MATRIX = {
         "no-fault": none, "killed-server": kill_server, "stopped-server": stop_server,
         "terminated-backends": terminate_backends,
         "connection-limit": connection_limit_postgres}),
+    "redis-sentinel": {"failover": fail_over_sentinel},
+    "postgres-standby": {"failover": fail_over_standby},
+    # The emulator keeps its data in memory: there is nothing to come back to after a kill.
     "firestore": dict(HOLDERS, **PROXIED, **{"no-fault": none, "stopped-server": stop_server}),
 }
 # Cells whose promise is documented as not kept: the checker must find it broken or kept, but the
 # run does not fail. docs/guarantees.md says why.
-DOCUMENTED = {("redis-volatile", "killed-server")}
+DOCUMENTED = {("redis-volatile", "killed-server"), ("redis-sentinel", "failover")}
+# Cells that run longer than the others: for the number of operations, or for slow faults.
+LONGER = {("sqlite", "no-fault"): 2, ("redis", "no-fault"): 2, ("postgres", "no-fault"): 2,
+          ("firestore", "no-fault"): 4, ("redis-sentinel", "failover"): 2,
+          ("redis", "dropped-packets"): 1.5, ("postgres", "dropped-packets"): 1.5,
+          ("firestore", "dropped-packets"): 1.5}
 
 
 def make_store(name, folder):
@@ -264,22 +298,26 @@ def make_store(name, folder):
         return stores.Redis(folder)
     if name == "redis-volatile":
         return stores.Redis(folder, persistent=False)
+    if name == "redis-sentinel":
+        return stores.Sentinel(folder)
     if name == "postgres":
         return stores.Postgres(folder)
+    if name == "postgres-standby":
+        return stores.PostgresPair(folder)
     return stores.Firestore(folder)
 
 
 def prepare(cell, fault):
     """What a store needs before clients come."""
     store = cell.store
-    if store.name == "postgres":
+    if store.name.startswith("postgres"):
         store.sql("CREATE ROLE locker LOGIN")
         subprocess.run([os.path.join(cell.options.build, "syncguard"), "setup", "-b",
                         store.url()], check=True, stdout=subprocess.DEVNULL)
         store.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO locker")
-        store.url = lambda port=None: ("postgres://locker@127.0.0.1:%d/postgres"
-                                       % (port or store.port))
-    if getattr(fault, "proxy", False):
+        whole = store.url
+        store.url = lambda port=None: whole(port).replace("postgres@", "locker@")
+    if getattr(fault, "proxy", False) and store.name != "sqlite":
         cell.proxy = Proxy(store.port)
     if getattr(fault, "clock", False):
         cell.faketime = os.path.join(cell.folder, "faketime")
@@ -338,6 +376,7 @@ def run_cell(options, store_name, fault_name, fault):
         store = make_store(store_name, place)
         store.start()
         cell = Cell(options, store, folder)
+        cell.longer = LONGER.get((store_name, fault_name), 1)
         try:
             prepare(cell, fault)
             cell.start_clients()
@@ -370,8 +409,10 @@ def run_cell(options, store_name, fault_name, fault):
 def judge(options, cell, store_name, fault_name, before, after, codes):
     slack = "25" if store_name == "firestore" else "5"
     files = [h for h in cell.histories if os.path.exists(h)]
+    # A crash may take back a release that was not on the disk yet (its lock then runs out).
+    crashes = [word for t in cell.crashes for word in ("--crash-ns", str(t))]
     checked = subprocess.run([os.path.join(options.build, "tests/fault/fault_check"), "--slack-ms",
-                              slack] + files, check=False, capture_output=True, text=True)
+                              slack] + crashes + files, check=False, capture_output=True, text=True)
     problems = []
     if checked.returncode != 0:
         problems.append("promises broken" if checked.returncode == 1 else "history unreadable")
@@ -399,10 +440,51 @@ def judge(options, cell, store_name, fault_name, before, after, codes):
     return not problems or documented, operations, cell.count
 
 
+def soak(cell):
+    """Any of the store's faults, one after the other, for as long as it lasts."""
+    choices = SOAK[cell.store.name]
+    whole = cell.end
+    while time.monotonic() < whole - 6:
+        cell.end = min(whole, time.monotonic() + cell.random.uniform(5, 8))
+        cell.random.choice(choices)(cell)
+    cell.end = whole
+
+
+soak.proxy = True
+PROXY_FAULTS = list(PROXIED.values())
+SOAK = {
+    "sqlite": [stop_holder, kill_client],
+    "redis": PROXY_FAULTS + [stop_holder, kill_client, kill_server, stop_server, script_flush,
+                             kill_connections_redis],
+    "postgres": PROXY_FAULTS + [stop_holder, kill_client, kill_server, stop_server,
+                                terminate_backends],
+    "firestore": PROXY_FAULTS + [stop_holder, kill_client, stop_server],
+}
+
+
+def run_soak(options):
+    """All stores in turn, again and again, with another seed each time."""
+    end = time.monotonic() + options.soak
+    good, operations, faults, cells = True, 0, 0, 0
+    names = [s for s in options.stores.split(",") if s in SOAK]
+    options.seconds = max(8.0, min(40.0, options.soak / len(names) - 5))
+    while cells < len(names) or time.monotonic() < end - options.seconds:
+        ok, n, f = run_cell(options, names[cells % len(names)], "soak", soak)
+        options.seed += 1
+        good = good and ok
+        operations += n
+        faults += f
+        cells += 1
+    print("%d cells, %d operations, %d faults: %s" %
+          (cells, operations, faults, "no promise broken" if good else "BROKEN"))
+    return 0 if good else 1
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build")
-    parser.add_argument("--stores", default="sqlite,redis,redis-volatile,postgres,firestore")
+    parser.add_argument("--stores", default="sqlite,redis,redis-volatile,redis-sentinel,postgres,"
+                        "postgres-standby,firestore")
     parser.add_argument("--faults", default="")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)
@@ -411,6 +493,8 @@ def parse():
     parser.add_argument("--keys", type=int, default=8)
     parser.add_argument("--forget", type=int, default=400)
     parser.add_argument("--query", default="", help="options for the URL of the store")
+    parser.add_argument("--soak", type=float, default=0, metavar="SECONDS",
+                        help="random faults on all stores in turn, instead of the matrix")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     options.build = os.path.abspath(options.build)
@@ -421,6 +505,8 @@ def main():
     options = parse()
     wanted = [f for f in options.faults.split(",") if f]
     print("seed %d" % options.seed, flush=True)
+    if options.soak:
+        return run_soak(options)
     good, operations, faults, cells = True, 0, 0, 0
     for store_name in options.stores.split(","):
         for fault_name, fault in MATRIX[store_name].items():

@@ -2,12 +2,15 @@
 
 import glob
 import http.client
+import importlib.machinery
+import importlib.util
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 
@@ -109,6 +112,69 @@ class Redis(Server):
         return "redis://127.0.0.1:%d" % (port or self.port)
 
 
+class Sentinel:
+    """A primary with two replicas and three sentinels, as tests/redis starts them."""
+
+    name = "redis-sentinel"
+    port = None
+
+    def __init__(self, folder):
+        path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                            "redis", "with-redis")
+        loader = importlib.machinery.SourceFileLoader("with_redis", path)
+        self.tools = importlib.util.module_from_spec(
+            importlib.util.spec_from_loader("with_redis", loader))
+        sys.dont_write_bytecode = True
+        loader.exec_module(self.tools)
+        self.servers = None
+        self.address = None
+
+    def start(self):
+        self.servers = self.tools.Servers()
+        self.port, self.address = self.tools.start_sentinel(self.servers)
+
+    def primary(self):
+        """The port that most of the sentinels name."""
+        named = []
+        for name, _, port in self.servers.running:
+            if name.startswith("sentinel"):
+                answer = self.servers.ask(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")
+                named.append(int(answer.split(b"\r\n")[4]))
+        return max(set(named), key=named.count) if len(set(named)) == 1 else None
+
+    def fail_over(self):
+        """Kills the primary; returns when all sentinels name another one, which takes writes."""
+        old = self.port
+        index = next(i for i, s in enumerate(self.servers.running) if s[2] == old)
+        name, process, _ = self.servers.running[index]
+        process.kill()
+        process.wait()
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            new = self.primary()
+            if new not in (None, old) and b"role:master" in self.servers.ask(new, "INFO",
+                                                                             "replication"):
+                break
+            time.sleep(0.02)
+        self.port = new
+        return lambda: self._revive(index, name, old)
+
+    def _revive(self, index, name, port):
+        path = os.path.join(self.servers.dir, name, "redis.conf")
+        child = subprocess.Popen([self.servers.binary, path, "--replicaof", "127.0.0.1",
+                                  str(self.port)], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                                 preexec_fn=self.tools.die_with_parent)
+        self.servers.running[index] = (name, child, port)
+
+    def url(self, port=None):
+        return self.address
+
+    def stop(self):
+        if self.servers:
+            self.servers.stop()
+
+
 class Postgres(Server):
     name = "postgres"
 
@@ -188,6 +254,45 @@ class Postgres(Server):
 
     def url(self, port=None):
         return "postgres://postgres@127.0.0.1:%d/postgres" % (port or self.port)
+
+
+class PostgresPair(Postgres):
+    """A primary and a standby that confirms every commit that waits for it."""
+
+    name = "postgres-standby"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.standby = Postgres(os.path.join(folder, "standby"))
+        os.mkdir(self.standby.folder)
+
+    def start(self):
+        super().start()
+        if os.geteuid() == 0:
+            shutil.chown(self.standby.folder, "postgres", "postgres")
+        subprocess.run(self._as_user([self.bin + "/pg_basebackup", "-D", self.standby.data, "-h",
+                                      "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-R",
+                                      "-c", "fast", "--no-sync"]), check=True, cwd="/",
+                       stdout=subprocess.DEVNULL)
+        self.standby.made = True
+        self.standby.start()
+        # Only now: without a standby every commit would wait.
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.sql("SELECT pg_reload_conf()")
+        while "sync" not in self.sql("SELECT sync_state FROM pg_stat_replication"):
+            time.sleep(0.05)
+
+    def fail_over(self):
+        self.kill()
+        self.standby.sql("SELECT pg_promote(true, 30)")
+
+    def url(self, port=None):
+        return "postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/postgres" % (self.port,
+                                                                         self.standby.port)
+
+    def stop(self):
+        self.standby.stop()
+        super().stop()
 
 
 class Firestore(Server):
