@@ -75,6 +75,18 @@ wait $runner
 check "the default file is still one" \
     cmp -s -n 15 <(printf 'SQLite format 3') "$HOME/.local/state/syncguard/locks.db"
 
+# Modes forbid: exit 77. And root in a user's store leaves nothing behind that shuts the user out.
+user_sg run -b "sqlite:$HOME/shared.db" k -- true
+rm -f "$HOME/shared.db-wake"
+exits "root too" 0 run -b "sqlite:$HOME/shared.db" k -- true
+same "same owner" "$(stat -c %U:%a "$HOME/shared.db")" "$(stat -c %U:%a "$HOME/shared.db-wake")"
+user_sg run -b "sqlite:$HOME/shared.db" k -- true
+same "the user still can" 0 $code
+chmod 444 "$HOME/shared.db"
+user_sg run -n -b "sqlite:$HOME/shared.db" k -- true
+same "may not write" 77 $code
+check "one line" one_line "$err"
+
 # Environment, option, file; the option wins.
 export SYNCGUARD_URL=sqlite:$WORK/environment.db
 exits "environment" 0 run k -- true

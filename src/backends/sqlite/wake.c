@@ -71,6 +71,14 @@ static uint64_t first_value(const sg_wake *wake)
     return value;
 }
 
+/* Root that uses somebody's database must not lock its owner out; SQLite does likewise. */
+static void give_to_owner(const sg_sqlite *sqlite, int fd)
+{
+    struct stat about;
+    if (geteuid() == 0 && stat(sqlite->path, &about) == 0 && fchown(fd, about.st_uid, about.st_gid))
+        return; /* waiters of others poll */
+}
+
 /* Opens the file once. Caller holds the mutex. */
 static bool open_file(sg_sqlite *sqlite)
 {
@@ -81,9 +89,10 @@ static bool open_file(sg_sqlite *sqlite)
     int fd = open(sqlite->wake_path, flags);
     if (fd < 0 && errno == ENOENT) {
         fd = open(sqlite->wake_path, flags | O_CREAT | O_EXCL, sqlite->mode);
-        if (fd >= 0)
+        if (fd >= 0) {
+            give_to_owner(sqlite, fd);
             (void)fchmod(fd, sqlite->mode);
-        else if (errno == EEXIST)
+        } else if (errno == EEXIST)
             fd = open(sqlite->wake_path, flags);
     }
     struct stat about;
