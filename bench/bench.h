@@ -49,6 +49,7 @@ typedef struct bench_raw {
     int most_connections;
     double rate_bar; /* pairs/s against the plain client, at least, at rate_threads */
     int rate_threads;
+    bool conflict_free; /* then without a single conflict */
     /* Renews BENCH_BATCH locks of its own at once. NULL: not measured. */
     void (*renew)(void *raw);
     /* What a hand-over is counted in; NULL: pairs. */
@@ -124,6 +125,8 @@ typedef struct bench_figure {
 void bench_report(const bench_store *store, const char *name, const char *unit, double *measured,
                   double *limit, const char *against, int count, bench_judge judge, double bar);
 void bench_report_json(bool on);
+/* Takes figures from a file of JSON lines. */
+void bench_read(const char *path);
 /* All figures so far. */
 const bench_figure *bench_figures(size_t *count);
 /* False if a bar was missed. */
@@ -139,6 +142,8 @@ void bench_die(const char *what, const char *why) __attribute__((noreturn));
 void bench_pause_us(long us);
 /* Opens url, with an option of the query added (may be NULL). */
 syncguard_backend *bench_open(const char *url, const char *option);
+/* Conflicts and broken connections so far, as the handles of bench_open log them. */
+long bench_conflicts(void);
 void bench_with_option(const char *url, const char *option, char *out, size_t size);
 void bench_pair(syncguard_backend *backend, const char *key);
 /* Server on the first processor, this program on the last; pid 0: both everywhere again. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,12 +53,28 @@ void bench_with_option(const char *url, const char *option, char *out, size_t si
              option == NULL ? "" : option);
 }
 
+static atomic_long debug_lines;
+
+static void count_line(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context;
+    (void)message;
+    if (level == SYNCGUARD_LOG_DEBUG)
+        atomic_fetch_add(&debug_lines, 1);
+}
+
+long bench_conflicts(void)
+{
+    return atomic_load(&debug_lines);
+}
+
 syncguard_backend *bench_open(const char *url, const char *option)
 {
     char whole[BENCH_URL_SIZE];
     syncguard_options patient = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
     syncguard_error err;
+    patient.log = count_line;
     patient.timeout_ms = 60000; /* a slow disk is a figure, not a failure */
     bench_with_option(url, option, whole, sizeof whole);
     if (syncguard_open(whole, &patient, &backend, &err) != SYNCGUARD_OK)

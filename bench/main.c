@@ -1,10 +1,12 @@
 /*
- * syncguard-bench [-b URL]... [--json] [--plot FILE] [--repeat N] [GROUP...]
+ * syncguard-bench [-b URL]... [--json] [--plot FILE] [--repeat N] [--read FILE]
+ *                 [GROUP...]
  *
  * `syncguard bench` and `make bench` call it. Without -b: the URL in SYNCGUARD_BENCH_URL, else
- * memory, and a new SQLite file below the working directory. Groups that were not asked for are
- * those that fill no store and are over soon. Exits 1 if a bar is missed, 69 if no store can be
- * reached.
+ * memory, and a new SQLite file below the working directory. With --read FILE nothing is measured:
+ * the figures are those of earlier runs, as JSON lines, for a plot of them all. Groups that were
+ * not asked for are those that fill no store and are over soon. Exits 1 if a bar is missed, 69 if
+ * no store can be reached.
  */
 #include <getopt.h>
 
@@ -133,14 +135,14 @@ static void register_all(void)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"backend", required_argument, NULL, 'b'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"plot", required_argument, NULL, 'p'},
-                                            {"repeat", required_argument, NULL, 'r'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"backend", required_argument, NULL, 'b'}, {"json", no_argument, NULL, 'j'},
+        {"plot", required_argument, NULL, 'p'},    {"repeat", required_argument, NULL, 'r'},
+        {"read", required_argument, NULL, 'f'},    {NULL, 0, NULL, 0}};
     const char *urls[MOST_STORES];
     char own[BENCH_URL_SIZE];
     const char *plot = NULL;
+    const char *earlier = NULL;
     const char *given = getenv(BENCH_URL_VARIABLE);
     int count = 0, reached = 0, repetitions = 5, letter;
 
@@ -158,6 +160,8 @@ int main(int argc, char **argv)
             bench_report_json(true);
         else if (letter == 'p')
             plot = optarg;
+        else if (letter == 'f')
+            earlier = optarg;
         else if (letter == 'r')
             repetitions = (int)strtol(optarg, NULL, 10);
         else
@@ -166,7 +170,10 @@ int main(int argc, char **argv)
     check_groups(argv + optind, argc - optind);
     if (repetitions < 1 || repetitions > BENCH_MAX_REPETITIONS)
         usage("--repeat is 1 to 25");
-    if (count == 0 && given != NULL) {
+    if (earlier != NULL) {
+        bench_read(earlier);
+        reached++;
+    } else if (count == 0 && given != NULL) {
         urls[count++] = strdup(given); /* is set anew for each child */
     } else if (count == 0) {
         urls[count++] = "memory:";

@@ -9,7 +9,7 @@
 #define WIDTH 960
 #define LEFT 330 /* where the bars begin */
 #define ROW 20
-#define TOP 64
+#define TOP 82
 #define USED_MOST 2.0 /* the scale of the upper part ends here */
 #define PANEL_WIDTH 170
 #define PANEL_HEIGHT 180

@@ -135,6 +135,7 @@ const bench_raw bench_raw_firestore = {
     .most_connections = 32, /* max_connections */
     .rate_bar = 0.9,
     .rate_threads = 16,
+    .conflict_free = true,
     .round_trip_name = "plain libcurl pair",
     .turns = 20,
     .remembers = 500,

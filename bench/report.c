@@ -42,15 +42,16 @@ static bool judge(const bench_figure *f)
     }
 }
 
+static const char *const words[] = {
+    [BENCH_INTEREST] = "",
+    [BENCH_RATIO_MOST] = "ratio <= ",
+    [BENCH_RATIO_LEAST] = "ratio >= ",
+    [BENCH_BEYOND_MOST] = "<= limit + ",
+    [BENCH_MOST] = "<= ",
+};
+
 static const char *bar_text(const bench_figure *f, char out[64])
 {
-    static const char *const words[] = {
-        [BENCH_INTEREST] = "",
-        [BENCH_RATIO_MOST] = "ratio <= ",
-        [BENCH_RATIO_LEAST] = "ratio >= ",
-        [BENCH_BEYOND_MOST] = "<= limit + ",
-        [BENCH_MOST] = "<= ",
-    };
     snprintf(out, 64, "%s%g", words[f->judge], f->bar);
     return out;
 }
@@ -108,4 +109,64 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
     else
         print_text(f);
     fflush(stdout);
+}
+
+/* ---- reading back what print_json wrote --------------------------------------------------------
+ */
+
+/* What stands after "name":, or "" if there is no such field. */
+static const char *field(const char *line, const char *name)
+{
+    char head[32];
+    snprintf(head, sizeof head, "\"%s\":", name);
+    const char *at = strstr(line, head);
+    return at == NULL ? "" : at + strlen(head);
+}
+
+static void text_field(const char *line, const char *name, char *out, size_t size)
+{
+    const char *at = field(line, name);
+    if (*at == '"')
+        at++;
+    snprintf(out, size, "%.*s", (int)strcspn(at, "\""), at);
+}
+
+static void read_bar(bench_figure *f, const char *bar)
+{
+    f->judge = BENCH_INTEREST;
+    /* The longer words first: one of them begins as another does. */
+    for (int how = BENCH_RATIO_MOST; how <= BENCH_MOST && f->judge == BENCH_INTEREST; how++) {
+        size_t length = strlen(words[how]);
+        if (strncmp(bar, words[how], length) == 0) {
+            f->judge = (bench_judge)how;
+            f->bar = strtod(bar + length, NULL);
+        }
+    }
+}
+
+void bench_read(const char *path)
+{
+    char line[1024], bar[64];
+    FILE *in = fopen(path, "r");
+    if (in == NULL)
+        bench_die(path, "cannot be read");
+    while (figure_count < MOST && fgets(line, sizeof line, in) != NULL) {
+        bench_figure *f = &figures[figure_count++];
+        char *rest = NULL;
+        text_field(line, "store", f->store, sizeof f->store);
+        text_field(line, "figure", f->name, sizeof f->name);
+        text_field(line, "unit", f->unit, sizeof f->unit);
+        text_field(line, "against", f->against, sizeof f->against);
+        text_field(line, "bar", bar, sizeof bar);
+        f->measured = strtod(field(line, "measured"), NULL);
+        f->limit = strtod(field(line, "limit"), NULL);
+        f->ratio = strtod(field(line, "ratio"), NULL);
+        const char *spread = field(line, "spread");
+        f->low = *spread == '[' ? strtod(spread + 1, &rest) : 0;
+        f->high = rest != NULL && *rest == ',' ? strtod(rest + 1, NULL) : f->low;
+        f->repetitions = (int)strtol(field(line, "repetitions"), NULL, 10);
+        read_bar(f, bar);
+        f->holds = judge(f);
+    }
+    fclose(in);
 }

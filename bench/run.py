@@ -2,13 +2,18 @@
 """Measures everything and writes bench/RESULTS.md and bench/results.svg.
 
     run.py BUILD [--into FOLDER] [--repeat N] [--held SECONDS] [--without STEP,...] [--stores A,B]
+                 [--update]
 
 Starts its own servers on free loopback ports, with their data below /var/tmp, and stops them by
-their process. Steps that can be left out: stores, command, held, peers. BENCH_NICE=-15 lets a busy
-machine measure (needs the right to); the results say so.
+their process. Steps that can be left out: stores, command, peers, held. The figures are
+also kept in bench/results.jsonl; --update replaces only those that were measured again. BENCH_NICE=-15 or
+BENCH_REALTIME=1 lets a busy machine measure (needs the right to); the results say so.
 """
 import argparse
+import contextlib
 import datetime
+import importlib.util
+import io
 import json
 import os
 import platform
@@ -94,6 +99,30 @@ def command_figures(build, folder, redis, repetitions):
             for (store, name, bar), times in zip(names, medians[1:])]
 
 
+def hang_figures(build, names):
+    """How late operations come back while the server hangs: the figures of tests/hang."""
+    client = os.path.join(build, "tests", "hang", "hang_client")
+    spec = importlib.util.spec_from_file_location("hang", os.path.join(HERE, "..", "tests", "hang",
+                                                                       "run.py"))
+    hang = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hang)
+    found = []
+    for name in names:
+        if name in hang.KINDS and os.path.exists(client):
+            with contextlib.redirect_stdout(io.StringIO()):
+                hang.measure(client, os.path.join(build, "syncguard"), name, found)
+    result = []
+    for what, calls, median, worst, most, never in found:
+        store, _, how = what.partition(", ")
+        for word, late, allowed in (("median", median, most), ("worst", worst, never)):
+            # What a plain wait was late at the same time is allowed on top.
+            result.append({"store": store, "figure": "server hangs%s: %s of %d calls, late" %
+                           (", " + how if how else "", word, calls), "unit": "ms",
+                           "measured": late, "spread": [late, late], "repetitions": 1,
+                           "bar": "<= %.1f" % allowed, "holds": late <= allowed})
+    return result
+
+
 # ---- the page ----------------------------------------------------------------------------------
 
 def first_line(command):
@@ -133,6 +162,8 @@ def machine(build, load):
 
 
 def priority_note():
+    if os.environ.get("BENCH_REALTIME"):
+        return "; other work was going on, and the run had real-time priority"
     nice = os.environ.get("BENCH_NICE")
     return "; other work was going on, and the run had nice %s" % nice if nice else ""
 
@@ -158,7 +189,7 @@ def row(figure):
         figure.get("bar", ""), spread, verdict(figure))
 
 
-def write_page(path, build, figures, load, missing):
+def write_page(path, build, figures, load, missing, again):
     judged = [f for f in figures if "bar" in f]
     passed = sum(f["holds"] for f in judged)
     lines = ["# Results", "",
@@ -169,6 +200,9 @@ def write_page(path, build, figures, load, missing):
                  "%Y-%m-%d %H:%M UTC"), "",
              machine(build, load), "",
              "**%d of %d bars hold.**" % (passed, len(judged)), "", "![plot](results.svg)", ""]
+    if again:
+        lines += ["%d of the figures were measured again after the full run, with less other work "
+                  "on the machine; the facts above are those of that second run." % again, ""]
     if missing:
         lines += ["Not measured in this run: %s." % ", ".join(missing), ""]
     for store in dict.fromkeys(f["store"] for f in figures):
@@ -204,10 +238,9 @@ def measure(options, running, folder, figures):
     build = options.build
     repeat = ["--repeat", str(options.repeat)]
     if "stores" not in options.without:
-        plot = ["--plot", os.path.join(options.into, "results.svg")]
         groups = ["pair", "threads", "handover", "waiters", "renewals", "memory", "server",
                   "takeover", "growth"]
-        collect(start_bench(build, folder, running.values(), repeat + plot + groups), figures)
+        collect(start_bench(build, folder, running.values(), repeat + groups), figures)
     if "command" not in options.without:
         for figure in command_figures(build, folder, running.get("redis"), options.repeat):
             figures.append(figure)
@@ -221,8 +254,21 @@ def measure(options, running, folder, figures):
         both = [start_bench(build, folder, [running[name]], ["held"],
                             {"BENCH_HELD_SECONDS": str(options.held)})
                 for name in ("redis", "postgres") if name in running]
+        for figure in hang_figures(build, running):  # they mostly wait, as the others do
+            figures.append(figure)
+            show(figure)
         for process in both:
             collect(process, figures)
+
+
+def merge(path, figures):
+    """Earlier figures, with those of this run in their places."""
+    name = lambda f: (f["store"], f["figure"], f.get("against") if f["store"] == "peers" else None)
+    fresh = {name(f): f for f in figures}
+    with open(path) as f:
+        earlier = [json.loads(line) for line in f]
+    merged = [fresh.pop(name(f), f) for f in earlier]
+    return merged + list(fresh.values())
 
 
 def prefer(nice):
@@ -242,11 +288,14 @@ def main():
     parser.add_argument("--held", type=int, default=180)
     parser.add_argument("--without", default="", type=lambda text: text.split(","))
     parser.add_argument("--stores", default="memory,sqlite,redis,postgres,firestore")
+    parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
     options.build = os.path.abspath(options.build)
     options.into = os.path.abspath(options.into)
     if os.environ.get("BENCH_NICE"):
         prefer(os.environ["BENCH_NICE"])
+    if os.environ.get("BENCH_REALTIME"):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     load = load_now()
     names = options.stores.split(",")
     # A disk that a server run by another user can reach.
@@ -262,10 +311,20 @@ def main():
             if server is not None:
                 server.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    missing = [step for step in options.without if step] + \
+    kept = os.path.join(options.into, "results.jsonl")
+    fresh = len(figures)
+    if options.update:
+        figures = merge(kept, figures)
+    with open(kept, "w") as f:
+        f.writelines(json.dumps(figure, separators=(",", ":")) + "\n" for figure in figures)
+    subprocess.run([os.path.join(options.build, "syncguard-bench"), "--read", kept, "--plot",
+                    os.path.join(options.into, "results.svg")], check=False)
+    missing = [] if options.update else [step for step in options.without if step] + \
         [name for name in ("memory", "sqlite", "redis", "postgres", "firestore")
          if name not in running]
-    write_page(os.path.join(options.into, "RESULTS.md"), options.build, figures, load, missing)
+    again = fresh if options.update else 0
+    write_page(os.path.join(options.into, "RESULTS.md"), options.build, figures, load, missing,
+               again)
     missed = [f for f in figures if "bar" in f and not f["holds"]]
     print("%d figures, %d bars, %d missed" % (len(figures), sum("bar" in f for f in figures),
                                               len(missed)))

@@ -102,8 +102,12 @@ static void one_width(const bench_store *store, int width)
 
 void bench_threads(const bench_store *store)
 {
+    long before = bench_conflicts();
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
         one_width(store, widths[i]);
+    double conflicts[] = {(double)(bench_conflicts() - before)};
+    if (store->raw->conflict_free)
+        bench_report(store, "conflicts meanwhile", "", conflicts, NULL, NULL, 1, BENCH_MOST, 0);
 }
 
 int bench_answer(const char *url, const char *what, const char *number)

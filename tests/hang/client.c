@@ -172,6 +172,11 @@ static int open_late(const char *url)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
+    char wrong[512];
+    /* Loads the module, and does nothing else. */
+    snprintf(wrong, sizeof wrong, "%s%cno_such_option=1", url, strchr(url, '?') ? '&' : '?');
+    if (syncguard_open(wrong, NULL, &backend, NULL) == SYNCGUARD_OK)
+        return 70;
     options.timeout_ms = END_MS;
     for (int i = 0; i < REPETITIONS; i++) {
         bool locked = false;
