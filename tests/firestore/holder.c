@@ -47,6 +47,7 @@ static int hold_once(syncguard_backend *backend, const char *key, const char *in
 
 int main(int argc, char **argv)
 {
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
     syncguard_error err;
     char inside[512];
@@ -56,7 +57,8 @@ int main(int argc, char **argv)
     if (grants < 1)
         return 64;
     snprintf(inside, sizeof inside, "%s/inside", argv[4]);
-    if (syncguard_open(argv[1], NULL, &backend, &err) != SYNCGUARD_OK) {
+    options.timeout_ms = 60000; /* this is about exclusion, not about speed */
+    if (syncguard_open(argv[1], &options, &backend, &err) != SYNCGUARD_OK) {
         printf("failed %s\n", err.message);
         return 1;
     }

@@ -60,10 +60,12 @@ static void try_once(arena *a, syncguard_backend *backend, const char *key)
 
 static int run(arena *a, const char *url, const char *key, int rounds)
 {
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
     syncguard_error err;
 
-    if (syncguard_open(url, NULL, &backend, &err) != SYNCGUARD_OK) {
+    options.timeout_ms = 60000; /* this is about exclusion, not about speed */
+    if (syncguard_open(url, &options, &backend, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "open: %s\n", err.message);
         return 1;
     }
