@@ -20,7 +20,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -364,10 +363,9 @@ def recovery_ms(cell):
 
 
 def run_cell(options, store_name, fault_name, fault):
-    folder = tempfile.mkdtemp(prefix="syncguard-fault-")
+    folder = stores.make_folder("syncguard-fault-")
     mounted = False
     try:
-        os.chmod(folder, 0o755)  # PostgreSQL runs as another user
         place = os.path.join(folder, "store")
         os.mkdir(place)
         if getattr(fault, "small_disk", False):

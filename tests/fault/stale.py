@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -113,8 +112,7 @@ def stale_command(build, url, environment, folder):
 
 
 def try_store(options, name):
-    folder = tempfile.mkdtemp(prefix="syncguard-stale-")
-    os.chmod(folder, 0o755)
+    folder = run.stores.make_folder("syncguard-stale-")
     place = os.path.join(folder, "store")
     os.mkdir(place)
     store = run.make_store(name, place)

@@ -1,0 +1,304 @@
+/*
+ * Out of memory and out of descriptors, on the stores that are servers.
+ *
+ *     oom_NAME memory|descriptors URL
+ *
+ * One round opens a handle and uses every operation once; in round n the n-th
+ * allocation of the library (or the n-th socket, pipe, event or file that it or
+ * the libraries below it open) fails, until a round meets no failure. A second
+ * series fails only what happens after the handle has been used. After each
+ * failure: an error that fits and nothing else, the handle works again, and when
+ * it is closed no block of the library and no descriptor is left.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <syncguard.h>
+#include <syncguard/sys/backend.h>
+
+#define MOST_ROUNDS 3000
+
+extern const syncguard_module OOM_MODULE; /* set by the build: one program per store */
+
+/* ---- what fails ----------------------------------------------------------------------------- */
+
+static atomic_long live;
+static atomic_long countdown; /* until one fails; 0: none */
+static atomic_long failures;
+static bool fail_descriptors;
+
+static bool fails_now(bool descriptor)
+{
+    long left = atomic_load(&countdown);
+    if (descriptor != fail_descriptors)
+        return false;
+    while (left > 0 && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
+        continue;
+    if (left != 1)
+        return false;
+    atomic_fetch_add(&failures, 1);
+    return true;
+}
+
+static void arm(long after)
+{
+    atomic_store(&failures, 0);
+    atomic_store(&countdown, after);
+}
+
+static void *failing_malloc(size_t size)
+{
+    void *block = fails_now(false) ? NULL : malloc(size);
+    if (block != NULL)
+        atomic_fetch_add(&live, 1);
+    return block;
+}
+
+static void *failing_realloc(void *block, size_t size)
+{
+    void *grown = fails_now(false) ? NULL : realloc(block, size);
+    if (block == NULL && grown != NULL)
+        atomic_fetch_add(&live, 1);
+    return grown;
+}
+
+static void counting_free(void *block)
+{
+    if (block != NULL)
+        atomic_fetch_sub(&live, 1);
+    free(block);
+}
+
+static bool no_descriptor(void)
+{
+    bool fails = fails_now(true);
+    if (fails)
+        errno = EMFILE;
+    return fails;
+}
+
+/* The program's own definitions come before those of the C library, for all libraries. */
+int socket(int domain, int type, int protocol)
+{
+    return no_descriptor() ? -1 : (int)syscall(SYS_socket, domain, type, protocol);
+}
+
+int socketpair(int domain, int type, int protocol, int fds[2])
+{
+    return no_descriptor() ? -1 : (int)syscall(SYS_socketpair, domain, type, protocol, fds);
+}
+
+int eventfd(unsigned int count, int flags)
+{
+    return no_descriptor() ? -1 : (int)syscall(SYS_eventfd2, count, flags);
+}
+
+int pipe2(int fds[2], int flags)
+{
+    return no_descriptor() ? -1 : (int)syscall(SYS_pipe2, fds, flags);
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
+    va_end(more);
+    return no_descriptor() ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+/* ---- one round ------------------------------------------------------------------------------ */
+
+static const char *url;
+static long round_number;
+
+static int descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+/* An answer, or the error that fits what was made to fail. */
+static bool fine(syncguard_status status, const char *what)
+{
+    if (status >= SYNCGUARD_OK)
+        return true;
+    bool fits = fail_descriptors
+                    ? status == SYNCGUARD_E_RATE_LIMITED ||
+                          status == SYNCGUARD_E_SERVICE_UNAVAILABLE ||
+                          status == SYNCGUARD_E_NETWORK_TIMEOUT ||
+                          status == SYNCGUARD_E_OUT_OF_MEMORY /* of the kernel: no event */
+                    : status == SYNCGUARD_E_OUT_OF_MEMORY;
+    if (!fits || atomic_load(&failures) == 0)
+        fail_msg("round %ld, %s: %s", round_number, what, syncguard_status_name(status));
+    return false;
+}
+
+static bool see(void *context, const syncguard_lock_info *info)
+{
+    (void)context;
+    (void)info;
+    return true;
+}
+
+/* Every operation once; those after a failed acquire have nothing to work on. */
+static void use(syncguard_backend *backend, const char *key)
+{
+    syncguard_grant grant;
+    syncguard_lock_info info;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    bool locked = false;
+    char other[96];
+
+    syncguard_status status = syncguard_acquire(backend, key, 20000, NULL, &grant, NULL);
+    if (fine(status, "acquire")) {
+        assert_int_equal(status, SYNCGUARD_OK);
+        fine(syncguard_extend(backend, grant.lock_id, 20000, NULL, NULL, NULL), "extend");
+        fine(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, NULL), "get_by_id");
+        options.max_retries = 1;
+        options.retry_delay_ms = 1;
+        status = syncguard_lock_acquire(backend, key, &options, &lock, NULL);
+        if (status != SYNCGUARD_E_ACQUISITION_TIMEOUT)
+            fine(status, "waiting");
+        assert_null(lock);
+        if (fine(syncguard_release(backend, grant.lock_id, NULL, NULL), "release") == false)
+            fine(syncguard_release(backend, grant.lock_id, NULL, NULL), "second release");
+    }
+    fine(syncguard_is_locked(backend, key, NULL, &locked, NULL), "is_locked");
+    fine(syncguard_get_by_key(backend, key, NULL, &info, NULL), "get_by_key");
+    fine(syncguard_list(backend, NULL, see, NULL, NULL), "list");
+    snprintf(other, sizeof other, "%s-kept", key);
+    options.auto_extend = true;
+    status = syncguard_lock_try(backend, other, &options, &lock, NULL);
+    fine(status, "lock_try");
+    syncguard_lock_dispose(lock);
+}
+
+/* The failure is over: everything works. */
+static void use_again(syncguard_backend *backend)
+{
+    syncguard_grant grant;
+    char key[64];
+    snprintf(key, sizeof key, "after-%d-%ld-%d", (int)getpid(), round_number, fail_descriptors);
+    for (int i = 0;; i++) {
+        syncguard_status status = syncguard_acquire(backend, key, 20000, NULL, &grant, NULL);
+        if (status == SYNCGUARD_OK)
+            break;
+        /* A connection may just be on its way out. */
+        if (i == 3)
+            fail_msg("round %ld: afterwards %s", round_number, syncguard_status_name(status));
+    }
+    assert_int_equal(syncguard_release(backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
+}
+
+static void expect_nothing_left(long blocks, int fds)
+{
+    for (int i = 0; i < 800; i++) { /* what was abandoned is ended in the background */
+        if (atomic_load(&live) <= blocks && descriptors() <= fds)
+            return;
+        struct timespec pause = {0, 10000000};
+        nanosleep(&pause, NULL);
+    }
+    fail_msg("round %ld: %ld blocks and %d descriptors left", round_number,
+             atomic_load(&live) - blocks, descriptors() - fds);
+}
+
+/* True if the round met its failure. */
+static bool run_round(bool warm)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    long blocks = atomic_load(&live);
+    int fds = descriptors();
+    char key[64];
+    snprintf(key, sizeof key, "oom-%d-%ld-%d", (int)getpid(), round_number, warm);
+    options.on_release_error = NULL;
+    if (warm) {
+        assert_int_equal(syncguard_open(url, &options, &backend, NULL), SYNCGUARD_OK);
+        use_again(backend);
+        arm(round_number);
+    } else {
+        arm(round_number);
+        fine(syncguard_open(url, &options, &backend, NULL), "open");
+    }
+    if (backend != NULL)
+        use(backend, key);
+    atomic_store(&countdown, 0);
+    bool met = atomic_load(&failures) > 0;
+    if (backend != NULL) {
+        use_again(backend);
+        syncguard_close(backend);
+    }
+    expect_nothing_left(blocks, fds);
+    return met;
+}
+
+static void sweep(bool warm)
+{
+    syncguard_backend *backend = NULL;
+    /* Once without failures: what libraries keep for good is not a leak. */
+    round_number = 0;
+    assert_int_equal(syncguard_open(url, NULL, &backend, NULL), SYNCGUARD_OK);
+    use(backend, "warm-up");
+    syncguard_close(backend);
+    round_number = 1;
+    while (run_round(warm)) {
+        round_number++;
+        assert_true(round_number < MOST_ROUNDS);
+    }
+    print_message("%ld failures\n", round_number - 1);
+}
+
+static void from_the_opening_on(void **state)
+{
+    (void)state;
+    sweep(false);
+}
+
+static void on_a_handle_in_use(void **state)
+{
+    (void)state;
+    sweep(true);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(from_the_opening_on),
+        cmocka_unit_test(on_a_handle_in_use),
+    };
+    syncguard_allocator allocator = {failing_malloc, failing_realloc, counting_free};
+
+    if (argc != 3)
+        return 64;
+    fail_descriptors = strcmp(argv[1], "descriptors") == 0;
+    url = argv[2];
+    setenv("SYNCGUARD_ENV", "production", 1); /* failing releases are expected */
+    syncguard_allocator_set(&allocator);
+    if (syncguard_module_register(&OOM_MODULE, NULL) != SYNCGUARD_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
