@@ -226,7 +226,7 @@ def connection_limit_postgres(cell):
 def clock_steps(seconds):
     def fault(cell):
         while cell.time_left(1):
-            cell.pause(0.4)
+            cell.pause(0.25)
             with open(cell.faketime, "w") as f:
                 f.write("%+d\n" % seconds if cell.count % 2 == 0 else "+0\n")
             cell.injected()
@@ -429,7 +429,7 @@ def judge(options, cell, store_name, fault_name, before, after, codes):
     grants = int(found.group(2)) if found else 0
     documented = (store_name, fault_name) in DOCUMENTED
     verdict = "kept" if not problems else ("as documented" if documented else "BROKEN")
-    print("%-14s %-20s %-13s %8d operations %7d grants %4d faults  recovery %s%s" %
+    print("%-16s %-20s %-13s %8d operations %7d grants %4d faults  recovery %s%s" %
           (store_name, fault_name, verdict, operations, grants, cell.count,
            "-" if not cell.repairs or recovered is None else "%d ms" % recovered,
            "" if not problems else "  (" + "; ".join(problems) + ")"), flush=True)
@@ -506,6 +506,7 @@ def main():
     if options.soak:
         return run_soak(options)
     good, operations, faults, cells = True, 0, 0, 0
+    per_store = {}
     for store_name in options.stores.split(","):
         for fault_name, fault in MATRIX[store_name].items():
             if wanted and fault_name not in wanted:
@@ -515,6 +516,10 @@ def main():
             operations += n
             faults += f
             cells += 1
+            sums = per_store.setdefault(store_name, [0, 0, 0])
+            per_store[store_name] = [sums[0] + 1, sums[1] + n, sums[2] + f]
+    for store_name, sums in per_store.items():
+        print("%-16s %3d cells %9d operations %5d faults" % (store_name, *sums))
     print("%d cells, %d operations, %d faults: %s" %
           (cells, operations, faults, "no promise broken" if good else "BROKEN"))
     return 0 if good else 1
