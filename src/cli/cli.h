@@ -161,6 +161,8 @@ void cli_json_lock(cli_json *json, const syncguard_lock_info *info,
                    const syncguard_lock_info_raw *raw);
 
 /* signals.c */
+/* A file that may not grow (ulimit -f) is an error like a full disk, not a reason to die. */
+void cli_signals_no_size_limit(void);
 /* Makes the wake-up pipe and catches what ends or stops the command. CLI_OK or an exit code. */
 int cli_signals_start(void);
 /* What the signals that end a waiting acquire trigger. NULL: nothing more. */

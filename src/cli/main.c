@@ -120,6 +120,7 @@ static void occupy_closed_streams(void)
 int main(int argc, char **argv)
 {
     occupy_closed_streams();
+    cli_signals_no_size_limit();
     int code = dispatch(argc, argv);
     /* What was asked for and could not be written is no success (a full disk, a closed pipe). */
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK) {

@@ -24,6 +24,7 @@ static syncguard_abort *volatile to_abort;
 static int wake_pipe[2] = {-1, -1};
 static bool ignored_at_start[CAUGHT];
 static struct sigaction pipe_at_start;
+static struct sigaction size_at_start;
 static sigset_t mask_at_start;
 
 static bool ends(int number)
@@ -55,6 +56,14 @@ static void set_action(int number, void (*action)(int))
     act.sa_flags = SA_RESTART;
     sigfillset(&act.sa_mask);
     sigaction(number, &act, NULL);
+}
+
+void cli_signals_no_size_limit(void)
+{
+    struct sigaction act;
+    memset(&act, 0, sizeof act);
+    act.sa_handler = SIG_IGN;
+    sigaction(SIGXFSZ, &act, &size_at_start);
 }
 
 int cli_signals_start(void)
@@ -165,5 +174,6 @@ void cli_signals_reset(void)
     for (size_t i = 0; i < CAUGHT; i++)
         set_action(caught[i], ignored_at_start[i] ? SIG_IGN : SIG_DFL);
     sigaction(SIGPIPE, &pipe_at_start, NULL);
+    sigaction(SIGXFSZ, &size_at_start, NULL);
     pthread_sigmask(SIG_SETMASK, &mask_at_start, NULL);
 }

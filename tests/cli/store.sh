@@ -124,6 +124,15 @@ mkdir folder.db
 run_sg run -n -b "sqlite:$WORK/folder.db" k -- true
 check "a folder: exit code $code" [ "$code" = 69 -o "$code" = 64 ]
 
+# A limit on the size of files: an error, not a signal; the child gets the limit and its signal.
+code=0
+err=$( (ulimit -f 0 && exec "$SG" run -n -b "sqlite:$WORK/limit.db" k -- true) 2>&1) || code=$?
+same "no file may grow" 69 $code
+check "names the file" contains "$err" limit.db
+code=0
+(ulimit -f 0 && exec "$SG" run -b memory: k -- sh -c 'echo x >grown') || code=$?
+check "the child dies of it, $code" [ $code = $((128 + $(kill -l XFSZ))) -o $code = 1 -o $code = 2 ]
+
 # memory: starts empty each time.
 exits "memory" 0 run -b memory: k -- true
 exits "memory" 1 status -b memory: k

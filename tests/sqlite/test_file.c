@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -438,6 +439,36 @@ static void a_removed_file_grants_nothing(void **state)
     syncguard_close(backend);
 }
 
+/* However few descriptors are left: granted or not, never a lock that nobody knows of. */
+static void no_descriptor_left_leaves_no_lock(void **state)
+{
+    const place *here = *state;
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (rlim_t spare = 0; spare < 6; spare++) {
+        syncguard_grant grant;
+        syncguard_error err;
+        bool locked = true;
+        struct rlimit less = limit;
+        syncguard_backend *backend = open_file(here->file);
+        int lowest = dup(STDERR_FILENO);
+        assert_true(lowest > 0);
+        close(lowest);
+        less.rlim_cur = (rlim_t)lowest + spare;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+        syncguard_status status = syncguard_acquire(backend, "k", 30000, NULL, &grant, &err);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        if (status == SYNCGUARD_OK)
+            status = syncguard_release(backend, grant.lock_id, NULL, &err);
+        else
+            assert_status(SYNCGUARD_E_RATE_LIMITED, status, &err);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+        if (locked)
+            fail_msg("%d to spare: a lock was left behind (%s)", (int)spare, err.message);
+        syncguard_close(backend);
+    }
+}
+
 static void url_options(void **state)
 {
     const place *here = *state;
@@ -482,6 +513,7 @@ int main(int argc, char **argv)
         TEST(a_limit_on_file_size_loses_nothing),
         TEST(a_full_disk_loses_nothing),
         TEST(a_removed_file_grants_nothing),
+        TEST(no_descriptor_left_leaves_no_lock),
         TEST(url_options),
     };
     if (argc < 2)

@@ -305,9 +305,11 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
         status = sg_sqlite_run(sqlite, &op->limits, attempt_acquire, &work, err);
     if (status == SYNCGUARD_OK && sqlite->durable) {
         status = sg_sqlite_sync(sqlite, work.failures, err);
-        if (status != SYNCGUARD_OK)
-            take_back(sqlite, op);
+        op->maybe_granted = status != SYNCGUARD_OK;
     }
+    /* Here and not in the background, which needs a thread and descriptors: they may be short. */
+    if (status < 0 && op->maybe_granted)
+        take_back(sqlite, op);
     return status;
 }
 
