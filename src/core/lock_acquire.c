@@ -254,6 +254,19 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     return lock;
 }
 
+/* What kept the heartbeat from starting would keep the background from it as well: so the lock is
+ * released here, and left to the background only if that fails. */
+static void give_back(syncguard_lock *lock)
+{
+    syncguard_backend *backend = lock->backend;
+    syncguard_limits limits = {
+        syncguard_clock_after(syncguard_clock_ns(), syncguard_backend_options(backend)->timeout_ms),
+        NULL};
+    if (sg_release_once(backend, lock->lock_id, lock->key, lock->key_length, &limits, NULL) <
+        SYNCGUARD_OK)
+        sg_lock_release_later(lock);
+}
+
 /* Turns a grant into a handle; *out is set before anything can be told about it. */
 static syncguard_status hand_out(hunt *h, syncguard_lock **out, syncguard_error *err)
 {
@@ -274,7 +287,7 @@ static syncguard_status hand_out(hunt *h, syncguard_lock **out, syncguard_error 
         status = sg_heartbeat_add(&backend->core->heartbeat, lock, err);
     if (status != SYNCGUARD_OK) {
         *out = NULL;
-        sg_lock_release_later(lock);
+        give_back(lock);
         syncguard_free(lock);
         sg_backend_unref(backend);
     }

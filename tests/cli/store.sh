@@ -133,6 +133,16 @@ code=0
 (ulimit -f 0 && exec "$SG" run -b memory: k -- sh -c 'echo x >grown') || code=$?
 check "the child dies of it, $code" [ $code = $((128 + $(kill -l XFSZ))) -o $code = 1 -o $code = 2 ]
 
+# However few descriptors there are: no lock stays that nobody holds.
+for number in 7 8 9 10 11 12 13 14; do
+    code=0
+    # (The leak detector of a sanitizer build needs some itself.)
+    (export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
+        ulimit -n $number && exec "$SG" run -n few$number -- true) 2>/dev/null || code=$?
+    check "$number descriptors: exit code $code" [ $code = 0 -o $code = 64 -o $code = 69 -o $code = 71 ]
+    exits "$number descriptors: free" 1 status few$number
+done
+
 # memory: starts empty each time.
 exits "memory" 0 run -b memory: k -- true
 exits "memory" 1 status -b memory: k
