@@ -251,7 +251,9 @@ bool sg_redis_value_read(const char *text, size_t length, syncguard_record *reco
 {
     cursor c = {text, text + length};
     int seen = 0;
-    memset(record, 0, sizeof *record);
+    record->owner[0] = '\0'; /* the others must be there */
+    record->key[0] = record->lock_id[0] = record->fence[0] = '\0';
+    record->expires_at_ms = record->acquired_at_ms = 0;
     if (!take(&c, '{'))
         return false;
     do {

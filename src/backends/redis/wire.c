@@ -96,9 +96,23 @@ void sg_redis_text_command(sg_text *text, size_t count)
 
 void sg_redis_text_arg(sg_text *text, const void *data, size_t length)
 {
-    add_head(text, '$', length);
-    sg_redis_text_add(text, data, length);
-    sg_redis_text_add(text, "\r\n", 2);
+    char buffer[24];
+    char *end = buffer + sizeof buffer;
+    char *start = digits(length, end);
+    size_t head = (size_t)(end - start);
+    if (!make_room(text, length + head + 5))
+        return;
+    char *at = text->data + text->length;
+    *at++ = '$';
+    memcpy(at, start, head);
+    at += head;
+    *at++ = '\r';
+    *at++ = '\n';
+    memcpy(at, data, length);
+    at += length;
+    *at++ = '\r';
+    *at++ = '\n';
+    text->length = (size_t)(at - text->data);
 }
 
 void sg_redis_text_arg_str(sg_text *text, const char *string)
