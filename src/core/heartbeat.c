@@ -33,7 +33,8 @@
 /* Locks due within this time go along with the next batch. */
 #define SLACK_NS (10 * SYNCGUARD_NS_PER_MS)
 #define SINGLE_STEP_NS (1000 * SYNCGUARD_NS_PER_MS)
-#define SHORTEST_REQUEST_NS (50 * SYNCGUARD_NS_PER_MS)
+/* A store may be slow without being dead, and giving up a request can cost its connection. */
+#define SHORTEST_REQUEST_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
 /* Ended leases that one look of the dispatcher takes out, and the least time between two looks. */
