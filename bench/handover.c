@@ -2,10 +2,10 @@
  * Hand-over between processes: from the moment one calls release until another, which was
  * waiting, has the lock in its hands.
  *
- * Copies of this program take turns. Forced: whoever has the lock holds it for a while, releases,
- * and stays away until another has it (they share a count of grants); a turn whose taker had not
- * been waiting for a while does not count. In the free race nobody stays away: what the slowest
- * gets of it is told, no fairness is promised.
+ * Copies of this program take turns. Forced: whoever has the lock holds it until all others have
+ * asked for it, releases, and stays away until another has it (they share counts of both); a turn
+ * whose taker had not been waiting for a while does not count. In the free race nobody stays away:
+ * what the slowest gets of it is told, no fairness is promised.
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -17,9 +17,9 @@
 
 #define MOST_PROCESSES 8
 #define MOST_TURNS 100000
-#define HOLD_US 4000
-#define LOOK_US 500    /* how often who stays away looks */
-#define WAITED_US 1000 /* who waits longer than this before the release was really waiting */
+#define HOLD_US 200   /* beyond the moment when all others have asked */
+#define LOOK_US 200   /* how often who stays away, or holds, looks at the others */
+#define WAITED_US 150 /* who asked so long before the release was really waiting */
 #define RACE_MS 2000
 
 typedef struct turn {
@@ -35,7 +35,8 @@ static turn log_of_all[MOST_TURNS];
 /* What the processes share: a file beside the log. */
 typedef struct meeting {
     atomic_long grants;
-    atomic_int gone; /* processes that have taken all their turns */
+    atomic_int asking; /* processes inside acquire */
+    atomic_int gone;   /* processes that have taken all their turns */
 } meeting;
 
 static meeting *meet(const char *log)
@@ -58,6 +59,13 @@ static void stay_away(meeting *shared, long own_grant, int processes)
         bench_pause_us(LOOK_US);
 }
 
+static void let_all_ask(meeting *shared, int processes)
+{
+    while (atomic_load(&shared->asking) + atomic_load(&shared->gone) < processes - 1)
+        bench_pause_us(LOOK_US);
+    bench_pause_us(HOLD_US);
+}
+
 /* LOG PROCESSES TURNS RACE_MS (0: so many turns, forced) */
 int bench_take_turns(const char *url, char **arguments)
 {
@@ -78,13 +86,15 @@ int bench_take_turns(const char *url, char **arguments)
     for (long i = 0; race_us > 0 ? bench_us() - begin < race_us : i < turns; i++) {
         turn mine = {.pid = (int)getpid(), .asked_us = bench_us()};
         syncguard_lock *lock = NULL;
+        atomic_fetch_add(&shared->asking, 1);
         if (syncguard_lock_acquire(backend, "bench:baton", &options, &lock, &err) != SYNCGUARD_OK)
             bench_die("acquire", err.message);
         mine.acquired_us = bench_us();
+        atomic_fetch_sub(&shared->asking, 1);
         long grant = atomic_fetch_add(&shared->grants, 1) + 1;
         memcpy(mine.fence, syncguard_lock_fence(lock), sizeof mine.fence);
         if (race_us == 0)
-            bench_pause_us(HOLD_US);
+            let_all_ask(shared, processes);
         mine.released_us = bench_us();
         if (syncguard_lock_release(lock, NULL, &err) != SYNCGUARD_OK)
             bench_die("release", err.message);

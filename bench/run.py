@@ -5,8 +5,8 @@
                  [--update]
 
 Starts its own servers on free loopback ports, with their data below /var/tmp, and stops them by
-their process. Steps that can be left out: stores, command, peers, held. The figures are
-also kept in bench/results.jsonl; --update replaces only those that were measured again. BENCH_NICE=-15 or
+their process. Steps that can be left out: stores, command, peers, held. The figures are also kept
+in results.jsonl; --update replaces only those that were measured again. BENCH_NICE=-15 or
 BENCH_REALTIME=1 lets a busy machine measure (needs the right to); the results say so.
 """
 import argparse
@@ -306,6 +306,8 @@ def main():
     try:
         running = start_stores(names, folder)
         measure(options, running, folder, figures)
+    except KeyboardInterrupt:
+        options.without.append("what comes after the last figure (interrupted)")
     finally:
         for server in running.values():
             if server is not None:

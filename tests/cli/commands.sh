@@ -129,6 +129,21 @@ for line in open("out"):
     finding = json.loads(line)
     assert finding["severity"] in ("fine", "warn", "block") and finding["topic"] and finding["text"]'
 
+# bench: judged by its form, since a busy machine may miss a bar (exit 1).
+run_sg bench -b memory: --json --plot plot.svg pair
+check "bench: exit code $code" [ "$code" -le 1 ]
+check "bench --json" python3 -c '
+import json
+figures = [json.loads(line) for line in open("out")]
+assert [f["figure"] for f in figures] == ["pair, p50", "pair, p99"]
+assert all(f["store"] == "memory" and f["measured"] > 0 and f["repetitions"] >= 5 for f in figures)
+assert isinstance(figures[0]["holds"], bool)'
+check "a plot that parses" python3 -c '
+import xml.etree.ElementTree as tree
+assert tree.parse("plot.svg").getroot().tag.endswith("svg")'
+exits "bench: unknown group" 64 bench -b memory: nonsense
+exits "bench: store cannot be reached" 69 bench -b redis://127.0.0.1:1 pair
+
 # The end of a fence counter: the last one is granted, then nothing, and no lock is left behind.
 exits "a counter" 0 run last -- true
 check "counter set" python3 -c '
