@@ -201,8 +201,7 @@ def write_page(path, build, figures, load, missing, again):
              machine(build, load), "",
              "**%d of %d bars hold.**" % (passed, len(judged)), "", "![plot](results.svg)", ""]
     if again:
-        lines += ["%d of the figures were measured again after the full run, with less other work "
-                  "on the machine; the facts above are those of that second run." % again, ""]
+        lines += [again, ""]
     if missing:
         lines += ["Not measured in this run: %s." % ", ".join(missing), ""]
     for store in dict.fromkeys(f["store"] for f in figures):
@@ -262,13 +261,21 @@ def measure(options, running, folder, figures):
 
 
 def merge(path, figures):
-    """Earlier figures, with those of this run in their places."""
-    name = lambda f: (f["store"], f["figure"], f.get("against") if f["store"] == "peers" else None)
+    """Earlier figures with those of this run in their places, and what the page says of that."""
+    def name(f):
+        return f["store"], f["figure"], f.get("against") if f["store"] == "peers" else None
+
     fresh = {name(f): f for f in figures}
     with open(path) as f:
         earlier = [json.loads(line) for line in f]
-    merged = [fresh.pop(name(f), f) for f in earlier]
-    return merged + list(fresh.values())
+    again = ["%d figures were measured again after the full run, all of one further run%s."
+             % (len(figures), priority_note())]
+    changed = ["%s %s: %s before (%s %s)" % (f["store"], f["figure"], verdict(f),
+                                             number(f["measured"]), f["unit"])
+               for f in earlier if name(f) in fresh and verdict(f) != verdict(fresh[name(f)])]
+    if changed:
+        again.append("Where that changed the verdict: %s." % "; ".join(changed))
+    return [fresh.pop(name(f), f) for f in earlier] + list(fresh.values()), " ".join(again)
 
 
 def prefer(nice):
@@ -314,9 +321,9 @@ def main():
                 server.stop()
         shutil.rmtree(folder, ignore_errors=True)
     kept = os.path.join(options.into, "results.jsonl")
-    fresh = len(figures)
+    again = ""
     if options.update:
-        figures = merge(kept, figures)
+        figures, again = merge(kept, figures)
     with open(kept, "w") as f:
         f.writelines(json.dumps(figure, separators=(",", ":")) + "\n" for figure in figures)
     subprocess.run([os.path.join(options.build, "syncguard-bench"), "--read", kept, "--plot",
@@ -324,7 +331,6 @@ def main():
     missing = [] if options.update else [step for step in options.without if step] + \
         [name for name in ("memory", "sqlite", "redis", "postgres", "firestore")
          if name not in running]
-    again = fresh if options.update else 0
     write_page(os.path.join(options.into, "RESULTS.md"), options.build, figures, load, missing,
                again)
     missed = [f for f in figures if "bar" in f and not f["holds"]]
