@@ -295,7 +295,7 @@ static void errors_leave_no_open_transaction(void **state)
 static void waiting_transactions_are_bounded_on_the_server(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = call_of(400, NULL);
+    syncguard_call call = call_of(2000, NULL);
     syncguard_grant grant;
 
     (void)state;

@@ -202,6 +202,8 @@ static void without_listening_waiters_poll(void **state)
     pg_sql(plain, "CREATE ROLE single LOGIN CONNECTION LIMIT 1");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO single");
     other = open_url(pg_url_as(server, "single", DATABASE, "pool_max=1"));
+    options.timeout_ms = 60000;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "poll", 500, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(other, "poll", &options, &lock, &err));
     syncguard_lock_dispose(lock);

@@ -18,8 +18,9 @@
 
 /* How often the server may prefer another transaction before that is the answer. */
 #define MAX_CONFLICTS 3
-/* The server gives up this long before we do, so that its answer still reaches us. */
-#define ANSWER_MS 10
+/* The server gives up a twentieth of the time, at most this, before we do: so that its answer
+ * still reaches us. */
+#define ANSWER_MS 50
 
 typedef enum outcome {
     OUTCOME_DONE,
@@ -80,8 +81,7 @@ void sg_pg_bound(const syncguard_limits *limits, int64_t otherwise_ms, char *out
     int64_t left_ms =
         left_ns == SYNCGUARD_NO_DEADLINE ? otherwise_ms : left_ns / SYNCGUARD_NS_PER_MS;
 
-    if (left_ms > 10 * ANSWER_MS)
-        left_ms -= ANSWER_MS;
+    left_ms -= left_ms / 20 < ANSWER_MS ? left_ms / 20 : ANSWER_MS;
     if (left_ms < 1)
         left_ms = 1;
     if (left_ms > INT32_MAX)

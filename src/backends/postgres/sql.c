@@ -24,9 +24,12 @@
     ", pg_catalog.hashtext(key)) "                                                                 \
     "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL "', pg_catalog.hashtext(key)::text) END"
 
+/* The time limits, then what they bound: CASE evaluates in this order. One column, because each
+ * one more costs something on both sides. */
 #define BOUND                                                                                      \
-    "pg_catalog.set_config('lock_timeout', $1, true), "                                            \
+    "pg_catalog.set_config('lock_timeout', $1, true) = "                                           \
     "pg_catalog.set_config('statement_timeout', $1, true)"
+#define ADVISORY(name) " THEN pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(" name ")) END"
 
 /* One row: @O are the columns and values of the owner label, where the table has one. */
 static const char acquire_sql[] =
@@ -72,8 +75,7 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_COMMIT] = "COMMIT",
     [SG_PG_ROLLBACK] = "ROLLBACK",
     [SG_PG_BOUND] = "SELECT " BOUND,
-    [SG_PG_LOCK_KEY] =
-        "SELECT " BOUND ", pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($2))",
+    [SG_PG_LOCK_KEY] = "SELECT CASE WHEN " BOUND ADVISORY("$2"),
     /* A row that is far from its end needs no lock: it makes the answer "locked" anyway. */
     [SG_PG_ACQUIRE_ROW] =
         "SELECT 1 FROM @L WHERE key = $1 AND expires_at_ms <= @N - $2::bigint FOR UPDATE",
@@ -81,13 +83,12 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     /* Through the row that the id is found by: the name's advisory lock, then the row. If the row
      * has changed hands meanwhile it is looked at again, and no longer fits. */
     [SG_PG_LOCK_ID] =
-        "SELECT " BOUND ", pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key)) "
-        "FROM @L WHERE lock_id = $2 FOR UPDATE",
+        "SELECT CASE WHEN " BOUND ADVISORY("key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
     /* A release that a crash takes back only makes the lock run out. */
     [SG_PG_LOCK_RELEASE] =
-        "SELECT " BOUND ", pg_catalog.set_config('synchronous_commit', 'off', true), "
-        "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key)) "
-        "FROM @L WHERE lock_id = $2 FOR UPDATE",
+        "SELECT CASE WHEN " BOUND
+        " AND pg_catalog.set_config('synchronous_commit', 'off', true) = 'off'" ADVISORY(
+            "key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
