@@ -268,7 +268,7 @@ def merge(path, figures):
     fresh = {name(f): f for f in figures}
     with open(path) as f:
         earlier = [json.loads(line) for line in f]
-    again = ["%d figures were measured again after the full run, all of one further run%s."
+    again = ["%d figures were measured again after the full run%s."
              % (len(figures), priority_note())]
     changed = ["%s %s: %s before (%s %s)" % (f["store"], f["figure"], verdict(f),
                                              number(f["measured"]), f["unit"])
