@@ -123,7 +123,8 @@ static void *extender(void *context)
 
     for (int i = 0; i < self->rounds; i++) {
         pthread_barrier_wait(&self->start);
-        sleep_us(rand() % 8000 + (self->which == OURS && i % 2 ? DELAY_MS * 1000 : 0));
+        /* Late by 0 or 25 ms, and both late in some rounds. */
+        sleep_us(rand() % 8000 + (self->which == OURS && i % 3 != 0 ? DELAY_MS * 1000 : 0));
         self->extended = self->which == FOREIGN_EXTEND ? foreign_extend(self) : our_extend(self);
         pthread_barrier_wait(&self->end);
     }
@@ -138,7 +139,7 @@ static void *acquirer(void *context)
     if (pthread_create(&other, NULL, extender, self) != 0)
         pg_die("no thread");
     for (int i = 0; i < self->rounds; i++) {
-        int late = self->which == OURS && i % 2 == 0 ? DELAY_MS : 0;
+        int late = self->which == OURS && i % 3 != 1 ? DELAY_MS : 0;
 
         snprintf(self->lock_id, sizeof self->lock_id, "AAAAAAAAAAAAA%d%02d%06u", (int)self->which,
                  self->number, (unsigned)i % 1000000);
@@ -147,7 +148,8 @@ static void *acquirer(void *context)
                "INSERT INTO syncguard_locks VALUES ('%s', '%s', " NOW " - 1000 + %d, " NOW
                ", '000000000000001', '%s') ON CONFLICT (key) DO UPDATE SET lock_id = "
                "excluded.lock_id, expires_at_ms = excluded.expires_at_ms",
-               self->key, self->lock_id, 5 + (self->which == OURS ? DELAY_MS / 2 : 0), self->key);
+               self->key, self->lock_id, self->which == OURS ? rand() % (DELAY_MS + 8) : 5,
+               self->key);
         pthread_barrier_wait(&self->start);
         sleep_us(rand() % 8000 + late * 1000);
         self->acquired = self->which == FOREIGN_ACQUIRE ? foreign_acquire(self) : our_acquire(self);

@@ -12,7 +12,7 @@
 #include "pg.h"
 
 /* Room for what we add to the given parameters. */
-#define EXTRA_PARAMETERS 8
+#define EXTRA_PARAMETERS 12
 
 /* A fixed plan per statement (each finds one row by its key), looked for once. */
 #define SESSION_SETTINGS                                                                           \
@@ -188,6 +188,22 @@ static syncguard_status add_roots(const PQconninfoOption *all, sg_pg_target *tar
     return SYNCGUARD_OK;
 }
 
+/* A peer that vanished without a word is noticed within a minute, also by who only listens. */
+static syncguard_status add_keepalives(const PQconninfoOption *all, sg_pg_target *target,
+                                       syncguard_error *err)
+{
+    static const char *const settings[][2] = {
+        {"keepalives_idle", "30"}, {"keepalives_interval", "10"}, {"keepalives_count", "3"}};
+    syncguard_status status = SYNCGUARD_OK;
+    size_t i;
+
+    for (i = 0; i < 3 && status == SYNCGUARD_OK; i++) {
+        if (!given(all, settings[i][0]))
+            status = add(target, settings[i][0], settings[i][1], err);
+    }
+    return status;
+}
+
 static syncguard_status add_defaults(const PQconninfoOption *all, bool session,
                                      sg_pg_target *target, syncguard_error *err)
 {
@@ -209,6 +225,8 @@ static syncguard_status add_defaults(const PQconninfoOption *all, bool session,
         status = add(target, "target_session_attrs", "read-write", err);
     if (status == SYNCGUARD_OK)
         status = add(target, "client_encoding", "UTF8", err);
+    if (status == SYNCGUARD_OK)
+        status = add_keepalives(all, target, err);
     if (status == SYNCGUARD_OK)
         status = add(target, "fallback_application_name", "syncguard", err);
     if (status == SYNCGUARD_OK && (session || own)) {
