@@ -193,7 +193,7 @@ static void hold(worker *w, uint32_t key, const syncguard_grant *grant)
     }
     if (end != 1) /* 1: forgotten */
         release(w, key, grant->lock_id);
-    if (end == 2) {
+    if (end > 1 && draw(w, 10) == 0) { /* no longer ours, perhaps another's by now */
         release(w, key, grant->lock_id);
         (void)extend(w, key, grant->lock_id, 100);
     }

@@ -26,8 +26,9 @@ FIRESTORE = "src/backends/firestore/"
 
 # Further arguments for run.py: locks that are left to expire are common, keys are few or many.
 EXPIRING = ["--forget", "20"]
-ONE_KEY = ["--forget", "12", "--keys", "1"]
-TIDIED = ["--forget", "4", "--keys", "60", "--query", "?cleanup=1", "--seconds", "8"]
+ONE_KEY = ["--keys", "1"]
+TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6",
+          "--query", "?cleanup=1", "--seconds", "8"]
 
 # The emulator wants less at a time, and longer.
 SLOW = {"firestore": ["--clients", "3", "--threads", "2", "--keys", "3", "--seconds", "8"]}
@@ -97,8 +98,8 @@ MUTANTS = [
         (POSTGRES + "sql.c", "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live",
          "coalesce(l.expires_at_ms > t.now + $4::bigint, false) AS live")], []),
     ("postgres", OWNER, [
-        (POSTGRES + "sql.c", "DELETE FROM @L WHERE lock_id = $1 AND \"",
-         "DELETE FROM @L WHERE (lock_id = $1 OR $1 <> '') AND \"")], ONE_KEY),
+        (POSTGRES + "sql.c", "DELETE FROM @L WHERE lock_id = $1 AND expires_at_ms > @N",
+         "DELETE FROM @L WHERE (lock_id = $1 OR $1 <> '') AND expires_at_ms > @N")], ONE_KEY),
     ("postgres", COUNTER, [(POSTGRES + "sql.c", "SET fence = f.fence + 1 WHERE",
                             "SET fence = f.fence / 20 * 20 + 1 WHERE")], []),
     ("postgres", CLEANUP, [
@@ -131,10 +132,10 @@ MUTANTS = [
          "next % 4 == 0 ? \"000000000000001\" : record.fence, op->key));")], []),
     ("firestore", CLEANUP, [
         (FIRESTORE + "ops.c",
-         "sg_fs_writes(sg_fs_write_delete(lock->name, lock->update_time), NULL),",
-         "sg_fs_writes(sg_fs_write_delete(lock->name, lock->update_time),\n"
-         "json_pack(\"{s:s++}\", \"delete\", backend->names.documents,\n"
-         "\"/fence_counters/fence:\", strrchr(lock->name, '/') + 1)),")], TIDIED),
+         "sg_fs_and(json_array(), sg_fs_write_delete(lock->name, lock->update_time))",
+         "sg_fs_and(sg_fs_and(json_array(), json_pack(\"{s:s++}\", \"delete\",\n"
+         "backend->names.documents, \"/fence_counters/fence:\", strrchr(lock->name, '/') + 1)),\n"
+         "sg_fs_write_delete(lock->name, lock->update_time))")], TIDIED),
     ("firestore", EXTEND, [
         (FIRESTORE + "change.c", "if (!syncguard_is_live(c->known.expires_at_ms, now_ms)) {",
          "if (c->known.expires_at_ms == now_ms + 1) {")], EXPIRING),

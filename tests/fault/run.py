@@ -29,6 +29,7 @@ from proxy import Proxy  # noqa: E402
 RECORD = struct.Struct("<IIIIqqqq24siI")
 FAKETIME = "/usr/lib/%s-linux-gnu/faketime/libfaketimeMT.so.1" % os.uname().machine
 RECOVERY_MS = 2000
+MARKS = ("<!-- figures -->", "<!-- end of figures -->")
 
 
 def now_ns():
@@ -429,6 +430,8 @@ def judge(options, cell, store_name, fault_name, before, after, codes):
     grants = int(found.group(2)) if found else 0
     documented = (store_name, fault_name) in DOCUMENTED
     verdict = "kept" if not problems else ("as documented" if documented else "BROKEN")
+    options.rows.append((store_name, fault_name, verdict, operations, grants, cell.count,
+                         "-" if not cell.repairs or recovered is None else "%d ms" % recovered))
     print("%-16s %-20s %-13s %8d operations %7d grants %4d faults  recovery %s%s" %
           (store_name, fault_name, verdict, operations, grants, cell.count,
            "-" if not cell.repairs or recovered is None else "%d ms" % recovered,
@@ -478,6 +481,29 @@ def run_soak(options):
     return 0 if good else 1
 
 
+def record(path, rows):
+    """Writes the figures of a run between the marks of a page."""
+    lines = ["Matrix of %s, %s, %d cores:" % (time.strftime("%Y-%m-%d"), os.uname().machine,
+                                              os.cpu_count()), "",
+             "| store | fault | result | operations | grants | faults | longest recovery |",
+             "| --- | --- | --- | ---: | ---: | ---: | ---: |"]
+    sums = {}
+    for row in rows:
+        lines.append("| %s | %s | %s | %s | %s | %d | %s |" % (
+            row[0], row[1], row[2], "{:,}".format(row[3]), "{:,}".format(row[4]), row[5], row[6]))
+        old = sums.get(row[0], (0, 0, 0))
+        sums[row[0]] = (old[0] + 1, old[1] + row[3], old[2] + row[5])
+    lines += ["", "| store | histories | operations | faults |", "| --- | ---: | ---: | ---: |"]
+    sums["all"] = tuple(sum(column) for column in zip(*sums.values()))
+    for name, (cells, operations, faults) in sums.items():
+        lines.append("| %s | %d | %s | %d |" % (name, cells, "{:,}".format(operations), faults))
+    with open(path, encoding="utf-8") as f:
+        head, rest = f.read().split(MARKS[0] + "\n", 1)
+        tail = rest.split(MARKS[1], 1)[1]
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(head + MARKS[0] + "\n\n" + "\n".join(lines) + "\n\n" + MARKS[1] + tail)
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build")
@@ -493,9 +519,12 @@ def parse():
     parser.add_argument("--query", default="", help="options for the URL of the store")
     parser.add_argument("--soak", type=float, default=0, metavar="SECONDS",
                         help="random faults on all stores in turn, instead of the matrix")
+    parser.add_argument("--record", default="", metavar="FILE",
+                        help="write the figures into this page, between its marks")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     options.build = os.path.abspath(options.build)
+    options.rows = []
     return options
 
 
@@ -518,6 +547,8 @@ def main():
             cells += 1
             sums = per_store.setdefault(store_name, [0, 0, 0])
             per_store[store_name] = [sums[0] + 1, sums[1] + n, sums[2] + f]
+    if options.record:
+        record(options.record, options.rows)
     for store_name, sums in per_store.items():
         print("%-16s %3d cells %9d operations %5d faults" % (store_name, *sums))
     print("%d cells, %d operations, %d faults: %s" %
