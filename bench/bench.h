@@ -93,7 +93,7 @@ void bench_waiters(const bench_store *store); /* waiters.c */
 void bench_takeover(const bench_store *store);
 void bench_renewals(const bench_store *store); /* hold.c */
 void bench_memory(const bench_store *store);
-int bench_remember(const char *url, const char *count); /* the process that it measures */
+int bench_remember(const char *url, const char *text); /* the process that it measures */
 void bench_held(const bench_store *store);
 void bench_growth(const bench_store *store);      /* growth.c */
 void bench_server_time(const bench_store *store); /* raw_redis.c: only Redis tells */
@@ -123,7 +123,7 @@ typedef struct bench_figure {
 
 /* measured and limit: one value per repetition; limit may be NULL. */
 void bench_report(const bench_store *store, const char *name, const char *unit, double *measured,
-                  double *limit, const char *against, int count, bench_judge judge, double bar);
+                  double *limit, const char *against, int count, bench_judge how, double bar);
 void bench_report_json(bool on);
 /* Takes figures from a file of JSON lines. */
 void bench_read(const char *path);

@@ -146,7 +146,7 @@ static double bytes_per_lock(const bench_store *store)
     int pipes[2];
     double bytes = 0;
     int status = 0;
-    char count[24];
+    char count[24], line[64];
     fflush(NULL);
     if (pipe(pipes) != 0)
         bench_die("memory", "no pipe");
@@ -160,8 +160,10 @@ static double bytes_per_lock(const bench_store *store)
     }
     close(pipes[1]);
     FILE *in = fdopen(pipes[0], "r");
-    if (in == NULL || fscanf(in, "%lf", &bytes) != 1 || waitpid(pid, &status, 0) < 0 || status != 0)
+    if (in == NULL || fgets(line, sizeof line, in) == NULL || waitpid(pid, &status, 0) < 0 ||
+        status != 0)
         bench_die("memory", "the process that measures failed");
+    bytes = strtod(line, NULL);
     fclose(in);
     return bytes;
 }

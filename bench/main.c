@@ -133,69 +133,106 @@ static void register_all(void)
     }
 }
 
-int main(int argc, char **argv)
+/* A child of this program, or a single answer: -1 if it is none of these. */
+static int special(int argc, char **argv)
+{
+    const char *given = getenv(BENCH_URL_VARIABLE);
+    if (given == NULL || argc < 3)
+        return -1;
+    if (argc == 6 && strcmp(argv[1], "--turns") == 0)
+        return bench_take_turns(given, argv + 2);
+    if (argc == 4 && strcmp(argv[1], "--ask") == 0)
+        return bench_answer(given, argv[2], argv[3]);
+    if (argc == 3 && strcmp(argv[1], "--remember") == 0)
+        return bench_remember(given, argv[2]);
+    return -1;
+}
+
+typedef struct wish {
+    const char *urls[MOST_STORES];
+    int count;
+    int repetitions;
+    const char *plot;
+    const char *earlier; /* figures to read instead */
+    char own[BENCH_URL_SIZE];
+} wish;
+
+static void read_options(int argc, char **argv, wish *w)
 {
     static const struct option options[] = {
         {"backend", required_argument, NULL, 'b'}, {"json", no_argument, NULL, 'j'},
         {"plot", required_argument, NULL, 'p'},    {"repeat", required_argument, NULL, 'r'},
         {"read", required_argument, NULL, 'f'},    {NULL, 0, NULL, 0}};
-    const char *urls[MOST_STORES];
-    char own[BENCH_URL_SIZE];
-    const char *plot = NULL;
-    const char *earlier = NULL;
-    const char *given = getenv(BENCH_URL_VARIABLE);
-    int count = 0, reached = 0, repetitions = 5, letter;
-
-    register_all();
-    if (given != NULL && argc == 6 && strcmp(argv[1], "--turns") == 0)
-        return bench_take_turns(given, argv + 2);
-    if (given != NULL && argc == 4 && strcmp(argv[1], "--ask") == 0)
-        return bench_answer(given, argv[2], argv[3]);
-    if (given != NULL && argc == 3 && strcmp(argv[1], "--remember") == 0)
-        return bench_remember(given, argv[2]);
+    int letter;
     while ((letter = getopt_long(argc, argv, "b:", options, NULL)) != -1) {
-        if (letter == 'b' && count < MOST_STORES)
-            urls[count++] = optarg;
+        if (letter == 'b' && w->count < MOST_STORES)
+            w->urls[w->count++] = optarg;
         else if (letter == 'j')
             bench_report_json(true);
         else if (letter == 'p')
-            plot = optarg;
+            w->plot = optarg;
         else if (letter == 'f')
-            earlier = optarg;
+            w->earlier = optarg;
         else if (letter == 'r')
-            repetitions = (int)strtol(optarg, NULL, 10);
+            w->repetitions = (int)strtol(optarg, NULL, 10);
         else
             usage("unknown option");
     }
     check_groups(argv + optind, argc - optind);
-    if (repetitions < 1 || repetitions > BENCH_MAX_REPETITIONS)
+    if (w->repetitions < 1 || w->repetitions > BENCH_MAX_REPETITIONS)
         usage("--repeat is 1 to 25");
-    if (earlier != NULL) {
-        bench_read(earlier);
-        reached++;
-    } else if (count == 0 && given != NULL) {
-        urls[count++] = strdup(given); /* is set anew for each child */
-    } else if (count == 0) {
-        urls[count++] = "memory:";
-        snprintf(own, sizeof own, "sqlite:%s/locks.db", bench_folder());
-        if (raw_of(own) != NULL)
-            urls[count++] = own;
+}
+
+static void choose_stores(wish *w)
+{
+    const char *given = getenv(BENCH_URL_VARIABLE);
+    if (given != NULL) { /* a copy: it is set anew for each child */
+        snprintf(w->own, sizeof w->own, "%s", given);
+        w->urls[w->count++] = w->own;
+        return;
     }
-    for (int i = 0; i < count; i++) {
-        if (raw_of(urls[i]) == NULL)
-            usage("there is no plain client for one of the stores");
-        if (!reachable(urls[i]))
-            continue;
-        bench_store store = {raw_of(urls[i]), urls[i], repetitions};
-        reached++;
-        for (size_t k = 0; k < GROUPS; k++) {
-            if (wanted(&groups[k], argv + optind, argc - optind))
-                groups[k].measure(&store);
-        }
+    w->urls[w->count++] = "memory:";
+    snprintf(w->own, sizeof w->own, "sqlite:%s/locks.db", bench_folder());
+    if (raw_of(w->own) != NULL)
+        w->urls[w->count++] = w->own;
+}
+
+/* False if the store cannot be reached. */
+static bool measure(const char *url, int repetitions, char **names, int count)
+{
+    if (raw_of(url) == NULL)
+        usage("there is no plain client for one of the stores");
+    if (!reachable(url))
+        return false;
+    bench_store store = {raw_of(url), url, repetitions};
+    for (size_t k = 0; k < GROUPS; k++) {
+        if (wanted(&groups[k], names, count))
+            groups[k].measure(&store);
     }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static wish w = {.repetitions = 5};
+    int reached = 0;
+
+    register_all();
+    int code = special(argc, argv);
+    if (code >= 0)
+        return code;
+    read_options(argc, argv, &w);
+    if (w.earlier != NULL) {
+        bench_read(w.earlier);
+        reached++;
+    } else if (w.count == 0) {
+        choose_stores(&w);
+    }
+    for (int i = 0; i < w.count; i++)
+        reached += measure(w.urls[i], w.repetitions, argv + optind, argc - optind);
     if (reached == 0)
         return EXIT_UNAVAILABLE;
-    if (plot != NULL)
-        bench_plot(plot);
+    if (w.plot != NULL)
+        bench_plot(w.plot);
     return bench_all_hold() ? 0 : 1;
 }

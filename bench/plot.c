@@ -10,7 +10,7 @@
 #define LEFT 330 /* where the bars begin */
 #define ROW 20
 #define TOP 82
-#define USED_MOST 2.0 /* the scale of the upper part ends here */
+#define USED_MOST 2 /* the scale of the upper part ends here */
 #define PANEL_WIDTH 170
 #define PANEL_HEIGHT 180
 
@@ -78,12 +78,14 @@ static double draw_bars(FILE *out, const bench_figure *figures, size_t count)
             "<text x='16' y='26' font-size='16' font-weight='bold'>How much of each promise is "
             "used</text><text x='16' y='44'>1 is the bar; below it the promise holds. The line "
             "in a bar is the spread over the repetitions.</text>\n");
-    for (double at = 0; at <= USED_MOST; at += 0.5)
+    for (int half = 0; half <= 2 * USED_MOST; half++) {
+        double at = half / 2.0;
         fprintf(out,
                 "<path d='M%.1f %dV%.0f' stroke='%s'/>"
                 "<text x='%.1f' y='%d' text-anchor='middle'>%g%s</text>\n",
-                x_of(at), TOP - 6, y + (double)rows * ROW, at == 1 ? "#222" : "#dddddd", x_of(at),
-                TOP - 10, at, at == USED_MOST ? "+" : "");
+                x_of(at), TOP - 6, y + (double)rows * ROW, half == 2 ? "#222" : "#dddddd", x_of(at),
+                TOP - 10, at, half == 2 * USED_MOST ? "+" : "");
+    }
     for (size_t i = 0; i < count; i++) {
         if (figures[i].judge == BENCH_INTEREST)
             continue;

@@ -39,17 +39,24 @@ static void *open_raw(const char *url)
     static atomic_int opened;
     plain *self = calloc(1, sizeof *self);
     char host[256];
-    int port = 6379, database = 0;
+    long port = 6379, database = 0;
     if (self == NULL)
         bench_die("redis", "out of memory");
-    if (sscanf(url, "redis://%255[^:/?]:%d/%d", host, &port, &database) < 1)
+    if (strncmp(url, "redis://", 8) != 0 || strcspn(url, "@") < strcspn(url, "?"))
         bench_die("redis", "only redis://HOST:PORT/DATABASE can be measured");
+    const char *rest = url + 8 + strcspn(url + 8, ":/?");
+    snprintf(host, sizeof host, "%.*s", (int)(rest - url - 8), url + 8);
+    if (*rest == ':')
+        port = strtol(rest + 1, NULL, 10);
+    rest += strcspn(rest, "/?");
+    if (*rest == '/')
+        database = strtol(rest + 1, NULL, 10);
     self->number = atomic_fetch_add(&opened, 1);
-    self->context = redisConnect(host, port);
+    self->context = redisConnect(host, (int)port);
     if (self->context == NULL || self->context->err)
         bench_die("redis", "cannot connect");
     if (database != 0)
-        freeReplyObject(ask(self, "SELECT %d", database));
+        freeReplyObject(ask(self, "SELECT %ld", database));
     for (int i = 0; i < SG_SCRIPTS; i++) {
         redisReply *reply = ask(self, "SCRIPT LOAD %s", sg_redis_scripts[i].text);
         if (strcmp(reply->str, sg_redis_scripts[i].sha) != 0)

@@ -2,7 +2,7 @@
 """Measures everything and writes bench/RESULTS.md and bench/results.svg.
 
     run.py BUILD [--into FOLDER] [--repeat N] [--held SECONDS] [--without STEP,...] [--stores A,B]
-                 [--update]
+                 [--update] [--note TEXT]
 
 Starts its own servers on free loopback ports, with their data below /var/tmp, and stops them by
 their process. Steps that can be left out: stores, command, peers, held. The figures are also kept
@@ -296,6 +296,7 @@ def main():
     parser.add_argument("--without", default="", type=lambda text: text.split(","))
     parser.add_argument("--stores", default="memory,sqlite,redis,postgres,firestore")
     parser.add_argument("--update", action="store_true")
+    parser.add_argument("--note", default="", help="a sentence for the page")
     options = parser.parse_args()
     options.build = os.path.abspath(options.build)
     options.into = os.path.abspath(options.into)
@@ -324,6 +325,7 @@ def main():
     again = ""
     if options.update:
         figures, again = merge(kept, figures)
+    again = (again + " " + options.note).strip()
     with open(kept, "w") as f:
         f.writelines(json.dumps(figure, separators=(",", ":")) + "\n" for figure in figures)
     subprocess.run([os.path.join(options.build, "syncguard-bench"), "--read", kept, "--plot",

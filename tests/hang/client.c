@@ -27,6 +27,7 @@
 #define END_MS 150
 #define SLOW_MS 500
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): libc's are reserved */
 __attribute__((visibility("default"))) int getaddrinfo(const char *node, const char *service,
                                                        const struct addrinfo *hints,
                                                        struct addrinfo **out)

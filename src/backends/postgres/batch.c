@@ -10,7 +10,7 @@
 
 #include "pg.h"
 
-#define BATCH 128
+#define BATCH 256
 /* Digits of a ttl and a comma. */
 #define TTL_BYTES 20
 #define IDS_SIZE (BATCH * SYNCGUARD_LOCK_ID_SIZE + 3)
