@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -304,6 +305,7 @@ def main():
         prefer(os.environ["BENCH_NICE"])
     if os.environ.get("BENCH_REALTIME"):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers end with us
     load = load_now()
     names = options.stores.split(",")
     # A disk that a server run by another user can reach.

@@ -10,6 +10,7 @@ comes back. Also: opening while the server hangs, and a name that does not resol
 """
 import os
 import shutil
+import signal
 import sqlite3
 import statistics
 import subprocess
@@ -108,6 +109,7 @@ def measure(client, command, name, found):
 
 def main():
     client, command, name = sys.argv[1:]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server ends with us
     if name == "firestore" and stores.Firestore.program() is None:
         print("SKIP hang_firestore: no Firestore emulator")
         return 77
