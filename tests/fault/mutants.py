@@ -18,6 +18,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import stores  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SQLITE = "src/backends/sqlite/"
 REDIS = "src/backends/redis/scripts/"
@@ -215,12 +218,19 @@ def try_store(store, options):
     if not wanted:
         return []
     folder = tempfile.mkdtemp(prefix="syncguard-mutants-")
+    emulator = None
     try:
         copy_tree(folder)
         subprocess.run(["cmake", "-S", folder, "-B", folder + "/build", "-G", "Ninja"], check=True,
                        stdout=subprocess.DEVNULL)
+        if store == "firestore":
+            emulator = stores.Firestore(folder)
+            emulator.start()
+            os.environ[stores.EMULATOR_PORT] = str(emulator.port)
         return [try_mutant(folder, m, options) for m in wanted for _ in range(options.times)]
     finally:
+        if emulator is not None:
+            emulator.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 

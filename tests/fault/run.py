@@ -52,6 +52,7 @@ class Cell:
         self.count = 0
         self.replaced = 0
         self.longer = 1
+        self.prefix = ""
         self.random = random.Random(options.seed)
 
     def client(self, index):
@@ -60,7 +61,7 @@ class Cell:
         left = max(0.5, self.end - time.monotonic())
         arguments = [os.path.join(self.options.build, "tests/fault/fault_client"),
                      self.store.url(self.proxy.port if self.proxy else None) + self.options.query,
-                     "fault", out,
+                     "fault" + self.prefix, out,
                      os.path.join(self.folder, "resource"),
                      str(self.options.seed * 1000 + len(self.histories)),
                      str(self.options.threads), str(self.options.keys), "%.1f" % left,
@@ -291,6 +292,10 @@ LONGER = {("sqlite", "no-fault"): 2, ("redis", "no-fault"): 2, ("postgres", "no-
           ("firestore", "dropped-packets"): 1.5}
 
 
+# Stores that serve more than one cell; each cell has keys of its own.
+SHARED = {}
+
+
 def make_store(name, folder):
     if name == "sqlite":
         return stores.Sqlite(folder)
@@ -304,7 +309,9 @@ def make_store(name, folder):
         return stores.Postgres(folder)
     if name == "postgres-standby":
         return stores.PostgresPair(folder)
-    return stores.Firestore(folder)
+    if name not in SHARED:
+        SHARED[name] = stores.SharedFirestore(folder)
+    return SHARED[name]
 
 
 def prepare(cell, fault):
@@ -375,6 +382,8 @@ def run_cell(options, store_name, fault_name, fault):
         store = make_store(store_name, place)
         store.start()
         cell = Cell(options, store, folder)
+        if store_name in SHARED:
+            cell.prefix = "-%d" % (now_ns() // 1000000)
         cell.longer = LONGER.get((store_name, fault_name), 1)
         try:
             prepare(cell, fault)

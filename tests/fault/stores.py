@@ -1,5 +1,6 @@
 """The stores of a fault run: started on free loopback ports, stopped by their pid."""
 
+import atexit
 import glob
 import http.client
 import importlib.machinery
@@ -13,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+
+EMULATOR_PORT = "SYNCGUARD_FAULT_EMULATOR_PORT"
 
 
 def make_folder(prefix):
@@ -321,9 +325,13 @@ class Firestore(Server):
         return found[0] if found else shutil.which("cloud_firestore_emulator")
 
     def start(self):
+        # A server of some minutes: compiling less is faster in the end.
+        environment = dict(os.environ,
+                           JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         self.process = subprocess.Popen([self.program(), "start", "--host=127.0.0.1",
                                          "--port=%d" % self.port], stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL, start_new_session=True)
+                                        stderr=subprocess.DEVNULL, start_new_session=True,
+                                        env=environment)
         wait_for_port(self.port, 60)
         self._warm()
 
@@ -380,3 +388,23 @@ class Firestore(Server):
 
     def environment(self, port=None):
         return {"FIRESTORE_EMULATOR_HOST": "127.0.0.1:%d" % (port or self.port)}
+
+
+class SharedFirestore(Firestore):
+    """One emulator for all cells of a run: a fresh one is slow for its first minute. The port of
+    one that runs already may be given in the environment."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.given = os.environ.get(EMULATOR_PORT)
+        if self.given:
+            self.port = int(self.given)
+
+    def start(self):
+        if self.process is None and not self.given:
+            super().start()
+            atexit.register(super().stop)
+
+    def stop(self):
+        if self.process is not None:
+            self.resume()
