@@ -174,8 +174,9 @@ int bench_remember(const char *url, const char *text)
     syncguard_lock **locks = room_for(count);
     syncguard_backend *backend = bench_open(url, NULL);
     taker takers[TAKERS];
-    /* What the handle and the threads need anyway. */
-    divide(takers, backend, locks, TAKERS, 600000, NULL);
+    /* What the handle and the threads need anyway: long enough that all are at work at once, so
+     * that every connection and every arena of malloc is there. */
+    divide(takers, backend, locks, count < 20 * TAKERS ? count : 20 * TAKERS, 600000, NULL);
     share(takers, take);
     share(takers, give_back);
     divide(takers, backend, locks, count, 600000, NULL);

@@ -138,5 +138,5 @@ const bench_raw bench_raw_firestore = {
     .conflict_free = true,
     .round_trip_name = "plain libcurl pair",
     .turns = 20,
-    .remembers = 500,
+    .remembers = 3000,
 };

@@ -209,6 +209,9 @@ static bool lane_configure(fs_lane *lane, const fs_pool *pool)
     SET(CURLOPT_OPENSOCKETDATA, lane);
     SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
     SET(CURLOPT_CLOSESOCKETDATA, lane);
+    /* Requests and answers are short: libcurl's buffers of 16 and 64 KiB would be wasted. */
+    SET(CURLOPT_BUFFERSIZE, 8192L);
+    SET(CURLOPT_UPLOAD_BUFFERSIZE, 16384L);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);

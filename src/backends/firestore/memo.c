@@ -18,10 +18,10 @@
 typedef struct fs_memo_entry {
     struct fs_memo_entry *next;
     int64_t expires_at_ms;
-    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
-    char update_time[FS_TIME_SIZE];
     uint16_t key_length;
-    char key[];
+    uint8_t time_room; /* bytes for the updateTime, NUL included */
+    char lock_id[SYNCGUARD_LOCK_ID_CHARS];
+    char text[]; /* updateTime in its room, then the key, each with its NUL */
 } fs_memo_entry;
 
 syncguard_status sg_fs_memo_init(fs_memo *memo, syncguard_error *err)
@@ -130,40 +130,55 @@ static void sweep(fs_memo *memo, int64_t now_ms)
     }
 }
 
+static fs_memo_entry *make_entry(const char *lock_id, const char *key, size_t key_length,
+                                 size_t time_room)
+{
+    fs_memo_entry *entry = syncguard_malloc(sizeof *entry + time_room + key_length + 1);
+
+    if (!entry)
+        return NULL;
+    memcpy(entry->lock_id, lock_id, sizeof entry->lock_id);
+    memcpy(entry->text + time_room, key, key_length);
+    entry->text[time_room + key_length] = '\0';
+    entry->key_length = (uint16_t)key_length;
+    entry->time_room = (uint8_t)time_room;
+    return entry;
+}
+
 void sg_fs_memo_put(fs_memo *memo, const char *lock_id, const char *key, size_t key_length,
                     const char *update_time, int64_t expires_at_ms, int64_t now_ms)
 {
-    size_t time_length = strlen(update_time);
+    size_t time_room = strlen(update_time) + 1;
     fs_memo_entry **at;
     fs_memo_entry *entry;
 
-    if (time_length >= FS_TIME_SIZE || key_length > SYNCGUARD_MAX_KEY_BYTES)
+    if (time_room > FS_TIME_SIZE || key_length > SYNCGUARD_MAX_KEY_BYTES)
         return;
     pthread_mutex_lock(&memo->mutex);
     at = find(memo, lock_id);
+    /* Times of one server are equally long, as good as always. */
+    if (at && (*at)->time_room < time_room) {
+        remove_at(memo, at);
+        at = NULL;
+    }
     if (at) {
-        memcpy((*at)->update_time, update_time, time_length + 1);
-        (*at)->expires_at_ms = expires_at_ms;
-        goto out;
+        entry = *at;
+        goto fill;
     }
     sweep(memo, now_ms);
-    if (memo->count >= MAX_ENTRIES)
+    if (memo->count >= MAX_ENTRIES || (memo->count >= memo->bucket_count && !grow(memo)))
         goto out;
-    if (memo->count >= memo->bucket_count && !grow(memo))
-        goto out;
-    entry = syncguard_malloc(sizeof *entry + key_length + 1);
+    entry = make_entry(lock_id, key, key_length, time_room);
     if (!entry)
         goto out;
-    memcpy(entry->lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
-    memcpy(entry->update_time, update_time, time_length + 1);
-    memcpy(entry->key, key, key_length);
-    entry->key[key_length] = '\0';
-    entry->key_length = (uint16_t)key_length;
-    entry->expires_at_ms = expires_at_ms;
     at = &memo->buckets[bucket_of(memo, lock_id)];
     entry->next = *at;
     *at = entry;
     memo->count++;
+
+fill:
+    memcpy(entry->text, update_time, time_room);
+    entry->expires_at_ms = expires_at_ms;
 
 out:
     pthread_mutex_unlock(&memo->mutex);
@@ -176,10 +191,11 @@ bool sg_fs_memo_get(fs_memo *memo, const char *lock_id, fs_known *known)
     pthread_mutex_lock(&memo->mutex);
     at = find(memo, lock_id);
     if (at) {
-        memcpy(known->key, (*at)->key, (size_t)(*at)->key_length + 1);
-        known->key_length = (*at)->key_length;
-        memcpy(known->update_time, (*at)->update_time, sizeof known->update_time);
-        known->expires_at_ms = (*at)->expires_at_ms;
+        const fs_memo_entry *entry = *at;
+        memcpy(known->key, entry->text + entry->time_room, (size_t)entry->key_length + 1);
+        known->key_length = entry->key_length;
+        memcpy(known->update_time, entry->text, entry->time_room);
+        known->expires_at_ms = entry->expires_at_ms;
     }
     pthread_mutex_unlock(&memo->mutex);
     return at != NULL;
