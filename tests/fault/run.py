@@ -287,7 +287,7 @@ MATRIX = {
 DOCUMENTED = {("redis-volatile", "killed-server"), ("redis-sentinel", "failover")}
 # Cells that run longer than the others: for the number of operations, or for slow faults.
 LONGER = {("sqlite", "no-fault"): 2, ("redis", "no-fault"): 2, ("postgres", "no-fault"): 2,
-          ("firestore", "no-fault"): 4, ("redis-sentinel", "failover"): 2,
+          ("firestore", "no-fault"): 6, ("redis-sentinel", "failover"): 2,
           ("redis", "dropped-packets"): 1.5, ("postgres", "dropped-packets"): 1.5,
           ("firestore", "dropped-packets"): 1.5}
 
