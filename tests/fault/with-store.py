@@ -7,6 +7,7 @@
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -40,4 +41,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are stopped on the way out
     sys.exit(main())
