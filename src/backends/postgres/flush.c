@@ -75,18 +75,24 @@ void sg_pg_flush_clear(sg_pg_flush *flush)
     clear_results(flush);
 }
 
-void sg_pg_bound(const syncguard_limits *limits, int64_t otherwise_ms, char *out, size_t size)
+int64_t sg_pg_server_ms(int64_t left_ms)
 {
-    int64_t left_ns = syncguard_limits_left_ns(limits);
-    int64_t left_ms =
-        left_ns == SYNCGUARD_NO_DEADLINE ? otherwise_ms : left_ns / SYNCGUARD_NS_PER_MS;
-
     left_ms -= left_ms / 20 < ANSWER_MS ? left_ms / 20 : ANSWER_MS;
     if (left_ms < 1)
-        left_ms = 1;
-    if (left_ms > INT32_MAX)
-        left_ms = INT32_MAX;
-    snprintf(out, size, "%lld", (long long)left_ms);
+        return 1;
+    return left_ms < INT32_MAX ? left_ms : INT32_MAX;
+}
+
+/* Tells the server how long it may wait, if that is not what its session has been told anyway. */
+static void set_bound(const sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits)
+{
+    int64_t usual_ms = pg->pool->timeout_ms;
+    int64_t left_ns = syncguard_limits_left_ns(limits);
+    int64_t left_ms = left_ns == SYNCGUARD_NO_DEADLINE ? usual_ms : left_ns / SYNCGUARD_NS_PER_MS;
+
+    flush->session =
+        !pg->pooler && left_ms <= usual_ms && left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2;
+    snprintf(flush->timeout, sizeof flush->timeout, "%lld", (long long)sg_pg_server_ms(left_ms));
 }
 
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
@@ -230,23 +236,28 @@ static outcome collect(exchange *ex, PGresult **results)
     }
 }
 
-static bool queue_call(const sg_pg *pg, exchange *ex, const sg_pg_call *call, int which)
+static bool queue_call(const sg_pg *pg, exchange *ex, const sg_pg_call *call, bool session,
+                       int which)
 {
     PGconn *to = ex->connection->pg;
-    const char *name = sg_pg_statement_name(call->statement);
-    const char *sql = pg->sql[call->statement];
+    sg_pg_statement statement = session ? sg_pg_session_twin(call->statement) : call->statement;
+    int skip = statement != call->statement;
+    const char *const *values = call->values + skip;
+    const char *name = sg_pg_statement_name(statement);
+    const char *sql = pg->sql[statement];
+    int count = call->count - skip;
 
     if (!atomic_load_explicit(&pg->prepared, memory_order_relaxed)) {
         ex->expected[ex->expected_count++] = which;
-        return PQsendQueryParams(to, sql, call->count, NULL, call->values, NULL, NULL, 0);
+        return PQsendQueryParams(to, sql, count, NULL, values, NULL, NULL, 0);
     }
-    if (!(ex->connection->prepared & (UINT32_C(1) << call->statement))) {
-        ex->expected[ex->expected_count++] = -1 - (int)call->statement;
+    if (!(ex->connection->prepared & (UINT32_C(1) << statement))) {
+        ex->expected[ex->expected_count++] = -1 - (int)statement;
         if (!PQsendPrepare(to, name, sql, 0, NULL))
             return false;
     }
     ex->expected[ex->expected_count++] = which;
-    return PQsendQueryPrepared(to, name, call->count, call->values, NULL, NULL, 0);
+    return PQsendQueryPrepared(to, name, count, values, NULL, NULL, 0);
 }
 
 static outcome send_flush(sg_pg *pg, exchange *ex, sg_pg_flush *flush)
@@ -255,7 +266,7 @@ static outcome send_flush(sg_pg *pg, exchange *ex, sg_pg_flush *flush)
     int i;
 
     for (i = 0; i < flush->count; i++) {
-        if (!queue_call(pg, ex, &flush->calls[i], i))
+        if (!queue_call(pg, ex, &flush->calls[i], flush->session, i))
             return lost(ex);
     }
     if (!flush->sent)
@@ -399,7 +410,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
         status = sg_pg_lend(pg->pool, limits, &ex.connection, err);
         if (status != SYNCGUARD_OK)
             break;
-        sg_pg_bound(limits, pg->pool->timeout_ms, flush->timeout, sizeof flush->timeout);
+        set_bound(pg, flush, limits);
         again = try_once(pg, &ex, flush, &conflicts, &resends);
         status = ex.status;
     }

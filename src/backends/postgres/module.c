@@ -165,7 +165,8 @@ static syncguard_status connect_pool(const syncguard_postgres_options *read, int
     sg_pg_target *target = NULL;
     syncguard_status status;
 
-    status = sg_pg_target_read(read->conninfo, !read->pooler, &target, err);
+    status = sg_pg_target_read(read->conninfo, read->pooler ? 0 : sg_pg_server_ms(timeout_ms),
+                               &target, err);
     if (status != SYNCGUARD_OK)
         return status;
     return sg_pg_pool_create(target, read->pool_max, timeout_ms, out, err);

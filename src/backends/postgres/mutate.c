@@ -32,13 +32,9 @@ static syncguard_status unexpected(syncguard_error *err, const char *what)
 
 /* ---- acquire ----------------------------------------------------------------------------- */
 
-/* Columns of the acquire's decision. */
-enum { A_NOW, A_LIVE, A_MINE, A_EXPIRES, A_FENCE, A_NEW_FENCE, A_NEW_EXPIRES };
-
-static bool is_true(const PGresult *result, int column)
-{
-    return !PQgetisnull(result, 0, column) && PQgetvalue(result, 0, column)[0] == 't';
-}
+/* Columns of what is there before the decision, and of the grant. */
+enum { LOOK_MINE, LOOK_EXPIRES, LOOK_FENCE, LOOK_NOW };
+enum { GRANT_FENCE, GRANT_EXPIRES };
 
 static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *result,
                                    int fence_column, int expires_column, syncguard_error *err)
@@ -52,23 +48,49 @@ static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *res
     return SYNCGUARD_OK;
 }
 
-static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *result,
-                                     syncguard_error *err)
+/*
+ * There was no grant, although no live lock was seen: the counter is at its end,
+ * or a session without the advisory lock came in between. Worth another look.
+ */
+static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, const char *counter,
+                                        syncguard_error *err)
+{
+    int64_t fence = 0;
+    sg_pg_flush flush;
+    syncguard_status status;
+
+    sg_pg_flush_init(&flush);
+    sg_pg_flush_add(&flush, SG_PG_COUNTER, 1, (const char *const[]){counter});
+    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    if (status == SYNCGUARD_OK) {
+        op->remaining_ms = -1;
+        status = SYNCGUARD_LOCKED;
+        if (PQntuples(flush.results[0]) > 0 && (!sg_pg_int64(flush.results[0], 0, 0, &fence) ||
+                                                fence < 0 || fence >= SYNCGUARD_FENCE_MAX))
+            status = unexpected(err, "the fence counter is at its end, or is not a counter");
+    }
+    sg_pg_flush_clear(&flush);
+    return status;
+}
+
+/* What the two results say; ABSENT: neither a grant nor a live lock. */
+static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *look,
+                                     const PGresult *grant, syncguard_error *err)
 {
     int64_t now = 0;
     int64_t expires = 0;
 
-    if (PQntuples(result) != 1)
-        return unexpected(err, "the server did not decide");
-    if (!PQgetisnull(result, 0, A_NEW_FENCE))
-        return read_grant(op, result, A_NEW_FENCE, A_NEW_EXPIRES, err);
-    if (!is_true(result, A_LIVE))
-        return unexpected(err, "the fence counter is at its end, or is not a counter");
-    if (is_true(result, A_MINE))
-        return read_grant(op, result, A_FENCE, A_EXPIRES, err);
-    op->remaining_ms = -1;
-    if (sg_pg_int64(result, 0, A_NOW, &now) && sg_pg_int64(result, 0, A_EXPIRES, &expires))
-        op->remaining_ms = expires + SYNCGUARD_TIME_TOLERANCE_MS - now;
+    if (PQntuples(grant) > 0)
+        return read_grant(op, grant, GRANT_FENCE, GRANT_EXPIRES, err);
+    if (PQntuples(look) == 0)
+        return SYNCGUARD_ABSENT;
+    if (!sg_pg_int64(look, 0, LOOK_NOW, &now) || !sg_pg_int64(look, 0, LOOK_EXPIRES, &expires))
+        return unexpected(err, "the stored lock is unreadable");
+    if (!syncguard_is_live(expires, now))
+        return SYNCGUARD_ABSENT;
+    if (PQgetvalue(look, 0, LOOK_MINE)[0] == 't')
+        return read_grant(op, look, LOOK_FENCE, LOOK_EXPIRES, err);
+    op->remaining_ms = expires + SYNCGUARD_TIME_TOLERANCE_MS - now;
     return SYNCGUARD_LOCKED;
 }
 
@@ -87,7 +109,8 @@ static void build_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const
 {
     add(flush, SG_PG_BEGIN);
     sg_pg_flush_add(flush, SG_PG_LOCK_KEY, 2, (const char *const[]){flush->timeout, name});
-    sg_pg_flush_add(flush, SG_PG_ACQUIRE_ROW, 2, (const char *const[]){name, pg->near_tolerance});
+    sg_pg_flush_add(flush, SG_PG_ACQUIRE_LOOK, 3,
+                    (const char *const[]){name, pg->near_tolerance, op->lock_id});
     sg_pg_flush_add(flush, SG_PG_ACQUIRE, pg->has_owner ? 8 : 7,
                     (const char *const[]){name, op->lock_id, ttl, pg->tolerance, op->key, counter,
                                           pg->fence_max, owner});
@@ -121,7 +144,9 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     build_acquire(pg, op, name, counter, ttl, label(op, owner, sizeof owner), &flush);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status == SYNCGUARD_OK)
-        status = read_acquire(op, flush.results[3], err);
+        status = read_acquire(op, flush.results[2], flush.results[3], err);
+    if (status == SYNCGUARD_ABSENT)
+        status = explain_refusal(pg, op, counter, err);
     if (status == SYNCGUARD_LOCKED && flush.unknown)
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                                 "the connection was lost while the lock was asked for");

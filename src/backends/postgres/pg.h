@@ -34,21 +34,24 @@
 typedef enum sg_pg_statement {
     SG_PG_BEGIN,
     SG_PG_COMMIT,
-    SG_PG_ROLLBACK,
-    SG_PG_BOUND,        /* timeout */
-    SG_PG_LOCK_KEY,     /* timeout, name */
-    SG_PG_ACQUIRE_ROW,  /* name, tolerance less slack */
-    SG_PG_ACQUIRE,      /* name, id, ttl, tolerance, key, counter's name, fence limit, owner */
-    SG_PG_LOCK_ID,      /* timeout, id */
-    SG_PG_LOCK_RELEASE, /* timeout, id */
-    SG_PG_EXTEND,       /* id, tolerance, ttl */
-    SG_PG_RELEASE,      /* id, tolerance */
-    SG_PG_UNDO,         /* name, id */
-    SG_PG_CLEANUP,      /* name, id, expiry, guard */
-    SG_PG_EXTEND_MANY,  /* ids, ttls, tolerance */
-    SG_PG_BY_KEY,       /* name */
-    SG_PG_BY_ID,        /* id */
-    SG_PG_LIST,         /* after, tolerance, limit */
+    SG_PG_BOUND,                /* timeout */
+    SG_PG_LOCK_KEY,             /* timeout, name */
+    SG_PG_LOCK_KEY_SESSION,     /* name */
+    SG_PG_ACQUIRE_LOOK,         /* name, tolerance less slack, id */
+    SG_PG_ACQUIRE,              /* name, id, ttl, tolerance, key, counter's name, limit, owner */
+    SG_PG_LOCK_ID,              /* timeout, id */
+    SG_PG_LOCK_ID_SESSION,      /* id */
+    SG_PG_LOCK_RELEASE,         /* timeout, id */
+    SG_PG_LOCK_RELEASE_SESSION, /* id */
+    SG_PG_EXTEND,               /* id, tolerance, ttl */
+    SG_PG_RELEASE,              /* id, tolerance */
+    SG_PG_UNDO,                 /* name, id */
+    SG_PG_CLEANUP,              /* name, id, expiry, guard */
+    SG_PG_EXTEND_MANY,          /* ids, ttls, tolerance */
+    SG_PG_COUNTER,              /* counter's name */
+    SG_PG_BY_KEY,               /* name */
+    SG_PG_BY_ID,                /* id */
+    SG_PG_LIST,                 /* after, tolerance, limit */
     SG_PG_STATEMENTS
 } sg_pg_statement;
 
@@ -69,6 +72,9 @@ syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_ta
 /* The text of a statement with the tables filled in; NULL without memory. The caller frees it. */
 char *sg_pg_sql(sg_pg_statement statement, const sg_pg_table *locks, const sg_pg_table *fences,
                 bool has_owner);
+/* The form of a statement without its first value, the timeout, for when that of the session is
+ * right; statement itself if it has none. */
+sg_pg_statement sg_pg_session_twin(sg_pg_statement statement);
 /* The name under which a statement is prepared. */
 const char *sg_pg_statement_name(sg_pg_statement statement);
 
@@ -87,8 +93,9 @@ typedef struct sg_pg_target {
     int64_t connect_timeout_ms; /* per host; 0: not given */
 } sg_pg_target;
 
-/* conninfo may be NULL. session: settings of ours may be sent at start-up. */
-syncguard_status sg_pg_target_read(const char *conninfo, bool session, sg_pg_target **out,
+/* conninfo may be NULL. session_ms: what the server may wait unless told otherwise; 0: no settings
+ * of ours may be sent at start-up. */
+syncguard_status sg_pg_target_read(const char *conninfo, int64_t session_ms, sg_pg_target **out,
                                    syncguard_error *err);
 /* Wipes and frees. */
 void sg_pg_target_free(sg_pg_target *target);
@@ -244,6 +251,7 @@ typedef struct sg_pg_flush {
     /* out */
     PGresult *results[SG_PG_MAX_CALLS];
     int64_t first_sent_ns;
+    bool session;      /* the time limits of the session are right */
     bool sent;         /* something may have left */
     bool perhaps_done; /* an earlier try may have been carried out */
     bool unknown;      /* a request that failed may still be carried out */
@@ -268,8 +276,8 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out);
 /* Copies a text; false if it is NULL or does not fit. */
 bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size);
-/* What is left until the deadline as the server is told it. */
-void sg_pg_bound(const syncguard_limits *limits, int64_t otherwise_ms, char *out, size_t size);
+/* What the server is told when left_ms are left: so much less that its answer still comes. */
+int64_t sg_pg_server_ms(int64_t left_ms);
 
 /* ---- operations -------------------------------------------------------------------------- */
 

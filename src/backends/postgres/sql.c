@@ -29,24 +29,26 @@
 #define BOUND                                                                                      \
     "pg_catalog.set_config('lock_timeout', $1, true) = "                                           \
     "pg_catalog.set_config('statement_timeout', $1, true)"
+#define NOT_DURABLE "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off'"
 #define ADVISORY(name) " THEN pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(" name ")) END"
 
-/* One row: @O are the columns and values of the owner label, where the table has one. */
+/*
+ * Grants if no live lock is in the way and the counter may go on: then one row,
+ * else none. @O are the columns and values of the owner label, where the table
+ * has one.
+ */
 static const char acquire_sql[] =
-    "WITH d AS MATERIALIZED (SELECT t.now, l.lock_id, l.expires_at_ms, l.fence, "
-    "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live "
-    "FROM (SELECT @N AS now) t LEFT JOIN @L l ON l.key = $1), "
-    "c AS (INSERT INTO @F AS f (fence_key, fence, key_debug) "
-    "SELECT $6, 1, $5 FROM d WHERE NOT d.live ON CONFLICT (fence_key) DO UPDATE "
-    "SET fence = f.fence + 1 WHERE f.fence >= 0 AND f.fence < $7::bigint RETURNING f.fence), "
-    "p AS (INSERT INTO @L AS l (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key@O1) "
-    "SELECT $1, $2, d.now + $3::bigint, d.now, pg_catalog.lpad(c.fence::text, 15, '0'), $5@O2 "
-    "FROM c, d ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, "
+    "WITH t AS MATERIALIZED (SELECT @N AS now), "
+    "c AS (INSERT INTO @F AS f (fence_key, fence, key_debug) SELECT $6, 1, $5 FROM t "
+    "WHERE NOT EXISTS (SELECT 1 FROM @L l WHERE l.key = $1 AND l.expires_at_ms > t.now - "
+    "$4::bigint) ON CONFLICT (fence_key) DO UPDATE SET fence = f.fence + 1 "
+    "WHERE f.fence >= 0 AND f.fence < $7::bigint RETURNING f.fence) "
+    "INSERT INTO @L AS l (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key@O1) "
+    "SELECT $1, $2, t.now + $3::bigint, t.now, pg_catalog.lpad(c.fence::text, 15, '0'), $5@O2 "
+    "FROM c, t ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, "
     "expires_at_ms = excluded.expires_at_ms, acquired_at_ms = excluded.acquired_at_ms, "
     "fence = excluded.fence, user_key = excluded.user_key@O3 "
-    "RETURNING l.fence, l.expires_at_ms) "
-    "SELECT d.now, d.live, d.lock_id = $2, d.expires_at_ms, d.fence, p.fence, p.expires_at_ms "
-    "FROM d LEFT JOIN p ON true";
+    "RETURNING l.fence, l.expires_at_ms";
 
 /*
  * Nothing here waits: a key or row that somebody else is busy with is left out
@@ -73,22 +75,29 @@ static const char extend_many_sql[] =
 static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BEGIN] = "BEGIN ISOLATION LEVEL READ COMMITTED",
     [SG_PG_COMMIT] = "COMMIT",
-    [SG_PG_ROLLBACK] = "ROLLBACK",
     [SG_PG_BOUND] = "SELECT " BOUND,
     [SG_PG_LOCK_KEY] = "SELECT CASE WHEN " BOUND ADVISORY("$2"),
-    /* A row that is far from its end needs no lock: it makes the answer "locked" anyway. */
-    [SG_PG_ACQUIRE_ROW] =
-        "SELECT 1 FROM @L WHERE key = $1 AND expires_at_ms <= @N - $2::bigint FOR UPDATE",
+    [SG_PG_LOCK_KEY_SESSION] = "SELECT CASE WHEN true" ADVISORY("$1"),
+    /*
+     * What is there. A row that is near its end, or past it, is locked: the decision must not
+     * wait for it. One far from its end needs no lock, for it makes the answer "locked" in any
+     * case, and so a contended acquire writes nothing.
+     */
+    [SG_PG_ACQUIRE_LOOK] =
+        "SELECT lock_id = $3, expires_at_ms, fence, @N, CASE WHEN expires_at_ms <= @N - $2::bigint "
+        "THEN (SELECT 1 FROM @L WHERE key = $1 FOR UPDATE) END FROM @L WHERE key = $1",
     [SG_PG_ACQUIRE] = acquire_sql,
     /* Through the row that the id is found by: the name's advisory lock, then the row. If the row
      * has changed hands meanwhile it is looked at again, and no longer fits. */
     [SG_PG_LOCK_ID] =
         "SELECT CASE WHEN " BOUND ADVISORY("key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
+    [SG_PG_LOCK_ID_SESSION] =
+        "SELECT CASE WHEN true" ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
     /* A release that a crash takes back only makes the lock run out. */
-    [SG_PG_LOCK_RELEASE] =
-        "SELECT CASE WHEN " BOUND
-        " AND pg_catalog.set_config('synchronous_commit', 'off', true) = 'off'" ADVISORY(
-            "key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
+    [SG_PG_LOCK_RELEASE] = "SELECT CASE WHEN " BOUND " AND " NOT_DURABLE ADVISORY(
+        "key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
+    [SG_PG_LOCK_RELEASE_SESSION] =
+        "SELECT CASE WHEN " NOT_DURABLE ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
@@ -99,6 +108,7 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_CLEANUP] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND "
                       "expires_at_ms = $3::bigint AND expires_at_ms < @N - $4::bigint",
     [SG_PG_EXTEND_MANY] = extend_many_sql,
+    [SG_PG_COUNTER] = "SELECT fence FROM @F WHERE fence_key = $1",
     [SG_PG_BY_KEY] = "SELECT " RECORD " FROM @L l, (SELECT @N AS now OFFSET 0) t WHERE l.key = $1",
     [SG_PG_BY_ID] =
         "SELECT " RECORD " FROM @L l, (SELECT @N AS now OFFSET 0) t WHERE l.lock_id = $1",
@@ -110,22 +120,39 @@ static const char *const texts[SG_PG_STATEMENTS] = {
 static const char *const names[SG_PG_STATEMENTS] = {
     [SG_PG_BEGIN] = "sg_begin",
     [SG_PG_COMMIT] = "sg_commit",
-    [SG_PG_ROLLBACK] = "sg_rollback",
     [SG_PG_BOUND] = "sg_bound",
     [SG_PG_LOCK_KEY] = "sg_lock_key",
-    [SG_PG_ACQUIRE_ROW] = "sg_acquire_row",
+    [SG_PG_LOCK_KEY_SESSION] = "sg_lock_key_session",
+    [SG_PG_ACQUIRE_LOOK] = "sg_acquire_look",
     [SG_PG_ACQUIRE] = "sg_acquire",
     [SG_PG_LOCK_ID] = "sg_lock_id",
+    [SG_PG_LOCK_ID_SESSION] = "sg_lock_id_session",
     [SG_PG_LOCK_RELEASE] = "sg_lock_release",
+    [SG_PG_LOCK_RELEASE_SESSION] = "sg_lock_release_session",
     [SG_PG_EXTEND] = "sg_extend",
     [SG_PG_RELEASE] = "sg_release",
     [SG_PG_UNDO] = "sg_undo",
     [SG_PG_CLEANUP] = "sg_cleanup",
     [SG_PG_EXTEND_MANY] = "sg_extend_many",
+    [SG_PG_COUNTER] = "sg_counter",
     [SG_PG_BY_KEY] = "sg_by_key",
     [SG_PG_BY_ID] = "sg_by_id",
     [SG_PG_LIST] = "sg_list",
 };
+
+sg_pg_statement sg_pg_session_twin(sg_pg_statement statement)
+{
+    switch (statement) {
+    case SG_PG_LOCK_KEY:
+        return SG_PG_LOCK_KEY_SESSION;
+    case SG_PG_LOCK_ID:
+        return SG_PG_LOCK_ID_SESSION;
+    case SG_PG_LOCK_RELEASE:
+        return SG_PG_LOCK_RELEASE_SESSION;
+    default:
+        return statement;
+    }
+}
 
 const char *sg_pg_statement_name(sg_pg_statement statement)
 {

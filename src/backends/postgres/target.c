@@ -16,6 +16,7 @@
 
 /* A fixed plan per statement (each finds one row by its key), looked for once. */
 #define SESSION_SETTINGS                                                                           \
+    "-c lock_timeout=%lld -c statement_timeout=%lld "                                              \
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off "                      \
     "-c default_transaction_isolation=read\\ committed"
 
@@ -204,7 +205,7 @@ static syncguard_status add_keepalives(const PQconninfoOption *all, sg_pg_target
     return status;
 }
 
-static syncguard_status add_defaults(const PQconninfoOption *all, bool session,
+static syncguard_status add_defaults(const PQconninfoOption *all, int64_t session_ms,
                                      sg_pg_target *target, syncguard_error *err)
 {
     const char *own = given_or_env(all, "options", "PGOPTIONS");
@@ -212,7 +213,7 @@ static syncguard_status add_defaults(const PQconninfoOption *all, bool session,
     bool remote =
         !all_local(target) || (given_or_env(all, "service", "PGSERVICE") && !target->hosts[0]);
     syncguard_status status = SYNCGUARD_OK;
-    char settings[1024];
+    char settings[1024] = "";
 
     if (!given_or_env(all, "sslmode", "PGSSLMODE")) {
         /* Nobody listens on a loopback: plain unless the server insists. */
@@ -229,11 +230,15 @@ static syncguard_status add_defaults(const PQconninfoOption *all, bool session,
         status = add_keepalives(all, target, err);
     if (status == SYNCGUARD_OK)
         status = add(target, "fallback_application_name", "syncguard", err);
-    if (status == SYNCGUARD_OK && (session || own)) {
-        int length = snprintf(settings, sizeof settings, "%s %s", session ? SESSION_SETTINGS : "",
-                              own ? own : "");
+    if (status == SYNCGUARD_OK && (session_ms > 0 || own)) {
+        int length = 0;
 
-        if (length < 0 || (size_t)length >= sizeof settings)
+        if (session_ms > 0)
+            length = snprintf(settings, sizeof settings, SESSION_SETTINGS, (long long)session_ms,
+                              (long long)session_ms);
+        length +=
+            snprintf(settings + length, sizeof settings - (size_t)length, " %s", own ? own : "");
+        if ((size_t)length >= sizeof settings)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                   "option options is too long");
         status = add(target, "options", settings, err);
@@ -254,7 +259,7 @@ static bool taken_apart(const char *keyword)
     return false;
 }
 
-static syncguard_status build(const PQconninfoOption *all, bool session, sg_pg_target *target,
+static syncguard_status build(const PQconninfoOption *all, int64_t session_ms, sg_pg_target *target,
                               syncguard_error *err)
 {
     const char *timeout = given_or_env(all, "connect_timeout", "PGCONNECT_TIMEOUT");
@@ -277,11 +282,11 @@ static syncguard_status build(const PQconninfoOption *all, bool session, sg_pg_t
     if (status == SYNCGUARD_OK)
         status = read_hosts(all, target, err);
     if (status == SYNCGUARD_OK)
-        status = add_defaults(all, session, target, err);
+        status = add_defaults(all, session_ms, target, err);
     return status;
 }
 
-syncguard_status sg_pg_target_read(const char *conninfo, bool session, sg_pg_target **out,
+syncguard_status sg_pg_target_read(const char *conninfo, int64_t session_ms, sg_pg_target **out,
                                    syncguard_error *err)
 {
     sg_pg_target *target = NULL;
@@ -297,7 +302,7 @@ syncguard_status sg_pg_target_read(const char *conninfo, bool session, sg_pg_tar
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the connection string is not one that libpq can read");
     target = syncguard_calloc(1, sizeof *target);
-    status = target ? build(all, session, target, err) : syncguard_fail_memory(err);
+    status = target ? build(all, session_ms, target, err) : syncguard_fail_memory(err);
     PQconninfoFree(all);
     if (status == SYNCGUARD_OK) {
         *out = target;
