@@ -1,7 +1,7 @@
 /*
  * Decides from a history whether the store kept its promises.
  *
- *     fault_check [--slack-ms N] [--crash-ns T]... [--quiet] FILE...
+ *     fault_check [--slack-ms N] [--crash-ns T]... [--resends] [--quiet] FILE...
  *
  * Per key, two independent judgements:
  *   1. Direct: fences are unique and rise with the order of grants; no two grants
@@ -43,6 +43,9 @@
 
 static int64_t slack_ns = 3 * MS; /* clocks are read in whole milliseconds by stores */
 static bool quiet;
+/* Connections broke during this history: a release that had to be sent again and then found
+ * nothing answers OK, as the interface says. */
+static bool resends;
 
 /* How long before a crash a release may not have reached the disk. */
 #define LAZY_NS (1000 * MS)
@@ -222,7 +225,7 @@ static bool step_by_id(const history *h, int index, state *s)
     bool mine = h->ops[index].holder >= 0 && s->holder == h->ops[index].holder;
     if (r->outcome == HISTORY_OK) {
         if (!mine || r->call_ns > s->latest)
-            return false;
+            return resends && r->kind == HISTORY_RELEASE;
         if (r->kind == HISTORY_RELEASE)
             s->holder = -1;
         else
@@ -608,6 +611,8 @@ int main(int argc, char **argv)
             slack_ns = strtoll(argv[++i], NULL, 10) * MS;
         else if (strcmp(argv[i], "--crash-ns") == 0 && i + 1 < argc && crash_count < MAX_CRASHES)
             crashes[crash_count++] = strtoll(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--resends") == 0)
+            resends = true;
         else if (strcmp(argv[i], "--quiet") == 0)
             quiet = true;
         else if (!read_file(argv[i]))
