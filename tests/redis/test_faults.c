@@ -408,58 +408,6 @@ static void followers_keep_their_own_deadlines(void **state)
     server_remove(&s);
 }
 
-typedef struct timed {
-    syncguard_backend *store;
-    int timeout_ms;
-    int64_t took_ms;
-    pthread_t thread;
-} timed;
-
-static void *timed_acquire(void *argument)
-{
-    timed *self = argument;
-    syncguard_grant grant;
-    syncguard_error error;
-    syncguard_call call = call_of(self->timeout_ms);
-    char key[40];
-    snprintf(key, sizeof key, "timed:%d", self->timeout_ms);
-    int64_t start = now_ms();
-    if (syncguard_acquire(self->store, key, 5000, &call, &grant, &error) !=
-        SYNCGUARD_E_NETWORK_TIMEOUT)
-        atomic_fetch_add(&failures, 1);
-    self->took_ms = now_ms() - start;
-    return NULL;
-}
-
-/* Whoever leads, each ends by its own deadline: shorter and longer ones than the leader's. */
-static void deadlines_may_differ(void **state)
-{
-    (void)state;
-    static const int timeouts[] = {900, 300, 1500, 200, 600, 1200, 450, 901};
-    timed calls[8];
-    server s;
-    syncguard_grant grant;
-    server_start(&s, 0, plain);
-    atomic_store(&failures, 0);
-    syncguard_backend *store = open_port(s.port, "connections=1");
-    assert_status(syncguard_acquire(store, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
-    kill(s.pid, SIGSTOP);
-    for (int i = 0; i < 8; i++) {
-        calls[i].store = store;
-        calls[i].timeout_ms = timeouts[i];
-        pthread_create(&calls[i].thread, NULL, timed_acquire, &calls[i]);
-        pause_ms(5);
-    }
-    for (int i = 0; i < 8; i++) {
-        pthread_join(calls[i].thread, NULL);
-        assert_in_range(calls[i].took_ms, calls[i].timeout_ms - 1, calls[i].timeout_ms + 400);
-    }
-    assert_int_equal(atomic_load(&failures), 0);
-    kill(s.pid, SIGCONT);
-    syncguard_close(store);
-    server_remove(&s);
-}
-
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -477,7 +425,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(busy_script_is_unavailable),
         cmocka_unit_test(broken_connections_disturb_nobody),
         cmocka_unit_test(followers_keep_their_own_deadlines),
-        cmocka_unit_test(deadlines_may_differ),
     };
     return cmocka_run_group_tests_name("redis faults", tests, NULL, NULL);
 }

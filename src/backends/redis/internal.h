@@ -224,14 +224,11 @@ struct sg_link {
     sg_slot *flight_last;
     sg_slot *spare;
     uint32_t slot_count;
-    uint32_t unsent; /* commands in the out buffer, the first of them since unsent_ns */
-    int64_t unsent_ns;
     uint32_t unpicked; /* callers woken with a reply that have not come for it yet */
     atomic_int word;   /* futex of the first 32 slots */
     uint64_t serial;
     int64_t used_ns;
     int64_t heard_ns;
-    int64_t looks_ns;    /* when the leader looks for deadlines that have passed */
     atomic_bool polling; /* the leader sleeps: whoever adds a command sends it */
     atomic_int pending;
     /* Where to connect; NULL: to the primary. */

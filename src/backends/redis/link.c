@@ -30,9 +30,6 @@
 
 /* A connection unused for this long is checked before it is trusted with a request. */
 #define IDLE_NS (100 * SYNCGUARD_NS_PER_MS)
-/* Commands that leave without waiting for more, and how long fewer wait at most. */
-#define SEND_COUNT 32
-#define SEND_NS 200000
 /* A connection that is silent for this long when a caller times out is given up. */
 #define DEAF_NS (1000 * SYNCGUARD_NS_PER_MS)
 
@@ -72,7 +69,6 @@ static void break_conn(sg_link *link, sg_conn *conn)
     (void)syncguard_fail(&error, SYNCGUARD_E_SERVICE_UNAVAILABLE, "EOF",
                          "redis: the connection broke");
     link->conn = NULL;
-    link->unsent = 0;
     shutdown(conn->fd, SHUT_RDWR); /* ends the leader's poll */
     if (conn->tracked != 0)
         sg_redis_tracker_lost(link->backend->tracker);
@@ -109,8 +105,6 @@ static void submit(sg_link *link, sg_slot *slot)
     request->serial = conn->serial;
     if (link->backend->config.mode == SYNCGUARD_REDIS_CLUSTER)
         memcpy(request->peer, conn->peer, sizeof request->peer);
-    if (link->unsent++ == 0)
-        link->unsent_ns = request->sent_ns;
     sg_redis_text_add(&conn->out, request->text->data, request->text->length);
     append(&link->flight, &link->flight_last, slot);
     if (conn->out.failed) /* half a command must not leave */
@@ -138,7 +132,6 @@ static void flush(sg_link *link)
             out->data = data;
             out->size = size;
             out->length = 0;
-            link->unsent = 0;
             conn->wbuf_done = 0;
         }
         pthread_mutex_unlock(&link->mutex);
@@ -163,23 +156,15 @@ static void flush(sg_link *link)
 }
 
 /*
- * Whether what is in the out buffer should leave now. While threads that have
- * been woken are still to come for their replies, they are about to add commands,
- * and the last of them sends for all; but the server should not wait for a
- * thread that is not scheduled, so a few commands, or a short while, are enough.
+ * Whether commands wait that nobody is going to send: not while the leader is
+ * awake, and not while threads that have been woken have yet to come for their
+ * replies: they are about to add commands, and the last of them sends for all.
  */
-static bool worth_sending(const sg_link *link)
-{
-    const sg_conn *conn = link->conn;
-    return conn != NULL && conn->out.length > 0 && !conn->writer && !conn->blocked &&
-           (link->unpicked == 0 || link->unsent >= SEND_COUNT ||
-            syncguard_clock_ns() - link->unsent_ns > SEND_NS);
-}
-
-/* The same for those who are not the leader: it sends before it sleeps. */
 static bool due(const sg_link *link)
 {
-    return atomic_load(&link->polling) && worth_sending(link);
+    const sg_conn *conn = link->conn;
+    return conn != NULL && conn->out.length > 0 && link->unpicked == 0 && !conn->writer &&
+           !conn->blocked && atomic_load(&link->polling);
 }
 
 /* A connection that was idle, or that leads to a former primary, may not be used as it is. */
@@ -348,27 +333,6 @@ static syncguard_status await(sg_link *link, sg_conn *conn, bool blocked,
     return status;
 }
 
-/* The earliest deadline of those in line. Caller holds the mutex. */
-static int64_t earliest_deadline(const sg_link *link)
-{
-    int64_t earliest = SYNCGUARD_NO_DEADLINE;
-    for (const sg_slot *slot = link->flight; slot != NULL; slot = slot->next) {
-        if (slot->request != NULL && slot->deadline_ns < earliest)
-            earliest = slot->deadline_ns;
-    }
-    return earliest;
-}
-
-/* Wakes those whose time is over: they sleep without a timer of their own. */
-static void wake_late(sg_link *link)
-{
-    int64_t now = syncguard_clock_ns();
-    for (sg_slot *slot = link->flight; slot != NULL; slot = slot->next) {
-        if (slot->request != NULL && slot->deadline_ns <= now)
-            sg_redis_wake_now(link, slot);
-    }
-}
-
 static syncguard_status lead_read(sg_link *link, sg_slot *self, const syncguard_limits *limits,
                                   syncguard_error *err)
 {
@@ -377,21 +341,15 @@ static syncguard_status lead_read(sg_link *link, sg_slot *self, const syncguard_
     int filled = 0;
     conn->refs++;
     atomic_store(&link->polling, true);
-    link->looks_ns = earliest_deadline(link);
-    syncguard_limits step = syncguard_limits_until(limits, link->looks_ns);
     pthread_mutex_unlock(&link->mutex);
 
-    syncguard_status status = await(link, conn, blocked, &step, err, &filled);
+    syncguard_status status = await(link, conn, blocked, limits, err, &filled);
     atomic_store(&link->polling, false);
     bool fine = filled >= 0 && (filled == 0 || hand_out(link, conn, self));
-    if (status == SYNCGUARD_E_NETWORK_TIMEOUT)
-        status = syncguard_limits_check(limits, err);
 
     pthread_mutex_lock(&link->mutex);
     if (filled > 0)
         link->heard_ns = syncguard_clock_ns();
-    else if (status == SYNCGUARD_OK)
-        wake_late(link);
     if (!fine)
         break_conn(link, conn);
     drop_conn(conn);
@@ -407,7 +365,7 @@ static syncguard_status lead(sg_link *link, sg_slot *slot, const syncguard_limit
             status = lead_connect(link, limits, err);
             continue;
         }
-        if (link->conn->blocked || worth_sending(link))
+        if (link->unpicked == 0)
             flush(link);
         if (!slot->done && link->conn != NULL)
             status = lead_read(link, slot, limits, err);
@@ -452,11 +410,8 @@ static syncguard_status take_result(sg_link *link, sg_slot *slot, sg_request *re
                                     syncguard_error *err)
 {
     syncguard_status status = slot->status;
-    if (slot->counted) {
-        link->unpicked--;
-        if (due(link))
-            flush(link);
-    }
+    if (slot->counted && --link->unpicked == 0 && due(link))
+        flush(link);
     if (status != SYNCGUARD_OK) {
         if (err != NULL)
             *err = slot->error;
@@ -483,7 +438,6 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
     if (status != SYNCGUARD_OK)
         goto out;
     slot->request = request;
-    slot->deadline_ns = limits->deadline_ns;
     slot->expected = request->count;
     slot->queued = true;
     if (link->conn != NULL)

@@ -32,10 +32,6 @@ static void futex_wake(atomic_int *word, uint32_t bits)
 static void futex_wait(atomic_int *word, int seen, uint32_t bits, int64_t left_ns)
 {
     struct timespec until;
-    if (left_ns == SYNCGUARD_NO_DEADLINE) {
-        syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, NULL, NULL, bits);
-        return;
-    }
     clock_gettime(CLOCK_MONOTONIC, &until);
     left_ns = (left_ns < NAP_NS ? left_ns : NAP_NS) + until.tv_nsec;
     until.tv_sec += (time_t)(left_ns / 1000000000);
@@ -93,7 +89,6 @@ syncguard_status sg_redis_slot_sleep(sg_link *link, sg_slot *slot, const syncgua
                                      syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
-    bool looked_after = false;
     slot->sleeping = true;
     if (slot->by_parker) {
         pthread_mutex_unlock(&link->mutex);
@@ -102,14 +97,8 @@ syncguard_status sg_redis_slot_sleep(sg_link *link, sg_slot *slot, const syncgua
 #ifdef __linux__
         atomic_int *word = slot->bit != 0 ? &link->word : &slot->word;
         int seen = atomic_load(word);
-        /* The leader looks for passed deadlines itself, before this one or when it sleeps next:
-         * no timer is needed, which would cost more than the futex. */
-        looked_after =
-            !slot->queued && (!atomic_load(&link->polling) || slot->deadline_ns >= link->looks_ns);
         pthread_mutex_unlock(&link->mutex);
-        int64_t left = SYNCGUARD_NO_DEADLINE;
-        if (!looked_after)
-            left = syncguard_limits_left_ns(limits);
+        int64_t left = syncguard_limits_left_ns(limits);
         if (left > 0)
             futex_wait(word, seen, slot->bit != 0 ? slot->bit : ~UINT32_C(0), left);
         else
@@ -118,8 +107,6 @@ syncguard_status sg_redis_slot_sleep(sg_link *link, sg_slot *slot, const syncgua
     }
     pthread_mutex_lock(&link->mutex);
     slot->sleeping = false;
-    if (looked_after && !slot->done && link->leader != slot)
-        status = syncguard_limits_check(limits, err);
     return status;
 }
 

@@ -15,7 +15,6 @@
 struct sg_slot {
     sg_slot *next;
     sg_request *request; /* NULL: nobody waits for it any more */
-    int64_t deadline_ns;
     size_t expected;
     size_t got;
     bool queued;   /* in link->queue: nothing was sent */
