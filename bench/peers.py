@@ -4,8 +4,10 @@
     peers.py BUILD [REPETITIONS]
 
 The npm packages are installed into a folder that is removed afterwards. What they do has no
-fences, and none of it is woken by the server.
+fences, and none of it is woken by the server. The server has the first processor, all clients
+the last.
 """
+import contextlib
 import json
 import os
 import shutil
@@ -70,8 +72,27 @@ def ours(build, folder, url, what, number):
     return float(done.stdout)
 
 
+@contextlib.contextmanager
+def pinned(server):
+    """The server has a processor, this process and all that it starts meanwhile another."""
+    before = os.sched_getaffinity(0)
+    if len(before) > 1:
+        os.sched_setaffinity(server, {min(before)})
+        os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(server, before)
+
+
 def figures(build, folder, redis, repetitions, figure_of):
     """Ours as measured, theirs as the limit."""
+    with pinned(redis.process.pid):
+        return measure(build, folder, redis, repetitions, figure_of)
+
+
+def measure(build, folder, redis, repetitions, figure_of):
     peers = start(folder, redis.port)
     result = []
     for what, number, name, unit in (("pair", PAIRS, "pair, p50", "us"),

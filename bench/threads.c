@@ -2,6 +2,9 @@
  * Pairs per second of 1, 4, 16 and 64 threads on one handle, each on a key of its own, against
  * the plain client: pipelined as wide as there are threads where the store allows that, else a
  * connection per thread, up to as many as the handle would use.
+ *
+ * Where the server is one process, it and the clients have a processor each, so that the figures
+ * tell of the clients and not of where the scheduler put them; the widest also without that.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -67,7 +70,7 @@ static double pipelined_rate(const bench_raw *raw, void *plain, int width)
     return (double)pairs / (bench_us() - start) * 1e6;
 }
 
-static void one_width(const bench_store *store, int width)
+static void one_width(const bench_store *store, int width, bool pinned)
 {
     const bench_raw *raw = store->raw;
     int connections = raw->pairs != NULL              ? 1
@@ -82,6 +85,8 @@ static void one_width(const bench_store *store, int width)
         mine[i] = (worker){.raw = raw, .backend = backend, .number = i};
     for (int i = 0; i < connections; i++)
         theirs[i] = (worker){.raw = raw, .plain = raw->open(store->url), .number = i};
+    int pid = pinned ? raw->server_pid(theirs[0].plain) : 0;
+    bench_pin(pid);
     for (int r = -1; r < store->repetitions; r++) {
         double limit = raw->pairs != NULL ? pipelined_rate(raw, theirs[0].plain, width)
                                           : rate_of(theirs, connections);
@@ -91,8 +96,10 @@ static void one_width(const bench_store *store, int width)
             plain[r] = limit;
         }
     }
-    bool bar = raw->rate_threads == width;
-    snprintf(name, sizeof name, "pairs/s, %d thread%s", width, width == 1 ? "" : "s");
+    bench_unpin(pid);
+    bool bar = raw->rate_threads == width && pinned == (raw->server_pid != NULL);
+    snprintf(name, sizeof name, "pairs/s, %d thread%s%s", width, width == 1 ? "" : "s",
+             pinned ? ", pinned" : "");
     bench_report(store, name, "/s", ours, plain, raw->client, store->repetitions,
                  bar ? BENCH_RATIO_LEAST : BENCH_INTEREST, raw->rate_bar);
     for (int i = 0; i < connections; i++)
@@ -104,7 +111,9 @@ void bench_threads(const bench_store *store)
 {
     long before = bench_conflicts();
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
-        one_width(store, widths[i]);
+        one_width(store, widths[i], store->raw->server_pid != NULL);
+    if (store->raw->server_pid != NULL)
+        one_width(store, MOST_THREADS, false);
     double conflicts[] = {(double)(bench_conflicts() - before)};
     if (store->raw->conflict_free)
         bench_report(store, "conflicts meanwhile", "", conflicts, NULL, NULL, 1, BENCH_MOST, 0);

@@ -30,6 +30,9 @@
 
 /* A connection unused for this long is checked before it is trusted with a request. */
 #define IDLE_NS (100 * SYNCGUARD_NS_PER_MS)
+/* Who was woken for a lock that has just been released looks for the answer this long before it
+ * sleeps: it comes within a round trip, and others wait for the lock. */
+#define WOKEN_SPIN_NS 50000
 /* A connection that is silent for this long when a caller times out is given up. */
 #define DEAF_NS (1000 * SYNCGUARD_NS_PER_MS)
 
@@ -309,10 +312,9 @@ static bool hand_out(sg_link *link, sg_conn *conn, sg_slot *self)
 }
 
 /* Waits until the connection has something to read (or takes more, if it did not). */
-static syncguard_status await(sg_link *link, sg_conn *conn, bool blocked,
+static syncguard_status await(sg_conn *conn, bool blocked, int64_t spin,
                               const syncguard_limits *limits, syncguard_error *err, int *filled)
 {
-    int64_t spin = link->backend->config.spin_ns;
     *filled = 0;
     if (spin > 0) {
         int64_t until = syncguard_clock_ns() + spin;
@@ -338,12 +340,15 @@ static syncguard_status lead_read(sg_link *link, sg_slot *self, const syncguard_
 {
     sg_conn *conn = link->conn;
     bool blocked = conn->blocked;
+    int64_t spin = link->backend->config.spin_ns;
     int filled = 0;
+    if (self->request->watch && spin < WOKEN_SPIN_NS)
+        spin = WOKEN_SPIN_NS;
     conn->refs++;
     atomic_store(&link->polling, true);
     pthread_mutex_unlock(&link->mutex);
 
-    syncguard_status status = await(link, conn, blocked, limits, err, &filled);
+    syncguard_status status = await(conn, blocked, spin, limits, err, &filled);
     atomic_store(&link->polling, false);
     bool fine = filled >= 0 && (filled == 0 || hand_out(link, conn, self));
 
