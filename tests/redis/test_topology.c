@@ -269,6 +269,42 @@ static void cluster_slot_moves_under_held_locks(void **state)
     }
 }
 
+/* Locks whose slot stays half moved for longer than their lease are renewed over there. */
+static void heartbeat_follows_a_moving_slot(void **state)
+{
+    (void)state;
+    enum { LOCKS = 5 };
+    syncguard_lock *locks[LOCKS] = {NULL};
+    char from_id[64], to_id[64], key[32];
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.ttl_ms = 3000;
+    options.auto_extend = true;
+    redisReply *reply = raw_at(test_port(0), "CLUSTER KEYSLOT {syncguard}");
+    int slot = (int)reply->integer;
+    freeReplyObject(reply);
+    for (int i = 0; i < LOCKS; i++) {
+        snprintf(key, sizeof key, "renewed:%d", i);
+        assert_status(syncguard_lock_acquire(store, key, &options, &locks[i], &err), SYNCGUARD_OK);
+    }
+    int from = owner_of(slot, from_id);
+    int to = (from + 1) % 3;
+    node_id(to, to_id);
+    node_do(to, "CLUSTER SETSLOT %d IMPORTING %s", slot, from_id);
+    node_do(from, "CLUSTER SETSLOT %d MIGRATING %s", slot, to_id);
+    move_keys(from, to, slot);
+    pause_ms(6000);
+    for (int i = 0; i < LOCKS; i++)
+        assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
+    node_do(to, "CLUSTER SETSLOT %d NODE %s", slot, to_id);
+    for (int n = 0; n < 3; n++)
+        node_do(n, "CLUSTER SETSLOT %d NODE %s", slot, to_id);
+    pause_ms(1500);
+    for (int i = 0; i < LOCKS; i++) {
+        assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
+        syncguard_lock_dispose(locks[i]);
+    }
+}
+
 static bool count_locks(void *context, const syncguard_lock_info *info)
 {
     (void)info;
@@ -331,8 +367,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(sentinel_failover_is_followed),
     };
     const struct CMUnitTest cluster[] = {
-        cmocka_unit_test(waiters_are_woken_here_too), cmocka_unit_test(any_seed_will_do),
+        cmocka_unit_test(waiters_are_woken_here_too),
+        cmocka_unit_test(any_seed_will_do),
         cmocka_unit_test(cluster_slot_moves_under_held_locks),
+        cmocka_unit_test(heartbeat_follows_a_moving_slot),
         cmocka_unit_test(waiters_are_woken_here_too), /* from the slot's new home */
     };
     const struct CMUnitTest replicas[] = {

@@ -265,17 +265,21 @@ syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
     }
 }
 
-/* MOVED in any of the replies: the route is set right and the whole is sent again. */
-static bool redirected(sg_backend *backend, const sg_request *request)
+/* MOVED or READONLY in any of the replies: the route is set right and the whole is sent again. */
+static bool redirected(sg_backend *backend, const sg_request *request, int *refusals)
 {
     char host[256];
     char word[SG_WORD_SIZE];
     int port = 0;
-    if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER)
+    if (backend->config.mode == SYNCGUARD_REDIS_SINGLE)
         return false;
     for (size_t i = 0; i < request->count; i++) {
         sg_redis_reply_word(request->replies[i], word);
-        if (strcmp(word, "MOVED") == 0 &&
+        if (strcmp(word, "READONLY") == 0) {
+            sg_redis_route_forget(&backend->route, request->route);
+            return (*refusals)++ < 1;
+        }
+        if (backend->config.mode == SYNCGUARD_REDIS_CLUSTER && strcmp(word, "MOVED") == 0 &&
             sg_redis_route_parse(request->replies[i], request->peer, host, &port)) {
             sg_redis_route_moved(&backend->route, host, port);
             return true;
@@ -293,6 +297,7 @@ syncguard_status sg_redis_plain_run(sg_backend *backend, const sg_text *text, re
     request.text = text;
     request.replies = replies;
     request.count = count;
+    int refusals = 0;
     for (int round = 0;; round++) {
         syncguard_status status =
             sg_redis_link_exchange(sg_redis_link_choose(backend), &request, limits, err);
@@ -303,7 +308,7 @@ syncguard_status sg_redis_plain_run(sg_backend *backend, const sg_text *text, re
                 return status;
             continue;
         }
-        if (status != SYNCGUARD_OK || !redirected(backend, &request))
+        if (status != SYNCGUARD_OK || !redirected(backend, &request, &refusals))
             return status;
         sg_redis_replies_free(replies, count);
     }

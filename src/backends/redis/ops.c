@@ -378,14 +378,30 @@ static syncguard_status load_extend(sg_backend *backend, const syncguard_limits 
     return status;
 }
 
-/* One flush. *forgotten: some item met NOSCRIPT and stays undecided. */
+/* What items of a chunk that stay undecided have met. */
+typedef struct chunk_news {
+    bool forgotten; /* NOSCRIPT */
+    bool moving;    /* a slot on its way: only a single call follows it */
+} chunk_news;
+
+static void note_news(chunk_news *news, const redisReply *reply)
+{
+    char word[SG_WORD_SIZE];
+    sg_redis_reply_word(reply, word);
+    if (strcmp(word, "NOSCRIPT") == 0)
+        news->forgotten = true;
+    if (strcmp(word, "ASK") == 0 || strcmp(word, "TRYAGAIN") == 0 ||
+        (reply->type == REDIS_REPLY_INTEGER && reply->integer == ELSEWHERE))
+        news->moving = true;
+}
+
+/* One flush. */
 static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *items, size_t count,
-                                     const syncguard_limits *limits, bool *forgotten,
+                                     const syncguard_limits *limits, chunk_news *news,
                                      syncguard_error *err)
 {
     redisReply *replies[CHUNK];
     sg_text text;
-    char word[SG_WORD_SIZE];
     sg_redis_text_init(&text);
     for (size_t i = 0; i < count; i++) {
         sg_call call;
@@ -395,16 +411,14 @@ static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *i
         items[i].first_sent_ns = syncguard_clock_ns();
     }
     syncguard_status status = sg_redis_plain_run(backend, &text, replies, count, limits, err);
-    *forgotten = false;
+    *news = (chunk_news){false, false};
     for (size_t i = 0; i < count; i++) {
         if (status != SYNCGUARD_OK) {
             items[i].status = status;
             continue;
         }
         items[i].status = judge_extend(&items[i], replies[i], err);
-        sg_redis_reply_word(replies[i], word);
-        if (strcmp(word, "NOSCRIPT") == 0)
-            *forgotten = true;
+        note_news(news, replies[i]);
     }
     if (status == SYNCGUARD_OK)
         sg_redis_replies_free(replies, count);
@@ -419,16 +433,18 @@ syncguard_status sg_redis_extend_many(syncguard_backend *base, syncguard_extend_
     sg_backend *backend = of(base);
     syncguard_status first_failure = SYNCGUARD_OK;
     size_t decided = 0;
+    bool moving = false;
     for (size_t i = 0; i < count; i += CHUNK) {
         size_t n = count - i < CHUNK ? count - i : CHUNK;
-        bool forgotten = false;
-        syncguard_status status = extend_chunk(backend, items + i, n, limits, &forgotten, err);
-        if (status == SYNCGUARD_OK && forgotten) {
+        chunk_news news;
+        syncguard_status status = extend_chunk(backend, items + i, n, limits, &news, err);
+        if (status == SYNCGUARD_OK && news.forgotten) {
             /* Extending twice is harmless: those that were decided are only moved again. */
             status = load_extend(backend, limits, err);
             if (status == SYNCGUARD_OK)
-                status = extend_chunk(backend, items + i, n, limits, &forgotten, err);
+                status = extend_chunk(backend, items + i, n, limits, &news, err);
         }
+        moving = moving || news.moving;
         for (size_t k = i; k < i + n; k++) {
             if (items[k].status >= 0)
                 decided++;
@@ -441,7 +457,8 @@ syncguard_status sg_redis_extend_many(syncguard_backend *base, syncguard_extend_
             break;
         }
     }
-    return decided > 0 || count == 0 ? SYNCGUARD_OK : first_failure;
+    /* While the slot moves, an answer all the same: the items are then tried singly. */
+    return decided > 0 || moving || count == 0 ? SYNCGUARD_OK : first_failure;
 }
 
 /* --- undo and cleanup --- */
