@@ -358,6 +358,68 @@ static void missing_replicas_undo_the_grant(void **state)
     assert_status(syncguard_acquire(store, "alone", 30000, NULL, &grant, &err), SYNCGUARD_OK);
 }
 
+/* A grant that is found again over a new connection counts only when the replica has it. */
+static void lost_reply_does_not_pass_for_replicated(void **state)
+{
+    (void)state;
+    proxy p;
+    syncguard_grant grant;
+    syncguard_call brief = SYNCGUARD_CALL_INIT;
+    brief.timeout_ms = 2000;
+    proxy_start(&p, test_port(0));
+    syncguard_backend *via = open_port(p.port, "wait_replicas=1");
+    assert_status(syncguard_acquire(via, "warm", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    /* 7.0 lets WAIT cover what any connection wrote, later ones do not: see that this one writes.
+     */
+    long before = raw_calls("pexpire");
+    atomic_store(&p.lose, 1);
+    assert_status(syncguard_acquire(via, "found", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_int_equal(atomic_load(&p.lose), 0);
+    assert_int_equal(raw_calls("pexpire") - before, 1);
+    assert_in_range(raw_int("PTTL syncguard:found"), 25000, 31000);
+
+    kill(test_pid(1), SIGSTOP);
+    atomic_store(&p.lose, 1);
+    syncguard_status status = syncguard_acquire(via, "unsafe", 30000, &brief, &grant, &err);
+    kill(test_pid(1), SIGCONT);
+    assert_int_equal(atomic_load(&p.lose), 0);
+    assert_status(status, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_string_equal(err.native, "NOREPLICAS");
+    syncguard_close(via);
+    proxy_stop(&p);
+}
+
+static void *trigger_soon(void *argument)
+{
+    pause_ms(100);
+    syncguard_abort_trigger(argument);
+    return NULL;
+}
+
+/* The server goes on waiting on that connection: the next acquire must not stand behind it. */
+static void given_up_wait_is_in_nobodys_way(void **state)
+{
+    (void)state;
+    syncguard_grant grant;
+    pthread_t thread;
+    syncguard_call aborted = SYNCGUARD_CALL_INIT, brief = SYNCGUARD_CALL_INIT;
+    brief.timeout_ms = 2000;
+    aborted.timeout_ms = 30000;
+    assert_status(syncguard_abort_create(&aborted.abort_object, &err), SYNCGUARD_OK);
+    kill(test_pid(1), SIGSTOP);
+    pthread_create(&thread, NULL, trigger_soon, aborted.abort_object);
+    syncguard_status first = syncguard_acquire(store, "aborted", 30000, &aborted, &grant, &err);
+    pthread_join(thread, NULL);
+    syncguard_status second = syncguard_acquire(store, "behind", 30000, &brief, &grant, &err);
+    kill(test_pid(1), SIGCONT);
+    assert_status(second, SYNCGUARD_E_SERVICE_UNAVAILABLE); /* not NetworkTimeout */
+    assert_string_equal(err.native, "NOREPLICAS");
+    assert_int_equal(first, SYNCGUARD_E_ABORTED);
+    brief.timeout_ms = 3000;
+    assert_status(syncguard_acquire(store, "after", 30000, &brief, &grant, &err), SYNCGUARD_OK);
+    syncguard_abort_free(aborted.abort_object);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -376,6 +438,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest replicas[] = {
         cmocka_unit_test(waiters_are_woken_here_too),
         cmocka_unit_test(missing_replicas_undo_the_grant),
+        cmocka_unit_test(lost_reply_does_not_pass_for_replicated),
+        cmocka_unit_test(given_up_wait_is_in_nobodys_way),
     };
     if (strncmp(test_url, "redis+sentinel", 14) == 0)
         return cmocka_run_group_tests_name("redis sentinel", sentinel, open_store, close_store);

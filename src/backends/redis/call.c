@@ -149,6 +149,7 @@ static syncguard_status send_asking(sg_backend *backend, sg_call *call, progress
         return status;
     link.fixed = &p->ask;
     status = send_once(backend, call, p, &link, limits, err);
+    call->serial = 0; /* that connection is gone: nothing can be asked of it any more */
     sg_redis_link_fini(&link, false);
     return status;
 }

@@ -260,6 +260,9 @@ void sg_redis_link_fini(sg_link *link, bool forked);
 syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
                                         const syncguard_limits *limits, syncguard_error *err);
 
+/* Gives the connection up; the next exchange makes a new one. */
+void sg_redis_link_reset(sg_link *link);
+
 /* The connection if it reports to the tracker, else NULL; until it is given back. */
 sg_conn *sg_redis_link_tracked(sg_link *link);
 void sg_redis_link_give_back(sg_link *link, sg_conn *conn, bool broken);

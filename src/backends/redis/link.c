@@ -483,6 +483,14 @@ out:
     return status;
 }
 
+void sg_redis_link_reset(sg_link *link)
+{
+    pthread_mutex_lock(&link->mutex);
+    if (link->conn != NULL)
+        break_conn(link, link->conn);
+    pthread_mutex_unlock(&link->mutex);
+}
+
 /* --- for the tracker --- */
 
 sg_conn *sg_redis_link_tracked(sg_link *link)

@@ -157,7 +157,7 @@ static void give_wait_link(sg_backend *backend, const sg_link *link)
 /*
  * Waits until enough replicas have what this connection wrote last. A new
  * connection has written nothing and would be told "all", so the answer counts
- * only on the one that carried the grant.
+ * only on the one that carried the grant (or found it, which writes too).
  */
 static syncguard_status await_replicas(sg_backend *backend, sg_call *call,
                                        const syncguard_limits *limits, syncguard_error *err)
@@ -178,11 +178,12 @@ static syncguard_status await_replicas(sg_backend *backend, sg_call *call,
     request.replies = &reply;
     request.count = 1;
     syncguard_status status = sg_redis_link_exchange(call->link, &request, limits, err);
-    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ERROR)
+    if (status != SYNCGUARD_OK)
+        sg_redis_link_reset(call->link); /* the server may block it for the rest of the WAIT */
+    else if (reply->type == REDIS_REPLY_ERROR)
         status = sg_redis_fail_reply(err, reply);
-    else if (status == SYNCGUARD_OK &&
-             (reply->type != REDIS_REPLY_INTEGER || request.serial != call->serial ||
-              reply->integer < backend->config.wait_replicas))
+    else if (reply->type != REDIS_REPLY_INTEGER || request.serial != call->serial ||
+             reply->integer < backend->config.wait_replicas)
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS",
                                 "redis: too few replicas have the grant");
     sg_redis_replies_free(&reply, 1);

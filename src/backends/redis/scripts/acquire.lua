@@ -14,7 +14,9 @@ if value then
   local left = expires + ARGV[2] - ARGV[1] - now
   if left > 0 then
     if id == lock_id then
-      return value
+      -- Sent again. WAIT counts what its connection wrote, so this one writes, too.
+      local kept = redis.pcall('PEXPIRE', KEYS[1], math.ceil(left))
+      return type(kept) == 'table' and kept or value
     end
     return math.ceil(left)
   end
