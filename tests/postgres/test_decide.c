@@ -336,6 +336,75 @@ static void advisory_lock_comes_before_the_row(void **state)
     }
 }
 
+/* Runs one of our statements as it is, with text values. */
+static PGresult *send_ours(PGconn *pg, sg_pg_statement statement, int count,
+                           const char *const *values, bool wait)
+{
+    sg_pg_table locks, fences;
+    char *sql;
+
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_locks", "x", &locks, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_fence_counters", "x", &fences, &err));
+    sql = sg_pg_sql(statement, &locks, &fences, true);
+    assert_non_null(sql);
+    assert_int_equal(PQsendQueryParams(pg, sql, count, NULL, values, NULL, NULL, 0), 1);
+    syncguard_free(sql);
+    if (!wait)
+        return NULL;
+    PGresult *result = PQgetResult(pg);
+
+    while (PQgetResult(pg))
+        ;
+    return result;
+}
+
+/*
+ * The other library's extend takes only the row. A stall of over a second between
+ * our look, which finds a lock that is far from its end, and our decision, which
+ * finds it dead, lets such an extend be under way while we decide.
+ */
+static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
+{
+    static const char id[] = "NNNNNNNNNNNNNNNNNNNNNN";
+    PGconn *ours = pg_plain(server, DATABASE);
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_grant holder = take("stalled", 30000);
+    PGresult *result;
+
+    (void)state;
+    set_age("stalled", -500);
+    pg_sql(ours, "BEGIN");
+    PQclear(send_ours(ours, SG_PG_LOCK_KEY, 2, (const char *const[]){"20000", "stalled"}, true));
+    result =
+        send_ours(ours, SG_PG_ACQUIRE_LOOK, 3, (const char *const[]){"stalled", "0", id}, true);
+    assert_int_equal(PQntuples(result), 1);
+    PQclear(result);
+    pg_sql(foreign, "BEGIN");
+    assert_int_equal(pg_number(foreign,
+                               "WITH x AS (UPDATE syncguard_locks SET expires_at_ms = "
+                               "expires_at_ms + 30000 WHERE lock_id = '%s' AND expires_at_ms > "
+                               "floor(extract(epoch from clock_timestamp()) * 1000) - 1000 "
+                               "RETURNING 1) SELECT count(*) FROM x",
+                               holder.lock_id),
+                     1);
+    sleep_ms(1700);
+    (void)send_ours(ours, SG_PG_ACQUIRE, 8,
+                    (const char *const[]){"stalled", id, "30000", "1000", "stalled",
+                                          "fence:stalled", "900000000000000", NULL},
+                    false);
+    sleep_ms(300);
+    pg_sql(foreign, "COMMIT");
+    result = PQgetResult(ours);
+    assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
+    assert_int_equal(PQntuples(result), 0);
+    PQclear(result);
+    assert_null(PQgetResult(ours));
+    pg_sql(ours, "COMMIT");
+    PQfinish(ours);
+    PQfinish(foreign);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, holder.lock_id, NULL, &err));
+}
+
 #define SHARERS 12
 
 static void *share(void *context)
@@ -461,6 +530,7 @@ int main(void)
         cmocka_unit_test(errors_leave_no_open_transaction),
         cmocka_unit_test(waiting_transactions_are_bounded_on_the_server),
         cmocka_unit_test(advisory_lock_comes_before_the_row),
+        cmocka_unit_test(takeover_spares_a_lock_that_was_extended_meanwhile),
         cmocka_unit_test(threads_share_few_connections),
         cmocka_unit_test(long_keys_and_odd_keys),
         cmocka_unit_test(list_goes_over_pages),

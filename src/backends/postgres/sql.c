@@ -34,8 +34,10 @@
 
 /*
  * Grants if no live lock is in the way and the counter may go on: then one row,
- * else none. @O are the columns and values of the owner label, where the table
- * has one.
+ * else none. The takeover looks at the expiry once more, in the row as it is when
+ * it is written: the other library's extend takes only the row, and may commit
+ * after our snapshot. The counter has then moved for nothing. @O are the columns
+ * and values of the owner label, where the table has one.
  */
 static const char acquire_sql[] =
     "WITH t AS MATERIALIZED (SELECT @N AS now), "
@@ -48,6 +50,7 @@ static const char acquire_sql[] =
     "FROM c, t ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, "
     "expires_at_ms = excluded.expires_at_ms, acquired_at_ms = excluded.acquired_at_ms, "
     "fence = excluded.fence, user_key = excluded.user_key@O3 "
+    "WHERE l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint "
     "RETURNING l.fence, l.expires_at_ms";
 
 /*
