@@ -241,12 +241,21 @@ static void full_memory_is_rate_limited(void **state)
     server_start(&s, 0, plain);
     syncguard_backend *store = open_port(s.port, "");
     assert_status(syncguard_acquire(store, "before", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    syncguard_grant undone;
+    assert_status(syncguard_acquire(store, "taken back", 60000, NULL, &undone, &err), SYNCGUARD_OK);
     freeReplyObject(raw_at(s.port, "CONFIG SET maxmemory 1"));
     syncguard_grant refused;
     assert_status(syncguard_acquire(store, "full", 5000, NULL, &refused, &err),
                   SYNCGUARD_E_RATE_LIMITED);
     assert_string_equal(err.native, "OOM");
-    /* Releasing needs no memory. */
+    /* Neither undoing nor releasing needs memory. */
+    syncguard_limits limits = {syncguard_clock_ns() + 5000 * SYNCGUARD_NS_PER_MS, NULL};
+    assert_status(store->ops->undo(store, "taken back", 10, undone.lock_id, limits.deadline_ns,
+                                   &limits, &err),
+                  SYNCGUARD_OK);
+    bool locked = true;
+    assert_status(syncguard_is_locked(store, "taken back", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_false(locked);
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     syncguard_close(store);
     server_remove(&s);

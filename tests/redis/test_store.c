@@ -278,6 +278,20 @@ static void foreign_types_are_left_alone(void **state)
     assert_int_equal(raw_int("LLEN syncguard:fence:syncguard:listed"), 1);
 }
 
+/* The dead lock's index is foreign: the grant stands, and says so. */
+static void foreign_index_of_a_dead_lock_is_left_alone(void **state)
+{
+    (void)state;
+    syncguard_grant grant;
+    raw_do("SET syncguard:dead %s",
+           "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":1,\"acquiredAtMs\":0,\"key\":\"dead\","
+           "\"fence\":\"000000000000001\"}");
+    raw_do("HSET syncguard:id:" OTHER_ID " a b");
+    assert_status(syncguard_acquire(store, "dead", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_string_equal(raw_text("HGET syncguard:id:" OTHER_ID " a"), "b");
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+}
+
 static void index_that_lies_changes_nothing(void **state)
 {
     (void)state;
@@ -600,6 +614,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(values_of_others_are_understood, flush_all),
         cmocka_unit_test_setup(unreadable_values_are_left_alone, flush_all),
         cmocka_unit_test_setup(foreign_types_are_left_alone, flush_all),
+        cmocka_unit_test_setup(foreign_index_of_a_dead_lock_is_left_alone, flush_all),
         cmocka_unit_test_setup(index_that_lies_changes_nothing, flush_all),
         cmocka_unit_test_setup(counter_ends_where_it_must, flush_all),
         cmocka_unit_test_setup(undone_id_is_never_granted, flush_all),

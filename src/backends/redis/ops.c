@@ -218,6 +218,14 @@ static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *
     return status;
 }
 
+/* An error that no command of the script has reported: how far it came is unknown. */
+static bool stopped_midway(const redisReply *reply)
+{
+    char word[SG_WORD_SIZE];
+    sg_redis_reply_word(reply, word);
+    return strcmp(word, "ERR") == 0;
+}
+
 syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op *op,
                                   syncguard_error *err)
 {
@@ -245,7 +253,7 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
     }
 
     status = acquire_call(backend, op, &call, err);
-    if (status < 0 && call.unanswered)
+    if (status < 0 && (call.unanswered || stopped_midway(call.reply)))
         op->maybe_granted = true;
     if (status == SYNCGUARD_LOCKED && call.unanswered) {
         /* A former sending may still reach the script, when the present holder is gone. */

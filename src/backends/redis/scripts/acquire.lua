@@ -49,9 +49,10 @@ value = string.format(
   fence / 1000000, fence % 1000000, ARGV[3])
 call('SET', KEYS[1], value, 'PX', ARGV[2])
 if stale and stale ~= lock_id and #stale == 22 and string.find(stale, '^[%w_-]+$') then
+  -- The lock is granted: whatever is wrong with that name must not look like a failure.
   local old = string.sub(KEYS[2], 1, -23) .. stale
-  if call('GET', old) == KEYS[1] then
-    call('DEL', old)
+  if redis.pcall('GET', old) == KEYS[1] then
+    redis.pcall('DEL', old)
   end
 end
 return value

@@ -7,12 +7,15 @@ if type(value) == 'string' then
   local fine, t = pcall(cjson.decode, value)
   held = fine and type(t) == 'table' and t.lockId == string.sub(KEYS[2], -22)
 end
+-- First what needs no memory: the lock must go even if there is no room for the tombstone.
+if held then
+  local gone = redis.pcall('DEL', KEYS[1])
+  if type(gone) == 'table' then
+    return gone
+  end
+end
 local done = redis.pcall('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 if done.err then
   return done
 end
-if held then
-  redis.call('DEL', KEYS[1])
-  return 2
-end
-return 1
+return held and 2 or 1
