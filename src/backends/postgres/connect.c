@@ -8,6 +8,7 @@
  * Locking: a job is guarded by its pool's mutex. Who finds it both finished and
  * not owned frees it: the thread if nobody waits any more, else the owner.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "pg.h"
@@ -54,9 +55,8 @@ static PGconn *begin(const sg_pg_target *target, int host)
 }
 
 /* Drives one attempt to its end. */
-static syncguard_status finish(PGconn *pg, int64_t deadline_ns, syncguard_error *err)
+static syncguard_status finish(PGconn *pg, const syncguard_limits *limits, syncguard_error *err)
 {
-    syncguard_limits limits = {deadline_ns, NULL};
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     syncguard_status status;
 
@@ -65,7 +65,7 @@ static syncguard_status finish(PGconn *pg, int64_t deadline_ns, syncguard_error 
     while (next != PGRES_POLLING_OK) {
         struct pollfd fd = {PQsocket(pg), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, 0};
 
-        status = syncguard_wait_fds(&fd, 1, &limits, err);
+        status = syncguard_wait_fds(&fd, 1, limits, err);
         if (status != SYNCGUARD_OK)
             return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
                                   "connecting to the server took too long");
@@ -75,6 +75,36 @@ static syncguard_status finish(PGconn *pg, int64_t deadline_ns, syncguard_error 
     }
     if (PQsetnonblocking(pg, 1) != 0 || !PQenterPipelineMode(pg))
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libpq refuses pipeline mode");
+    return SYNCGUARD_OK;
+}
+
+/*
+ * What the session is, as it says itself. A pooler answers with the number of one
+ * of its sessions, while libpq has one that the pooler made up; and it may drop
+ * the settings that we start with.
+ */
+static syncguard_status identify(sg_pg_connection *connection, const syncguard_limits *limits,
+                                 syncguard_error *err)
+{
+    static const char sql[] = "SELECT pg_catalog.pg_backend_pid(), "
+                              "pg_catalog.current_setting('lock_timeout')::interval = $1::interval "
+                              "AND pg_catalog.current_setting('statement_timeout')::interval = "
+                              "$1::interval";
+    int64_t session_ms = connection->pool->target->session_ms;
+    char wanted[32];
+    const char *values[] = {wanted};
+    PGresult *result = NULL;
+    int64_t pid = 0;
+    syncguard_status status;
+
+    snprintf(wanted, sizeof wanted, "%lld ms", (long long)session_ms);
+    status = sg_pg_query(connection, sql, 1, values, limits, &result, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    connection->direct = sg_pg_int64(result, 0, 0, &pid) && pid == PQbackendPID(connection->pg);
+    connection->bounded =
+        connection->direct && session_ms > 0 && PQgetvalue(result, 0, 1)[0] == 't';
+    PQclear(result);
     return SYNCGUARD_OK;
 }
 
@@ -104,12 +134,15 @@ syncguard_status sg_pg_connect(sg_pg_connection *connection, int64_t deadline_ns
     connection->generation = atomic_load(&pool->generation);
     for (i = 0; i < target->host_count; i++) {
         int host = (first + i) % target->host_count;
+        syncguard_limits limits = {host_deadline(target, target->host_count - 1 - i, deadline_ns),
+                                   NULL};
 
         connection->pg = begin(target, host);
         if (!connection->pg)
             return syncguard_fail_memory(err);
-        status = finish(connection->pg,
-                        host_deadline(target, target->host_count - 1 - i, deadline_ns), err);
+        status = finish(connection->pg, &limits, err);
+        if (status == SYNCGUARD_OK)
+            status = identify(connection, &limits, err);
         if (status == SYNCGUARD_OK) {
             pthread_mutex_lock(&pool->mutex);
             pool->first_host = host;

@@ -67,7 +67,8 @@ static void tell_session(const report *to, const sg_pg *pg, const PGresult *r, P
     tell(to, strcmp(PQgetvalue(r, 0, X_READ), "on") == 0, SYNCGUARD_BLOCK, "read_only",
          "transactions are read-only by default for this role", "transactions may write");
     tell(to, pooled && !pg->pooler, SYNCGUARD_WARN, "pooler",
-         "a connection pooler is in between: open with pooler=1 if it is in transaction mode",
+         "a connection pooler is in between and is treated as one in transaction mode: waiters "
+         "poll; open with pooler=1",
          pg->pooler ? "opened for a transaction pooler: waiters poll" : "no pooler in between");
     tell(to,
          strcmp(PQgetvalue(r, 0, X_CODE), "UTF8") != 0 &&

@@ -84,14 +84,15 @@ int64_t sg_pg_server_ms(int64_t left_ms)
 }
 
 /* Tells the server how long it may wait, if that is not what its session has been told anyway. */
-static void set_bound(const sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits)
+static void set_bound(const sg_pg_connection *connection, sg_pg_flush *flush,
+                      const syncguard_limits *limits)
 {
-    int64_t usual_ms = pg->pool->timeout_ms;
+    int64_t usual_ms = connection->pool->timeout_ms;
     int64_t left_ns = syncguard_limits_left_ns(limits);
     int64_t left_ms = left_ns == SYNCGUARD_NO_DEADLINE ? usual_ms : left_ns / SYNCGUARD_NS_PER_MS;
 
-    flush->session =
-        !pg->pooler && left_ms <= usual_ms && left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2;
+    flush->session = connection->bounded && left_ms <= usual_ms &&
+                     left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2;
     snprintf(flush->timeout, sizeof flush->timeout, "%lld", (long long)sg_pg_server_ms(left_ms));
 }
 
@@ -243,11 +244,11 @@ static bool queue_call(const sg_pg *pg, exchange *ex, const sg_pg_call *call, bo
     sg_pg_statement statement = session ? sg_pg_session_twin(call->statement) : call->statement;
     int skip = statement != call->statement;
     const char *const *values = call->values + skip;
-    const char *name = sg_pg_statement_name(statement);
+    const char *name = pg->names[statement];
     const char *sql = pg->sql[statement];
     int count = call->count - skip;
 
-    if (!atomic_load_explicit(&pg->prepared, memory_order_relaxed)) {
+    if (!ex->connection->direct || !atomic_load_explicit(&pg->prepared, memory_order_relaxed)) {
         ex->expected[ex->expected_count++] = which;
         return PQsendQueryParams(to, sql, count, NULL, values, NULL, NULL, 0);
     }
@@ -410,7 +411,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
         status = sg_pg_lend(pg->pool, limits, &ex.connection, err);
         if (status != SYNCGUARD_OK)
             break;
-        set_bound(pg, flush, limits);
+        set_bound(ex.connection, flush, limits);
         again = try_once(pg, &ex, flush, &conflicts, &resends);
         status = ex.status;
     }

@@ -138,6 +138,9 @@ static bool connect_up(sg_pg_listener *listener)
     syncguard_status status;
 
     status = sg_pg_connect_wait(listener->pg->pool, &limits, &listener->connection, NULL);
+    /* What is set in the session of a pooler stays there for others. */
+    if (status == SYNCGUARD_OK && !listener->connection->direct)
+        status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
     if (status == SYNCGUARD_OK)
         status = sg_pg_query(listener->connection, listen_sql, 0, NULL, &limits, NULL, NULL);
     if (status == SYNCGUARD_OK)

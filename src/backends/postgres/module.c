@@ -137,21 +137,26 @@ static syncguard_status write_statements(sg_pg *pg, syncguard_error *err)
         pg->sql[i] = sg_pg_sql((sg_pg_statement)i, &pg->locks, &pg->fences, pg->has_owner);
         if (!pg->sql[i])
             return syncguard_fail_memory(err);
+        sg_pg_statement_name(pg->sql[i], pg->names[i]);
     }
     return SYNCGUARD_OK;
 }
 
 /* The first connection shows whether the tables are there, and then is the pool's first. */
-static syncguard_status look(sg_pg_pool *pool, const sg_pg_table *locks, const sg_pg_table *fences,
-                             int64_t timeout_ms, bool *has_owner, syncguard_error *err)
+static syncguard_status look(sg_pg *pg, int64_t timeout_ms, syncguard_error *err)
 {
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), timeout_ms), NULL};
     sg_pg_connection *connection = NULL;
-    syncguard_status status = sg_pg_lend(pool, &limits, &connection, err);
+    syncguard_status status = sg_pg_lend(pg->pool, &limits, &connection, err);
 
     if (status != SYNCGUARD_OK)
         return status;
-    status = sg_pg_schema_check(connection, locks, fences, &limits, has_owner, err);
+    status = sg_pg_schema_check(connection, &pg->locks, &pg->fences, &limits, &pg->has_owner, err);
+    pg->unexpected = !pg->pooler && !connection->direct;
+    if (pg->unexpected)
+        syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
+                              "a connection pooler is in between: treated as one in transaction "
+                              "mode, as if opened with pooler=1");
     if (status == SYNCGUARD_OK)
         sg_pg_give_back(connection);
     else
@@ -203,10 +208,10 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
     pg->spin_us = read.spin_us;
     status = connect_pool(&read, common.timeout_ms, &pg->pool, err);
     if (status == SYNCGUARD_OK)
-        status = look(pg->pool, &pg->locks, &pg->fences, common.timeout_ms, &pg->has_owner, err);
+        status = look(pg, common.timeout_ms, err);
     if (status == SYNCGUARD_OK)
         status = write_statements(pg, err);
-    if (status == SYNCGUARD_OK && read.listen)
+    if (status == SYNCGUARD_OK && read.listen && !pg->unexpected)
         status = sg_pg_listener_create(pg, &pg->listener, err);
 out:
     if (status == SYNCGUARD_OK) {

@@ -75,8 +75,10 @@ char *sg_pg_sql(sg_pg_statement statement, const sg_pg_table *locks, const sg_pg
 /* The form of a statement without its first value, the timeout, for when that of the session is
  * right; statement itself if it has none. */
 sg_pg_statement sg_pg_session_twin(sg_pg_statement statement);
-/* The name under which a statement is prepared. */
-const char *sg_pg_statement_name(sg_pg_statement statement);
+#define SG_PG_NAME_SIZE 24
+/* The name under which a text is prepared: it says which text that is, because sessions behind a
+ * pooler may also be those of other handles and other versions. */
+void sg_pg_statement_name(const char *sql, char out[SG_PG_NAME_SIZE]);
 
 /* ---- target.c ---------------------------------------------------------------------------- */
 
@@ -91,6 +93,7 @@ typedef struct sg_pg_target {
     char *hostaddrs[SG_PG_MAX_HOSTS];
     char *ports[SG_PG_MAX_HOSTS];
     int64_t connect_timeout_ms; /* per host; 0: not given */
+    int64_t session_ms;         /* the time limits that sessions are started with; 0: none */
 } sg_pg_target;
 
 /* conninfo may be NULL. session_ms: what the server may wait unless told otherwise; 0: no settings
@@ -119,6 +122,8 @@ typedef struct sg_pg_connection {
     sg_pg_pool *pool;
     uint64_t generation;
     uint32_t prepared; /* bit per sg_pg_statement */
+    bool direct;       /* no pooler in between: the session is ours alone */
+    bool bounded;      /* direct, and the session has the target's time limits */
     bool busy;         /* not in the idle list: in a fork the parent goes on using it */
     struct sg_pg_connection *next_idle;
     _Atomic(struct sg_pg_connection *) next; /* of all; readable at any instant (fork) */
@@ -216,9 +221,11 @@ typedef struct sg_pg {
     pid_t pid; /* whose connections the pool has */
     bool has_owner;
     atomic_bool prepared;
-    bool pooler;
+    bool pooler;     /* given */
+    bool unexpected; /* not given, but found: treated as if it were */
     int spin_us;
     char *sql[SG_PG_STATEMENTS];
+    char names[SG_PG_STATEMENTS][SG_PG_NAME_SIZE];
     char tolerance[24];
     char near_tolerance[24];
     char fence_max[24];

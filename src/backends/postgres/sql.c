@@ -120,29 +120,6 @@ static const char *const texts[SG_PG_STATEMENTS] = {
                    "ORDER BY l.key LIMIT $3::bigint",
 };
 
-static const char *const names[SG_PG_STATEMENTS] = {
-    [SG_PG_BEGIN] = "sg_begin",
-    [SG_PG_COMMIT] = "sg_commit",
-    [SG_PG_BOUND] = "sg_bound",
-    [SG_PG_LOCK_KEY] = "sg_lock_key",
-    [SG_PG_LOCK_KEY_SESSION] = "sg_lock_key_session",
-    [SG_PG_ACQUIRE_LOOK] = "sg_acquire_look",
-    [SG_PG_ACQUIRE] = "sg_acquire",
-    [SG_PG_LOCK_ID] = "sg_lock_id",
-    [SG_PG_LOCK_ID_SESSION] = "sg_lock_id_session",
-    [SG_PG_LOCK_RELEASE] = "sg_lock_release",
-    [SG_PG_LOCK_RELEASE_SESSION] = "sg_lock_release_session",
-    [SG_PG_EXTEND] = "sg_extend",
-    [SG_PG_RELEASE] = "sg_release",
-    [SG_PG_UNDO] = "sg_undo",
-    [SG_PG_CLEANUP] = "sg_cleanup",
-    [SG_PG_EXTEND_MANY] = "sg_extend_many",
-    [SG_PG_COUNTER] = "sg_counter",
-    [SG_PG_BY_KEY] = "sg_by_key",
-    [SG_PG_BY_ID] = "sg_by_id",
-    [SG_PG_LIST] = "sg_list",
-};
-
 sg_pg_statement sg_pg_session_twin(sg_pg_statement statement)
 {
     switch (statement) {
@@ -157,9 +134,13 @@ sg_pg_statement sg_pg_session_twin(sg_pg_statement statement)
     }
 }
 
-const char *sg_pg_statement_name(sg_pg_statement statement)
+void sg_pg_statement_name(const char *sql, char out[SG_PG_NAME_SIZE])
 {
-    return names[statement];
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+
+    for (; *sql; sql++)
+        hash = (hash ^ (unsigned char)*sql) * UINT64_C(1099511628211);
+    snprintf(out, SG_PG_NAME_SIZE, "sg_%016llx", (unsigned long long)hash);
 }
 
 /* What a mark stands for; NULL if it is none. *length is that of the mark. */

@@ -15,10 +15,11 @@
 #define EXTRA_PARAMETERS 12
 
 /* A fixed plan per statement (each finds one row by its key), looked for once. */
-#define SESSION_SETTINGS                                                                           \
-    "-c lock_timeout=%lld -c statement_timeout=%lld "                                              \
+#define PLAN_SETTINGS                                                                              \
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off "                      \
     "-c default_transaction_isolation=read\\ committed"
+/* These come after the user's: the last one counts, and we rely on them. */
+#define TIME_SETTINGS "-c lock_timeout=%lld -c statement_timeout=%lld"
 
 static void wipe(char *text)
 {
@@ -231,13 +232,11 @@ static syncguard_status add_defaults(const PQconninfoOption *all, int64_t sessio
     if (status == SYNCGUARD_OK)
         status = add(target, "fallback_application_name", "syncguard", err);
     if (status == SYNCGUARD_OK && (session_ms > 0 || own)) {
-        int length = 0;
+        int length = snprintf(settings, sizeof settings,
+                              session_ms > 0 ? PLAN_SETTINGS " %s " TIME_SETTINGS : "%s",
+                              own ? own : "", (long long)session_ms, (long long)session_ms);
 
-        if (session_ms > 0)
-            length = snprintf(settings, sizeof settings, SESSION_SETTINGS, (long long)session_ms,
-                              (long long)session_ms);
-        length +=
-            snprintf(settings + length, sizeof settings - (size_t)length, " %s", own ? own : "");
+        target->session_ms = session_ms;
         if ((size_t)length >= sizeof settings)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                   "option options is too long");

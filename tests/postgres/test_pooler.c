@@ -1,0 +1,158 @@
+/*
+ * PgBouncer in transaction mode that nobody has told us about, and settings of
+ * the session that others have put in our way: what the session is said to be is
+ * found out, never assumed.
+ */
+#include "support.h"
+
+#include "backends/postgres/pg.h"
+
+#define DATABASE "pooled"
+
+static pg_server *server;
+static pg_server via; /* the same through PgBouncer, which has two sessions for all */
+static PGconn *plain;
+
+/* Makes the server wait for a foreign lock: its own answer shows that it was given a bound. */
+static void expect_bound(const char *url)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_backend *backend = open_url(url);
+    syncguard_grant grant;
+
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bound'))");
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_acquire(backend, "bound", 30000, NULL, &grant, &err));
+    /* The limits of lock and statement are the same: either may be the first to end it. */
+    assert_true(strcmp(err.native, "55P03") == 0 || strcmp(err.native, "57014") == 0);
+    pg_sql(foreign, "COMMIT");
+    PQfinish(foreign);
+    syncguard_close(backend);
+}
+
+static void bounds_hold_whatever_the_session_was_told(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("PGOPTIONS", "-c statement_timeout=0 -c lock_timeout=0", 1), 0);
+    expect_bound(pg_url(server, DATABASE, "timeout_ms=1500"));
+    assert_int_equal(unsetenv("PGOPTIONS"), 0);
+    expect_bound(pg_url(server, DATABASE,
+                        "timeout_ms=1500&options=-c%20statement_timeout%3D0%20-c%20lock_timeout"
+                        "%3D0"));
+    expect_bound(pg_url(&via, DATABASE, "timeout_ms=1500"));
+    expect_bound(pg_url(&via, DATABASE, "timeout_ms=1500&pooler=1"));
+}
+
+static void pair(syncguard_backend *backend, const char *key)
+{
+    syncguard_grant grant;
+
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+}
+
+static void handles_keep_their_tables(void **state)
+{
+    const char *query = "lock_table=locks_b&fence_table=fences_b";
+    syncguard_backend *a, *b;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK,
+                  syncguard_setup(pg_url(server, DATABASE, query), NULL, NULL, NULL, &err));
+    a = open_url(pg_url(&via, DATABASE, NULL));
+    b = open_url(pg_url(&via, DATABASE, query));
+    for (int i = 0; i < 20; i++) {
+        pair(a, "mine");
+        pair(b, "mine");
+        pair(b, "mine");
+    }
+    assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE fence_key "
+                                      "= 'fence:mine'"),
+                     20);
+    assert_int_equal(pg_number(plain, "SELECT fence FROM fences_b WHERE fence_key = 'fence:mine'"),
+                     40);
+    syncguard_close(a);
+    syncguard_close(b);
+}
+
+/* Two tables, or two versions of a text, never share a name. */
+static void names_tell_texts_apart(void **state)
+{
+    char names[SG_PG_STATEMENTS][2][SG_PG_NAME_SIZE];
+    sg_pg_table locks, fences, other;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("locks", "x", &locks, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("other", "x", &other, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("fences", "x", &fences, &err));
+    for (int i = 0; i < SG_PG_STATEMENTS; i++) {
+        for (int k = 0; k < 2; k++) {
+            char *sql = sg_pg_sql((sg_pg_statement)i, k ? &other : &locks, &fences, true);
+
+            sg_pg_statement_name(sql, names[i][k]);
+            syncguard_free(sql);
+        }
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(names[i][0], names[k][0]);
+    }
+    assert_string_not_equal(names[SG_PG_ACQUIRE][0], names[SG_PG_ACQUIRE][1]);
+    assert_string_not_equal(names[SG_PG_RELEASE][0], names[SG_PG_RELEASE][1]);
+}
+
+/* Waiting leaves nothing behind in sessions that belong to everybody. */
+static void listener_leaves_the_sessions_alone(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(&via, DATABASE, "listen=1"));
+    syncguard_backend *other = open_url(pg_url(&via, DATABASE, "listen=1"));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_grant grant;
+    PGconn *both[2];
+
+    (void)state;
+    options.timeout_ms = 20000;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "awaited", 500, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(other, "awaited", &options, &lock, &err));
+    assert_int_equal(pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
+                     0);
+    for (int i = 0; i < 2; i++) {
+        both[i] = PQconnectdb(pg_url(&via, DATABASE, "sslmode=disable"));
+        assert_int_equal(PQstatus(both[i]), CONNECTION_OK);
+        pg_sql(both[i], "BEGIN");
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(pg_sql(both[i], "SHOW lock_timeout"), "0");
+        assert_string_equal(pg_sql(both[i], "SHOW statement_timeout"), "0");
+        assert_int_equal(pg_number(both[i], "SELECT count(*) FROM pg_listening_channels()"), 0);
+        assert_int_equal(pg_number(both[i], "SELECT count(*) FROM pg_prepared_statements"), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        PQfinish(both[i]);
+    syncguard_lock_dispose(lock);
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounds_hold_whatever_the_session_was_told),
+        cmocka_unit_test(handles_keep_their_tables),
+        cmocka_unit_test(names_tell_texts_apart),
+        cmocka_unit_test(listener_leaves_the_sessions_alone),
+    };
+    pid_t pid;
+    int failed;
+
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    via = *server;
+    via.port = pg_bouncer(server, "ignore_startup_parameters=options\ndefault_pool_size=2", &pid);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    PQfinish(plain);
+    pg_server_end(server);
+    return failed;
+}
