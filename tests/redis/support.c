@@ -252,12 +252,16 @@ static int connect_port(int port)
 }
 
 /* Passes bytes from one side to the other; false if the pair must be closed. */
-static bool pass(proxy *p, int from, int to, bool reply)
+static bool pass(proxy *p, int from, int to, bool reply, bool deaf)
 {
     char buffer[65536];
     ssize_t n = recv(from, buffer, sizeof buffer, 0);
+    if (n < 0 && errno == ECONNRESET && !reply)
+        atomic_fetch_add(&p->resets, 1);
     if (n <= 0)
         return false;
+    if (deaf)
+        return true;
     if (reply && atomic_load(&p->lose) > 0) {
         atomic_fetch_sub(&p->lose, 1);
         return false;
@@ -277,7 +281,8 @@ static void *proxy_run(void *argument)
             nfds_t other = (i - 1) % 2 == 0 ? i + 1 : i - 1;
             if (fds[i].revents == 0 || fds[i].fd < 0)
                 continue;
-            if (!pass(p, fds[i].fd, fds[other].fd, (i - 1) % 2 == 1)) {
+            if (!pass(p, fds[i].fd, fds[other].fd, (i - 1) % 2 == 1,
+                      (int)((i - 1) / 2) < atomic_load(&p->deaf))) {
                 close(fds[i].fd);
                 close(fds[other].fd);
                 fds[i].fd = fds[other].fd = -1;
@@ -302,6 +307,8 @@ void proxy_start(proxy *p, int target)
     p->port = free_port();
     p->target = target;
     atomic_init(&p->lose, 0);
+    atomic_init(&p->deaf, 0);
+    atomic_init(&p->resets, 0);
     atomic_init(&p->stop, false);
     p->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -60,12 +60,15 @@ void server_start(server *s, int port, const char *const *options);
 void server_kill(server *s);
 void server_remove(server *s);
 
-/* Stands between client and server: passes on, but loses the next `lose` replies by hanging up. */
+/* Stands between client and server: passes on, but loses the next `lose` replies by hanging up, and
+ * swallows what the first `deaf` connections say. */
 typedef struct proxy {
     int port;
     int target;
     int listener;
     atomic_int lose;
+    atomic_int deaf;
+    atomic_int resets; /* connections that the client cut off, rather than closed */
     atomic_bool stop;
     pthread_t thread;
 } proxy;

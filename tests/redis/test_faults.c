@@ -197,6 +197,32 @@ static void black_hole_ends_by_the_deadline(void **state)
     syncguard_close(store);
 }
 
+/* A path that swallows everything: callers in a hurry find another one, too, and what the kernel
+ * has left of their requests is thrown away. */
+static void deaf_connection_is_given_up(void **state)
+{
+    (void)state;
+    proxy p;
+    syncguard_grant grant;
+    syncguard_call brief = call_of(500);
+    bool locked = true;
+    proxy_start(&p, test_port(0));
+    syncguard_backend *store = open_port(p.port, "connections=1&no_tracking=true");
+    assert_status(syncguard_acquire(store, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    atomic_store(&p.deaf, 1);
+    int64_t start = now_ms();
+    syncguard_status status = SYNCGUARD_E_NETWORK_TIMEOUT;
+    for (int i = 0; status == SYNCGUARD_E_NETWORK_TIMEOUT && i < 20; i++)
+        status = syncguard_is_locked(store, "deaf", &brief, &locked, &err);
+    assert_status(status, SYNCGUARD_OK);
+    assert_in_range(now_ms() - start, 900, 4000);
+    for (int i = 0; i < 100 && atomic_load(&p.resets) == 0; i++)
+        pause_ms(10);
+    assert_int_equal(atomic_load(&p.resets), 1);
+    syncguard_close(store);
+    proxy_stop(&p);
+}
+
 /* --- what the server refuses --- */
 
 static void check_refusal(syncguard_backend *store, syncguard_status expected, const char *native)
@@ -426,6 +452,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(restart_with_persistence_keeps_locks_and_fences),
         cmocka_unit_test(unknown_outcome_is_undone),
         cmocka_unit_test(abort_ends_a_hanging_call),
+        cmocka_unit_test(deaf_connection_is_given_up),
         cmocka_unit_test(black_hole_ends_by_the_deadline),
         cmocka_unit_test(refused_credentials_are_auth_failed),
         cmocka_unit_test(full_memory_is_rate_limited),

@@ -33,7 +33,8 @@
 /* Who was woken for a lock that has just been released looks for the answer this long before it
  * sleeps: it comes within a round trip, and others wait for the lock. */
 #define WOKEN_SPIN_NS 50000
-/* A connection that is silent for this long when a caller times out is given up. */
+/* A connection that has owed a reply in silence for this long when a caller gives up is given up,
+ * too. */
 #define DEAF_NS (1000 * SYNCGUARD_NS_PER_MS)
 
 static void append(sg_slot **first, sg_slot **last, sg_slot *slot)
@@ -63,6 +64,14 @@ static void fail_slot(sg_link *link, sg_slot *slot, syncguard_status status,
     sg_redis_wake_now(link, slot);
 }
 
+/* What the kernel has not sent yet must not arrive after the same was sent again elsewhere: closing
+ * is to throw it away. */
+static void cut_off(const sg_conn *conn)
+{
+    const struct linger at_once = {1, 0};
+    (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 /* Everything in flight is undecided from now on. */
 static void break_conn(sg_link *link, sg_conn *conn)
 {
@@ -72,7 +81,8 @@ static void break_conn(sg_link *link, sg_conn *conn)
     (void)syncguard_fail(&error, SYNCGUARD_E_SERVICE_UNAVAILABLE, "EOF",
                          "redis: the connection broke");
     link->conn = NULL;
-    shutdown(conn->fd, SHUT_RDWR); /* ends the leader's poll */
+    cut_off(conn);
+    shutdown(conn->fd, SHUT_RD); /* ends the leader's poll; the rest is the last user's to close */
     if (conn->tracked != 0)
         sg_redis_tracker_lost(link->backend->tracker);
     for (sg_slot *slot = link->flight, *next; slot != NULL; slot = next) {
@@ -96,6 +106,7 @@ static void submit(sg_link *link, sg_slot *slot)
         (void)sg_redis_slot_take(link, false, &extra, NULL);
         if (extra != NULL && sg_redis_tracker_prepare(link->backend->tracker, conn)) {
             extra->tracking = true;
+            extra->sent_ns = syncguard_clock_ns();
             append(&link->flight, &link->flight_last, extra);
         } else if (extra != NULL) {
             sg_redis_slot_give(link, extra);
@@ -103,7 +114,7 @@ static void submit(sg_link *link, sg_slot *slot)
     }
     slot->queued = false;
     request->sent = true;
-    request->sent_ns = syncguard_clock_ns();
+    request->sent_ns = slot->sent_ns = syncguard_clock_ns();
     request->route = conn->route;
     request->serial = conn->serial;
     if (link->backend->config.mode == SYNCGUARD_REDIS_CLUSTER)
@@ -381,13 +392,13 @@ static syncguard_status lead(sg_link *link, sg_slot *slot, const syncguard_limit
 /* --- the caller --- */
 
 /* Its thread goes; what was sent will still be answered. */
-static void abandon(sg_link *link, sg_slot *slot, syncguard_status why)
+static void abandon(sg_link *link, sg_slot *slot)
 {
     if (link->leader == slot)
         link->leader = NULL;
     if (!slot->queued) {
-        int64_t now = syncguard_clock_ns();
-        int64_t since = slot->request->sent_ns;
+        /* Its own wait may be short: what counts is the oldest request, whoever gave that up. */
+        int64_t since = link->flight->sent_ns;
         if (link->heard_ns > since)
             since = link->heard_ns;
         for (size_t i = 0; i < slot->got; i++) {
@@ -395,7 +406,7 @@ static void abandon(sg_link *link, sg_slot *slot, syncguard_status why)
             slot->request->replies[i] = NULL;
         }
         slot->request = NULL;
-        if (why == SYNCGUARD_E_NETWORK_TIMEOUT && now - since > DEAF_NS && link->conn != NULL)
+        if (syncguard_clock_ns() - since > DEAF_NS)
             break_conn(link, link->conn);
         return;
     }
@@ -464,7 +475,7 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
     if (slot->done)
         status = take_result(link, slot, request, err);
     else
-        abandon(link, slot, status);
+        abandon(link, slot);
     if (led)
         link->leader = NULL;
     sg_wakes wakes;
@@ -529,6 +540,8 @@ syncguard_status sg_redis_link_init(sg_link *link, sg_backend *backend, syncguar
 
 void sg_redis_link_fini(sg_link *link, bool forked)
 {
+    if (link->flight != NULL && link->conn != NULL && !forked)
+        cut_off(link->conn);
     sg_redis_slots_free(link->flight);
     sg_redis_slots_free(link->queue);
     sg_redis_slots_free(link->spare);

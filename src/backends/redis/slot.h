@@ -17,6 +17,7 @@ struct sg_slot {
     sg_request *request; /* NULL: nobody waits for it any more */
     size_t expected;
     size_t got;
+    int64_t sent_ns;
     bool queued;   /* in link->queue: nothing was sent */
     bool tracking; /* its reply is the tracker's */
     bool done;
