@@ -6,6 +6,8 @@
 
 #include "backends/firestore/internal.h"
 
+#define ID_A "AAAAAAAAAAAAAAAAAAAAAA"
+
 static standin server;
 static syncguard_error err;
 
@@ -134,6 +136,40 @@ static void holders_are_not_refused(void **state)
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    syncguard_close(mine);
+}
+
+static bool stored(const char *name)
+{
+    json_t *document = standin_document(&server, name);
+    bool there = document != NULL;
+
+    json_decref(document);
+    return there;
+}
+
+/* Dead by a clock that is ten seconds ahead, and alive for everybody else. */
+static void a_wrong_clock_deletes_nothing(void **state)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *mine;
+    bool locked = true;
+
+    (void)state;
+    options.cleanup_in_is_locked = true;
+    mine = standin_open(&server, &options);
+    server_is_ahead_by(-10000);
+    standin_plant(&server, "k", "k", ID_A, wall_ms() - 3000);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    assert_false(locked);
+    pause_ms(1000);
+    assert_int_equal(standin_calls(&server, "batchGet"), 2); /* it was looked at again */
+    assert_true(stored("locks/k"));
+    /* Nor a second document with the same id. */
+    standin_plant(&server, "other", "other", ID_A, wall_ms() + 60000);
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
+    assert_false(stored("locks/other"));
+    assert_true(stored("locks/k"));
     syncguard_close(mine);
 }
 
@@ -286,6 +322,7 @@ int main(void)
         cmocka_unit_test_setup(the_ladder, clean),
         cmocka_unit_test_setup(the_limit_is_an_option, clean),
         cmocka_unit_test_setup(holders_are_not_refused, clean),
+        cmocka_unit_test_setup(a_wrong_clock_deletes_nothing, clean),
         cmocka_unit_test_setup(the_date_header_serves_too, clean),
         cmocka_unit_test_setup(other_handles_have_no_estimate, clean),
         cmocka_unit_test(the_better_sample_stays),

@@ -10,14 +10,17 @@
 
 #include "internal.h"
 
-/* Expired duplicates only; a single expired lock is left as it is. */
+/* Expired duplicates only, and by a clock that can be trusted; a single expired lock is left as it
+ * is. */
 static void clean_duplicates(fs_backend *backend, fs_findings *found,
                              const syncguard_limits *limits)
 {
     fs_answer answer;
 
     if (found->matches > 1 && json_array_size(found->dead) > 0 &&
-        json_array_size(found->dead) <= 500) {
+        json_array_size(found->dead) <= 500 &&
+        sg_fs_clock_guard(&backend->clock, &backend->base, backend->max_clock_drift_ms, NULL) ==
+            SYNCGUARD_OK) {
         (void)sg_fs_call(backend, FS_COMMIT, sg_fs_writes(json_incref(found->dead)), limits,
                          &answer, NULL);
         sg_fs_answer_free(&answer);

@@ -255,6 +255,7 @@ static syncguard_status fs_undo(syncguard_backend *backend, const char *key, siz
     return status;
 }
 
+/* What is dead by a wrong clock may be alive: the read has just told how wrong ours is. */
 static syncguard_status fs_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                    syncguard_error *err)
 {
@@ -272,9 +273,12 @@ static syncguard_status fs_cleanup(syncguard_backend *backend, const syncguard_c
         if (lock.readable && strcmp(lock.record.lock_id, op->lock_id) == 0 &&
             lock.record.expires_at_ms == op->expires_at_ms &&
             now_ms - lock.record.expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS)
-            status = delete_read(self(backend), &lock, &op->limits, err);
+            status = sg_fs_clock_guard(&self(backend)->clock, backend,
+                                       self(backend)->max_clock_drift_ms, err);
         else
             status = SYNCGUARD_ABSENT;
+        if (status == SYNCGUARD_OK)
+            status = delete_read(self(backend), &lock, &op->limits, err);
     }
     sg_fs_answer_free(&answer);
     return status;
