@@ -4,7 +4,7 @@
  * Firestore offers no clock to ask, so each client's own clock decides whether a lock is live:
  * keep the clocks of all clients in step. The backend watches its own from the times that every
  * answer carries, says so in the log from 200 ms on, and refuses to acquire from
- * max_clock_drift_ms on.
+ * max_clock_drift_ms on; to extend too if it is behind.
  */
 #ifndef SYNCGUARD_FIRESTORE_H
 #define SYNCGUARD_FIRESTORE_H
@@ -54,7 +54,8 @@ typedef struct syncguard_firestore_options {
     void *token_context;
     /* Connections at once, each kept alive; further callers wait. 0: 32. */
     int32_t max_connections;
-    /* Offset (less its error bound) from which acquire is ServiceUnavailable. 0: never. */
+    /* Offset (less its error bound) from which acquire is ServiceUnavailable, and extend if the
+     * clock is behind. 0: never. */
     int64_t max_clock_drift_ms;
 } syncguard_firestore_options;
 

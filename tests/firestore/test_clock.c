@@ -123,7 +123,8 @@ static void the_limit_is_an_option(void **state)
     }
 }
 
-/* Only acquire is refused: who holds a lock must be able to keep it and to give it back. */
+/* By a clock that is ahead an expiry is late, which harms nobody: who holds a lock keeps it. By any
+ * clock it can be given back. */
 static void holders_are_not_refused(void **state)
 {
     syncguard_backend *mine = standin_open(&server, NULL);
@@ -131,11 +132,105 @@ static void holders_are_not_refused(void **state)
 
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
-    server_is_ahead_by(5000);
+    server_is_ahead_by(-5000);
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    syncguard_close(mine);
+}
+
+static int64_t stored_expiry(const char *name)
+{
+    json_t *document = standin_document(&server, name);
+    int64_t expires = strtoll(standin_field(document, "expiresAtMs"), NULL, 10);
+
+    json_decref(document);
+    return expires;
+}
+
+static void extend_is_refused(syncguard_backend *mine, const char *lock_id)
+{
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_extend(mine, lock_id, 3000, NULL, NULL, &err));
+    assert_string_equal(err.native, "CLOCK_DRIFT");
+}
+
+/* The machine stood still for a minute, and its clocks with it: only the answer tells. */
+static void an_expiry_that_has_passed_is_no_success(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_grant grant;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
+    server_is_ahead_by(60000);
+    extend_is_refused(mine, grant.lock_id);
+    standin_forget(&server);
+    extend_is_refused(mine, grant.lock_id);
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
+    syncguard_close(mine);
+}
+
+/* A step of the wall clock shows without an answer. */
+static void step_back(syncguard_backend *mine)
+{
+    int64_t now = syncguard_clock_ns();
+
+    sg_fs_clock_sample(&((fs_backend *)mine)->clock, (wall_ms() + 60000) * 1000000, 0,
+                       now - 1000000, now);
+}
+
+static void no_expiry_is_written_after_a_step_back(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
+    syncguard_extend_op item = {.ttl_ms = 3000};
+    syncguard_grant grant;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
+    standin_forget(&server);
+    step_back(mine);
+    extend_is_refused(mine, grant.lock_id);
+    item.lock_id = grant.lock_id;
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  mine->ops->extend_many(mine, &item, 1, &limits, &err));
+    assert_true(item.status < 0);
+    assert_int_equal(standin_calls(&server, NULL), 0);
+    assert_int_equal(stored_expiry("locks/k"), grant.expires_at_ms);
+    syncguard_close(mine);
+}
+
+static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)lock;
+    atomic_store((atomic_int *)context, (int)reason);
+}
+
+/* Nobody is told OK for ever: the lease ends while the stored lock is still one. */
+static void a_step_back_ends_the_lease(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    atomic_int reason = SYNCGUARD_LOST_NO;
+    int64_t until = clock_ms() + 10000;
+
+    (void)state;
+    options.ttl_ms = 3000;
+    options.auto_extend = true;
+    options.on_lost = note_loss;
+    options.on_lost_context = &reason;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(mine, "k", &options, &lock, &err));
+    step_back(mine);
+    while (atomic_load(&reason) == SYNCGUARD_LOST_NO && clock_ms() < until)
+        pause_ms(5);
+    assert_int_equal(atomic_load(&reason), SYNCGUARD_LOST_UNCONFIRMED);
+    assert_int_equal(standin_calls(&server, "batchWrite"), 0);
+    syncguard_lock_dispose(lock);
     syncguard_close(mine);
 }
 
@@ -322,6 +417,9 @@ int main(void)
         cmocka_unit_test_setup(the_ladder, clean),
         cmocka_unit_test_setup(the_limit_is_an_option, clean),
         cmocka_unit_test_setup(holders_are_not_refused, clean),
+        cmocka_unit_test_setup(an_expiry_that_has_passed_is_no_success, clean),
+        cmocka_unit_test_setup(no_expiry_is_written_after_a_step_back, clean),
+        cmocka_unit_test_setup(a_step_back_ends_the_lease, clean),
         cmocka_unit_test_setup(a_wrong_clock_deletes_nothing, clean),
         cmocka_unit_test_setup(the_date_header_serves_too, clean),
         cmocka_unit_test_setup(other_handles_have_no_estimate, clean),

@@ -125,7 +125,7 @@ static syncguard_status decide(acquisition *a, const fs_answer *read, fs_answer 
         }
     }
     status = sg_fs_clock_guard(&a->backend->clock, &a->backend->base,
-                               a->backend->max_clock_drift_ms, err);
+                               a->backend->max_clock_drift_ms, FS_GUARD_VERDICT, err);
     if (status != SYNCGUARD_OK)
         return status;
     /* The lease counts from the first commit that may have been applied. */

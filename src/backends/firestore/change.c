@@ -19,12 +19,23 @@ static void clean_duplicates(fs_backend *backend, fs_findings *found,
 
     if (found->matches > 1 && json_array_size(found->dead) > 0 &&
         json_array_size(found->dead) <= 500 &&
-        sg_fs_clock_guard(&backend->clock, &backend->base, backend->max_clock_drift_ms, NULL) ==
-            SYNCGUARD_OK) {
+        sg_fs_clock_guard(&backend->clock, &backend->base, backend->max_clock_drift_ms,
+                          FS_GUARD_VERDICT, NULL) == SYNCGUARD_OK) {
         (void)sg_fs_call(backend, FS_COMMIT, sg_fs_writes(json_incref(found->dead)), limits,
                          &answer, NULL);
         sg_fs_answer_free(&answer);
     }
+}
+
+/*
+ * An expiry by a clock that is behind may have passed already for everybody else. So none is
+ * written, and none is believed whose answer tells that the clock is behind: the holder's lease
+ * runs out by the boot clock while what was stored before is still good.
+ */
+static syncguard_status guard_expiry(fs_backend *backend, syncguard_error *err)
+{
+    return sg_fs_clock_guard(&backend->clock, &backend->base, backend->max_clock_drift_ms,
+                             FS_GUARD_EXPIRY, err);
 }
 
 /* --- release and extend: one change of one lock, found by its id --- */
@@ -51,6 +62,8 @@ static syncguard_status commit_change(change *c, const char *name, const char *u
 
     memset(answer, 0, sizeof *answer);
     if (c->ttl_ms > 0)
+        status = guard_expiry(c->backend, err);
+    if (status == SYNCGUARD_OK && c->ttl_ms > 0)
         status = syncguard_expiry(now_ms, c->ttl_ms, &c->expires_at_ms, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_limits_check(c->limits, err);
@@ -66,6 +79,8 @@ static syncguard_status commit_change(change *c, const char *name, const char *u
                        sg_fs_write_time(answer, 0), c->expires_at_ms, now_ms);
     else if (status == SYNCGUARD_OK || answer->conflict || answer->ambiguous)
         sg_fs_memo_drop(&c->backend->memo, c->lock_id);
+    if (status == SYNCGUARD_OK && c->ttl_ms > 0)
+        status = guard_expiry(c->backend, err);
     return status;
 }
 
@@ -251,9 +266,9 @@ static syncguard_status extend_batch(fs_backend *backend, syncguard_extend_op *i
     json_t *writes = json_array();
     fs_answer answer;
     fs_known known;
-    syncguard_status status;
+    syncguard_status status = guard_expiry(backend, err);
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; status == SYNCGUARD_OK && i < count; i++) {
         if (batch_add(backend, &items[i], now_ms, writes, &known)) {
             items[i].first_sent_ns = before_ns;
             chosen[chosen_count++] = i;
@@ -261,9 +276,11 @@ static syncguard_status extend_batch(fs_backend *backend, syncguard_extend_op *i
     }
     if (chosen_count == 0) {
         json_decref(writes);
-        return SYNCGUARD_OK;
+        return status;
     }
     status = sg_fs_call(backend, FS_BATCH_WRITE, sg_fs_writes(writes), limits, &answer, err);
+    if (status == SYNCGUARD_OK)
+        status = guard_expiry(backend, err);
     for (size_t i = 0; status == SYNCGUARD_OK && i < chosen_count; i++) {
         batch_settle(backend, &answer, &items[chosen[i]], i, now_ms);
         *decided = *decided || items[chosen[i]].status == SYNCGUARD_OK;

@@ -110,7 +110,7 @@ static bool may_log(fs_clock *clock)
 }
 
 syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *backend,
-                                   int64_t limit_ms, syncguard_error *err)
+                                   int64_t limit_ms, fs_guarded what, syncguard_error *err)
 {
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     int64_t certain_us;
@@ -124,6 +124,8 @@ syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *bac
                               "locks are judged by it",
                               (long long)(info.offset_us / 1000),
                               (long long)((info.error_us + 999) / 1000));
+    if (what == FS_GUARD_EXPIRY && info.offset_us > 0)
+        return SYNCGUARD_OK;
     if (limit_ms > 0 && certain_us >= limit_ms * 1000)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "CLOCK_DRIFT",
                               "this machine's clock is off by %lld ms (+-%lld ms), "

@@ -158,9 +158,14 @@ void sg_fs_clock_sample(fs_clock *clock, int64_t server_ns, int64_t slack_ns, in
 bool sg_fs_clock_read(fs_clock *clock, syncguard_firestore_clock_info *info);
 /* |offset| less its error bound, in microseconds; never negative. */
 int64_t sg_fs_clock_certain_us(const syncguard_firestore_clock_info *info);
+typedef enum fs_guarded {
+    FS_GUARD_VERDICT, /* somebody's lock is dead: no clock that is wrong may say so */
+    FS_GUARD_EXPIRY   /* of a lock of ours: a clock that is behind makes it too early */
+} fs_guarded;
+
 /* Warns at most once a minute; ServiceUnavailable from limit_ms on (0: never). */
 syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *backend,
-                                   int64_t limit_ms, syncguard_error *err);
+                                   int64_t limit_ms, fs_guarded what, syncguard_error *err);
 /* RFC 3339 to nanoseconds since 1970. */
 bool sg_fs_time_parse(const char *text, int64_t *ns);
 

@@ -274,7 +274,7 @@ static syncguard_status fs_cleanup(syncguard_backend *backend, const syncguard_c
             lock.record.expires_at_ms == op->expires_at_ms &&
             now_ms - lock.record.expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS)
             status = sg_fs_clock_guard(&self(backend)->clock, backend,
-                                       self(backend)->max_clock_drift_ms, err);
+                                       self(backend)->max_clock_drift_ms, FS_GUARD_VERDICT, err);
         else
             status = SYNCGUARD_ABSENT;
         if (status == SYNCGUARD_OK)
