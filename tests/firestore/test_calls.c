@@ -105,7 +105,7 @@ static void requests_of_another_process(void **state)
 /* Many renewals are one request; what cannot be renewed is left to be looked at singly. */
 static void renewals_share_a_request(void **state)
 {
-    enum { LOCKS = 210, GONE = 3, FOREIGN = 7 };
+    enum { LOCKS = 270, GONE = 3, FOREIGN = 7 };
     static syncguard_grant grants[LOCKS];
     static syncguard_extend_op items[LOCKS];
     syncguard_backend *mine = standin_open(&server, NULL);
@@ -123,8 +123,10 @@ static void renewals_share_a_request(void **state)
     assert_status(SYNCGUARD_OK, syncguard_release(other, grants[GONE].lock_id, NULL, &err));
     calls_since();
     assert_int_equal(mine->ops->extend_many(mine, items, LOCKS, &limits, &err), SYNCGUARD_OK);
+    /* 256 and 14; and one look at what was refused. */
     assert_int_equal(standin_calls(&server, "batchWrite"), 2);
-    assert_int_equal(calls_since(), 2);
+    assert_int_equal(standin_calls(&server, "batchGet"), 1);
+    assert_int_equal(calls_since(), 3);
     for (int i = 0; i < LOCKS; i++) {
         if (i == GONE || i == FOREIGN) {
             assert_true(items[i].status < 0);
@@ -142,6 +144,130 @@ static void renewals_share_a_request(void **state)
                   syncguard_extend(mine, grants[FOREIGN].lock_id, 1000, NULL, NULL, &err));
     syncguard_close(other);
     syncguard_close(mine);
+}
+
+/* After a lost reply every guess of the memo is wrong, and every lock well. */
+static void lost_reply_to_a_batch(void **state)
+{
+    enum { LOCKS = 20, GONE = 3, TAKEN = 7 };
+    static syncguard_grant grants[LOCKS];
+    static syncguard_extend_op items[LOCKS];
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *other = standin_open(&server, NULL);
+    syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
+    syncguard_grant taken;
+
+    (void)state;
+    for (int i = 0; i < LOCKS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(mine, key, 30000, NULL, &grants[i], &err));
+        items[i] = (syncguard_extend_op){.lock_id = grants[i].lock_id, .ttl_ms = 60000};
+    }
+    assert_status(SYNCGUARD_OK, syncguard_release(other, grants[GONE].lock_id, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(other, grants[TAKEN].lock_id, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(other, "k7", 30000, NULL, &taken, &err));
+    calls_since();
+    standin_rules(&server, "[{\"on\":\"batchWrite\",\"do\":\"reset_after\"}]");
+    /* libcurl may have sent it again by itself. */
+    if (mine->ops->extend_many(mine, items, LOCKS, &limits, &err) != SYNCGUARD_OK)
+        assert_status(SYNCGUARD_OK, mine->ops->extend_many(mine, items, LOCKS, &limits, &err));
+    assert_int_equal(standin_calls(&server, "batchWrite"), 3);
+    assert_int_equal(standin_calls(&server, "batchGet"), 1);
+    assert_int_equal(calls_since(), 4);
+    for (int i = 0; i < LOCKS; i++) {
+        if (i == GONE || i == TAKEN)
+            assert_true(items[i].status < 0);
+        else
+            assert_int_equal(items[i].status, SYNCGUARD_OK);
+    }
+    assert_status(SYNCGUARD_OK, syncguard_extend(other, taken.lock_id, 30000, NULL, NULL, &err));
+    syncguard_close(other);
+    syncguard_close(mine);
+}
+
+/* An id that is out of date names the same document as the one that is not. */
+static void a_batch_names_a_document_once(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *other = standin_open(&server, NULL);
+    syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
+    syncguard_extend_op items[3] = {{.ttl_ms = 60000}, {.ttl_ms = 60000}, {.ttl_ms = 60000}};
+    syncguard_grant grants[3];
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grants[0], &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(other, grants[0].lock_id, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grants[1], &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "x", 30000, NULL, &grants[2], &err));
+    for (int i = 0; i < 3; i++)
+        items[i].lock_id = grants[i].lock_id;
+    assert_status(SYNCGUARD_OK, mine->ops->extend_many(mine, items, 3, &limits, &err));
+    assert_true(items[0].status < 0);
+    assert_int_equal(items[2].status, SYNCGUARD_OK);
+    /* By now the old one is forgotten. */
+    assert_status(SYNCGUARD_OK, mine->ops->extend_many(mine, items, 3, &limits, &err));
+    assert_int_equal(items[1].status, SYNCGUARD_OK);
+    syncguard_close(other);
+    syncguard_close(mine);
+}
+
+static void count_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)lock;
+    (void)reason;
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+/* Holds that many auto-extended locks under these rules, and counts those that are lost. */
+static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *rules)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock **locks = calloc((size_t)count, sizeof(syncguard_lock *));
+    atomic_int lost = 0;
+
+    assert_non_null(locks);
+    options.ttl_ms = ttl_ms;
+    options.auto_extend = true;
+    options.on_lost = count_loss;
+    options.on_lost_context = &lost;
+    for (int i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        assert_status(SYNCGUARD_OK, syncguard_lock_acquire(mine, key, &options, &locks[i], &err));
+    }
+    standin_rules(&server, rules);
+    pause_ms(for_ms);
+    standin_rules(&server, "[]");
+    for (int i = 0; i < count; i++)
+        syncguard_lock_dispose(locks[i]);
+    free(locks);
+    syncguard_close(mine);
+    return atomic_load(&lost);
+}
+
+static void a_lost_reply_loses_no_locks(void **state)
+{
+    (void)state;
+    /* While the first batch is slow all the others come due, and are in the one that is cut off. */
+    assert_int_equal(losses_under(250, 9000, 12000,
+                                  "[{\"on\":\"batchWrite\",\"do\":\"delay\",\"ms\":1500},"
+                                  "{\"on\":\"batchWrite\",\"do\":\"reset_after\"},"
+                                  "{\"on\":\"runQuery\",\"do\":\"delay\",\"ms\":50,\"times\":-1},"
+                                  "{\"on\":\"commit\",\"do\":\"delay\",\"ms\":50,\"times\":-1}]"),
+                     0);
+}
+
+static void renewals_do_without_batches(void **state)
+{
+    (void)state;
+    assert_int_equal(losses_under(5, 2000, 5000,
+                                  "[{\"on\":\"batchWrite\",\"do\":\"status\",\"http\":400,"
+                                  "\"status\":\"INVALID_ARGUMENT\",\"times\":-1}]"),
+                     0);
+    assert_true(standin_calls(&server, "batchWrite") > 0);
+    assert_int_equal(standin_calls(&server, "runQuery"), 0);
 }
 
 static void one_connection_serves_one_caller(void **state)
@@ -451,6 +577,10 @@ int main(void)
         cmocka_unit_test_setup(requests_of_the_holder, clean),
         cmocka_unit_test_setup(requests_of_another_process, clean),
         cmocka_unit_test_setup(renewals_share_a_request, clean),
+        cmocka_unit_test_setup(lost_reply_to_a_batch, clean),
+        cmocka_unit_test_setup(a_batch_names_a_document_once, clean),
+        cmocka_unit_test_setup(a_lost_reply_loses_no_locks, clean),
+        cmocka_unit_test_setup(renewals_do_without_batches, clean),
         cmocka_unit_test_setup(one_connection_serves_one_caller, clean),
         cmocka_unit_test_setup(each_status_of_a_read, clean),
         cmocka_unit_test_setup(each_status_of_a_commit, clean),

@@ -218,74 +218,187 @@ syncguard_status sg_fs_extend(syncguard_backend *backend, syncguard_extend_op *o
 
 /* --- many renewals in one request --- */
 
-#define BATCH 200 /* Firestore takes 500 writes in one request */
+#define BATCH 256 /* what the heartbeat brings at most; Firestore takes 500 writes in one request  \
+                   */
 
-/* Adds the write for one item, if it is known and live. */
-static bool batch_add(fs_backend *backend, syncguard_extend_op *item, int64_t now_ms,
-                      json_t *writes, fs_known *known)
+/* The items of one request, by their index. */
+typedef struct batch {
+    size_t items[BATCH];
+    uint64_t names[BATCH]; /* hashes of their documents' names */
+    size_t count;
+    size_t refused[BATCH]; /* those of them that the answer did not renew */
+    size_t refused_count;
+} batch;
+
+static uint64_t hash_of(const char *name)
 {
-    char name[FS_PATH_BYTES];
+    uint64_t hash = UINT64_C(14695981039346656037);
 
-    return sg_fs_memo_get(&backend->memo, item->lock_id, known) &&
-           syncguard_is_live(known->expires_at_ms, now_ms) &&
-           syncguard_expiry(now_ms, item->ttl_ms, &item->expires_at_ms, NULL) == SYNCGUARD_OK &&
-           sg_fs_names_of(&backend->names, known->key, known->key_length, name, NULL, NULL) ==
-               SYNCGUARD_OK &&
-           json_array_append_new(
-               writes, sg_fs_write_expiry(name, known->update_time, item->expires_at_ms)) == 0;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * UINT64_C(1099511628211);
+    return hash;
 }
 
-static void batch_settle(fs_backend *backend, const fs_answer *answer, syncguard_extend_op *item,
+/* The document of a lock that this process knows. */
+static bool known_document(fs_backend *backend, const char *lock_id, fs_known *known,
+                           char name[FS_PATH_BYTES])
+{
+    return sg_fs_memo_get(&backend->memo, lock_id, known) &&
+           sg_fs_names_of(&backend->names, known->key, known->key_length, name, NULL, NULL) ==
+               SYNCGUARD_OK;
+}
+
+/* Adds the write for one item, if it is known and live. Firestore refuses a request that names a
+ * document twice: the second one (or one whose hash is the same) is left to a single extend. */
+static bool batch_add(fs_backend *backend, batch *b, syncguard_extend_op *item, int64_t now_ms,
+                      json_t *writes)
+{
+    char name[FS_PATH_BYTES];
+    fs_known known;
+    uint64_t hash;
+
+    if (!known_document(backend, item->lock_id, &known, name) ||
+        !syncguard_is_live(known.expires_at_ms, now_ms) ||
+        syncguard_expiry(now_ms, item->ttl_ms, &item->expires_at_ms, NULL) != SYNCGUARD_OK)
+        return false;
+    hash = hash_of(name);
+    for (size_t i = 0; i < b->count; i++) {
+        if (b->names[i] == hash)
+            return false;
+    }
+    b->names[b->count] = hash;
+    return json_array_append_new(
+               writes, sg_fs_write_expiry(name, known.update_time, item->expires_at_ms)) == 0;
+}
+
+/* False: refused. */
+static bool batch_settle(fs_backend *backend, const fs_answer *answer, syncguard_extend_op *item,
                          size_t index, int64_t now_ms)
 {
     const json_t *state = json_array_get(json_object_get(answer->json, "status"), index);
     const char *update_time = sg_fs_write_time(answer, index);
     fs_known known;
 
-    /* Anything but success is left to a single extend, which looks before it decides. */
     if (!json_is_object(state) || json_integer_value(json_object_get(state, "code")) != 0 ||
-        !update_time) {
-        sg_fs_memo_drop(&backend->memo, item->lock_id);
-        return;
-    }
+        !update_time)
+        return false;
     item->status = SYNCGUARD_OK;
     if (sg_fs_memo_get(&backend->memo, item->lock_id, &known))
         sg_fs_memo_put(&backend->memo, item->lock_id, known.key, known.key_length, update_time,
                        item->expires_at_ms, now_ms);
+    return true;
 }
 
-/* One request for at most BATCH items. Sets *decided if any was. */
-static syncguard_status extend_batch(fs_backend *backend, syncguard_extend_op *items, size_t count,
-                                     const syncguard_limits *limits, bool *decided,
-                                     syncguard_error *err)
+/* One request for those of at most BATCH items that are not renewed yet. */
+static syncguard_status batch_send(fs_backend *backend, batch *b, syncguard_extend_op *items,
+                                   size_t count, const syncguard_limits *limits,
+                                   syncguard_error *err)
 {
-    size_t chosen[BATCH];
-    size_t chosen_count = 0;
     int64_t before_ns = syncguard_clock_ns();
     int64_t now_ms = syncguard_wall_ms();
     json_t *writes = json_array();
     fs_answer answer;
-    fs_known known;
     syncguard_status status = guard_expiry(backend, err);
 
+    b->count = b->refused_count = 0;
     for (size_t i = 0; status == SYNCGUARD_OK && i < count; i++) {
-        if (batch_add(backend, &items[i], now_ms, writes, &known)) {
+        if (items[i].status != SYNCGUARD_OK && batch_add(backend, b, &items[i], now_ms, writes)) {
             items[i].first_sent_ns = before_ns;
-            chosen[chosen_count++] = i;
+            b->items[b->count++] = i;
         }
     }
-    if (chosen_count == 0) {
+    if (b->count == 0) {
         json_decref(writes);
         return status;
     }
     status = sg_fs_call(backend, FS_BATCH_WRITE, sg_fs_writes(writes), limits, &answer, err);
-    if (status == SYNCGUARD_OK)
+    if (status == SYNCGUARD_OK) {
         status = guard_expiry(backend, err);
-    for (size_t i = 0; status == SYNCGUARD_OK && i < chosen_count; i++) {
-        batch_settle(backend, &answer, &items[chosen[i]], i, now_ms);
-        *decided = *decided || items[chosen[i]].status == SYNCGUARD_OK;
+        for (size_t i = 0; status == SYNCGUARD_OK && i < b->count; i++) {
+            if (!batch_settle(backend, &answer, &items[b->items[i]], i, now_ms))
+                b->refused[b->refused_count++] = b->items[i];
+        }
+    } else if ((status == SYNCGUARD_E_INVALID_ARGUMENT || status == SYNCGUARD_E_INTERNAL) &&
+               !answer.ambiguous) {
+        /* Refused as a whole, and it would be again: singly they may do. */
+        status = SYNCGUARD_OK;
     }
     sg_fs_answer_free(&answer);
+    return status;
+}
+
+/* Whether the document is still that lock, and live; then the memo knows it as it is now. */
+static bool refresh_one(fs_backend *backend, const fs_answer *read, const char *lock_id,
+                        int64_t now_ms)
+{
+    char name[FS_PATH_BYTES];
+    const json_t *document = NULL;
+    fs_known known;
+    fs_lock lock;
+
+    if (!known_document(backend, lock_id, &known, name) ||
+        sg_fs_pick(read, name, &document, NULL) != SYNCGUARD_OK || !document)
+        return false;
+    sg_fs_lock_decode(document, &lock);
+    if (!lock.readable || strcmp(lock.record.lock_id, lock_id) != 0 ||
+        !syncguard_is_live(lock.record.expires_at_ms, now_ms))
+        return false;
+    sg_fs_memo_put(&backend->memo, lock_id, known.key, known.key_length, lock.update_time,
+                   lock.record.expires_at_ms, now_ms);
+    return true;
+}
+
+/* One read of the refused ones' documents. Sets *fresh if it is worth sending them again. */
+static syncguard_status batch_refresh(fs_backend *backend, const batch *b,
+                                      const syncguard_extend_op *items,
+                                      const syncguard_limits *limits, bool *fresh,
+                                      syncguard_error *err)
+{
+    char name[FS_PATH_BYTES];
+    json_t *names = json_array();
+    int64_t now_ms;
+    fs_answer read;
+    fs_known known;
+    syncguard_status status;
+
+    for (size_t i = 0; i < b->refused_count; i++) {
+        if (known_document(backend, items[b->refused[i]].lock_id, &known, name))
+            names = sg_fs_and(names, json_string(name));
+    }
+    status = sg_fs_read(backend, FS_BATCH_GET, sg_fs_with(json_object(), "documents", names),
+                        limits, &read, err);
+    now_ms = syncguard_wall_ms();
+    for (size_t i = 0; status == SYNCGUARD_OK && i < b->refused_count; i++) {
+        const char *lock_id = items[b->refused[i]].lock_id;
+        if (refresh_one(backend, &read, lock_id, now_ms))
+            *fresh = true;
+        else
+            sg_fs_memo_drop(&backend->memo, lock_id);
+    }
+    sg_fs_answer_free(&read);
+    return status;
+}
+
+/*
+ * At most BATCH items. A refused one is a wrong guess of the memo: the lock is gone, or the answer
+ * to an earlier batch was lost, and then all of them are refused, of locks in the best of health.
+ * Looked at one by one, some would be lost before it was their turn. So they are looked at
+ * together, and sent again once; what is refused even then is left to a single extend.
+ */
+static syncguard_status extend_batch(fs_backend *backend, syncguard_extend_op *items, size_t count,
+                                     const syncguard_limits *limits, syncguard_error *err)
+{
+    batch b;
+    bool fresh = false;
+    syncguard_status status = batch_send(backend, &b, items, count, limits, err);
+
+    if (status == SYNCGUARD_OK && b.refused_count > 0)
+        status = batch_refresh(backend, &b, items, limits, &fresh, err);
+    if (status == SYNCGUARD_OK && fresh) {
+        status = batch_send(backend, &b, items, count, limits, err);
+        for (size_t i = 0; status == SYNCGUARD_OK && i < b.refused_count; i++)
+            sg_fs_memo_drop(&backend->memo, items[b.refused[i]].lock_id);
+    }
     return status;
 }
 
@@ -302,6 +415,8 @@ syncguard_status sg_fs_extend_many(syncguard_backend *backend, syncguard_extend_
     }
     for (size_t i = 0; i < count && status == SYNCGUARD_OK; i += BATCH)
         status = extend_batch((fs_backend *)backend, items + i,
-                              count - i < BATCH ? count - i : BATCH, limits, &decided, err);
+                              count - i < BATCH ? count - i : BATCH, limits, err);
+    for (size_t i = 0; i < count; i++)
+        decided = decided || items[i].status == SYNCGUARD_OK;
     return decided ? SYNCGUARD_OK : status;
 }
