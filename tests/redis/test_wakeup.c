@@ -5,6 +5,9 @@
  */
 #include "support.h"
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 static syncguard_backend *store;
 
 static int open_store(void **state)
@@ -235,6 +238,66 @@ static void crashed_holder_is_followed_at_expiry(void **state)
     assert_in_range(end_waiter(&w, start), 1590, 4000);
 }
 
+/* --- fork --- */
+
+typedef struct sockets {
+    size_t count;
+    unsigned long inodes[256];
+} sockets;
+
+static void list_sockets(sockets *out)
+{
+    out->count = 0;
+    for (int fd = 0; fd < 1024 && out->count < 256; fd++) {
+        struct stat about;
+        if (fstat(fd, &about) == 0 && S_ISSOCK(about.st_mode))
+            out->inodes[out->count++] = (unsigned long)about.st_ino;
+    }
+}
+
+static size_t count_common(const sockets *a, const sockets *b)
+{
+    size_t common = 0;
+    for (size_t i = 0; i < a->count; i++) {
+        for (size_t k = 0; k < b->count; k++)
+            common += a->inodes[i] == b->inodes[k] ? 1 : 0;
+    }
+    return common;
+}
+
+/* None of the parent's connections stays open in a child, that of the reports included. */
+static void child_closes_what_it_inherited(void **state)
+{
+    (void)state;
+    waiter w;
+    int status = -1;
+    sockets before, inherited, present;
+    (void)raw_int("DBSIZE");
+    syncguard_grant grant = take("forked");
+    list_sockets(&before);
+    syncguard_backend *other = open_url(test_url);
+    start_waiter(&w, other, "forked");
+    list_sockets(&inherited);
+    assert_true(inherited.count >= before.count + 2);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool locked = false;
+        alarm(20);
+        if (syncguard_is_locked(other, "forked", NULL, &locked, NULL) != SYNCGUARD_OK || !locked)
+            _exit(1);
+        list_sockets(&present);
+        _exit(count_common(&present, &inherited) == count_common(&before, &inherited) ? 0 : 2);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    int64_t start = now_ms();
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_true(end_waiter(&w, start) < 400); /* the parent's reports go on */
+    syncguard_close(other);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -247,6 +310,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(forbidden_tracking_falls_back_to_polling),
         cmocka_unit_test(many_waiters_try_once_per_release),
         cmocka_unit_test(crashed_holder_is_followed_at_expiry),
+        cmocka_unit_test(child_closes_what_it_inherited),
     };
     return cmocka_run_group_tests_name("redis wake-up", tests, open_store, close_store);
 }

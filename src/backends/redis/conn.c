@@ -410,6 +410,14 @@ out:
     return status;
 }
 
+void sg_redis_conn_forget(const sg_conn *conn)
+{
+    int saved = errno;
+    if (conn != NULL && conn->fd >= 0)
+        close(conn->fd);
+    errno = saved;
+}
+
 void sg_redis_conn_close(sg_conn *conn)
 {
     if (conn == NULL)

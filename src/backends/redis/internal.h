@@ -167,6 +167,9 @@ syncguard_status sg_redis_conn_open(sg_backend *backend, const sg_address *addre
                                     syncguard_error *err);
 /* Closes without a word. */
 void sg_redis_conn_close(sg_conn *conn);
+/* In a forked child: closes the descriptor and leaves the memory, which another thread of the
+ * parent may have been changing. */
+void sg_redis_conn_forget(const sg_conn *conn);
 /* As send(2) and recv(2) on a non-blocking socket: -1 with errno EAGAIN when nothing moves. */
 ssize_t sg_redis_conn_send(sg_conn *conn, const void *data, size_t length);
 ssize_t sg_redis_conn_recv(sg_conn *conn, void *data, size_t size);
@@ -250,7 +253,8 @@ typedef struct sg_request {
 } sg_request;
 
 syncguard_status sg_redis_link_init(sg_link *link, sg_backend *backend, syncguard_error *err);
-/* forked: the connection is the parent's. */
+/* forked: the connection is the parent's, and the memory may be in any state: descriptors are
+ * closed, the rest is left. */
 void sg_redis_link_fini(sg_link *link, bool forked);
 /*
  * Sends the request and waits for its replies. ServiceUnavailable with

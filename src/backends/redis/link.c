@@ -540,7 +540,14 @@ syncguard_status sg_redis_link_init(sg_link *link, sg_backend *backend, syncguar
 
 void sg_redis_link_fini(sg_link *link, bool forked)
 {
-    if (link->flight != NULL && link->conn != NULL && !forked)
+    if (forked) {
+        sg_redis_conn_forget(link->conn);
+        sg_redis_slots_forget(link->flight, link->slot_count);
+        sg_redis_slots_forget(link->queue, link->slot_count);
+        sg_redis_slots_forget(link->spare, link->slot_count);
+        return;
+    }
+    if (link->flight != NULL && link->conn != NULL)
         cut_off(link->conn);
     sg_redis_slots_free(link->flight);
     sg_redis_slots_free(link->queue);
@@ -548,6 +555,5 @@ void sg_redis_link_fini(sg_link *link, bool forked)
     link->flight = link->queue = link->spare = NULL;
     sg_redis_conn_close(link->conn);
     link->conn = NULL;
-    if (!forked) /* in a child another thread of the parent may have held it */
-        pthread_mutex_destroy(&link->mutex);
+    pthread_mutex_destroy(&link->mutex);
 }

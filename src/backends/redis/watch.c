@@ -40,6 +40,7 @@ struct sg_tracker {
     syncguard_parker parker;
     pthread_mutex_t mutex;
     pthread_t thread;
+    sg_conn *conn; /* the thread's; here so that a forked child can close it */
     bool started;
     bool off;       /* this server or user cannot */
     bool ready;     /* reports can be redirected to client_id */
@@ -80,7 +81,9 @@ void sg_redis_tracker_free(sg_tracker *tracker, bool forked)
         syncguard_abort_trigger(tracker->stop);
         pthread_join(tracker->thread, NULL);
     }
-    for (size_t i = 0; i < BUCKETS; i++) {
+    if (forked)
+        sg_redis_conn_forget(tracker->conn);
+    for (size_t i = 0; !forked && i < BUCKETS; i++) {
         while (tracker->buckets[i] != NULL) {
             entry *gone = tracker->buckets[i];
             tracker->buckets[i] = gone->next;
@@ -327,6 +330,7 @@ static syncguard_status establish(sg_tracker *tracker, sg_conn **out, syncguard_
     memcpy(tracker->peer, conn->peer, sizeof tracker->peer);
     tracker->ready = !tracker->off;
     tracker->reconnect = false;
+    tracker->conn = conn;
     pthread_mutex_unlock(&tracker->mutex);
     *out = conn;
     conn = NULL;
@@ -421,6 +425,9 @@ static void *run(void *argument)
             round = 0;
             syncguard_backend_stirred_all(&tracker->backend->base);
             read_reports(tracker, conn);
+            pthread_mutex_lock(&tracker->mutex);
+            tracker->conn = NULL;
+            pthread_mutex_unlock(&tracker->mutex);
             sg_redis_conn_close(conn);
         } else if (status != SYNCGUARD_E_AUTH_FAILED && status != SYNCGUARD_E_INTERNAL) {
             int64_t pause_ms = INT64_C(50) << (round < 6 ? round : 6);
