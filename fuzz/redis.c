@@ -27,6 +27,11 @@ void sg_redis_link_fini(sg_link *link, bool forked)
     (void)forked;
 }
 
+void sg_redis_link_reset(sg_link *link)
+{
+    (void)link;
+}
+
 sg_conn *sg_redis_link_tracked(sg_link *link)
 {
     (void)link;
