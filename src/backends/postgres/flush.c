@@ -37,7 +37,8 @@ typedef struct exchange {
     syncguard_status status;
     int spin_us;
     char sqlstate[6];
-    bool final; /* broken, but the server said that it ended the session */
+    bool final;  /* broken, but the server said that it ended the session */
+    bool spoilt; /* refused, and the session is of no more use */
     /* which call an answer belongs to; -1 - statement: it prepares that one */
     int expected[2 * SG_PG_MAX_CALLS];
     int expected_count;
@@ -172,14 +173,20 @@ static outcome push(exchange *ex)
     return left < 0 ? lost(ex) : OUTCOME_DONE;
 }
 
+bool sg_pg_says_end(const sg_pg_connection *connection, const PGresult *result)
+{
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+
+    return connection->direct && severity && strcmp(severity, "FATAL") == 0;
+}
+
 static void note_error(exchange *ex, const PGresult *result)
 {
     const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 
     if (code && !*ex->sqlstate)
         snprintf(ex->sqlstate, sizeof ex->sqlstate, "%s", code);
-    if (code && severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0))
+    if (code && sg_pg_says_end(ex->connection, result))
         ex->final = true;
 }
 
@@ -217,6 +224,19 @@ static bool take(exchange *ex, PGresult *result, int *at, PGresult **results)
     return end;
 }
 
+/* Every statement was answered. One may not be although no code says so: libpq's own errors, such
+ * as no memory for a result, have none. */
+static bool complete(const exchange *ex, PGresult *const *results)
+{
+    int i;
+
+    for (i = 0; i < ex->expected_count; i++) {
+        if (ex->expected[i] >= 0 && !results[ex->expected[i]])
+            return false;
+    }
+    return true;
+}
+
 static outcome collect(exchange *ex, PGresult **results)
 {
     PGconn *pg = ex->connection->pg;
@@ -226,8 +246,11 @@ static outcome collect(exchange *ex, PGresult **results)
         outcome got;
 
         while (!PQisBusy(pg)) {
-            if (take(ex, PQgetResult(pg), &at, results))
-                return *ex->sqlstate ? OUTCOME_REFUSED : OUTCOME_DONE;
+            if (take(ex, PQgetResult(pg), &at, results)) {
+                if (*ex->sqlstate)
+                    return OUTCOME_REFUSED;
+                return complete(ex, results) ? OUTCOME_DONE : lost(ex);
+            }
             if (PQstatus(pg) == CONNECTION_BAD)
                 return lost(ex);
         }
@@ -321,31 +344,38 @@ static void recover(sg_pg *pg, sg_pg_connection *connection, const syncguard_lim
         sg_pg_discard(connection);
 }
 
+/* How often a request was sent again, by cause. */
+typedef struct resends {
+    int conflicts;
+    int breaks;
+    int unprepared;
+} resends;
+
 /* Says what the server's refusal means; true if the request should be sent again. */
-static bool refused(sg_pg *pg, exchange *ex, int *conflicts, int *resends)
+static bool refused(sg_pg *pg, exchange *ex, resends *sent)
 {
     const char *code = ex->sqlstate;
     bool again = false;
 
     if (strcmp(code, "40001") == 0 || strcmp(code, "40P01") == 0) {
-        again = (*conflicts)++ < MAX_CONFLICTS;
+        again = sent->conflicts++ < MAX_CONFLICTS;
     } else if (strcmp(code, "26000") == 0 || strcmp(code, "42P05") == 0) {
         /* Another server session than the one that prepared it: a pooler is in between. */
         if (atomic_exchange(&pg->prepared, false))
             syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
                                   "prepared statements get lost, so they are not used any more; "
                                   "behind a transaction pooler open with pooler=1");
-        again = (*resends)++ < 1;
-        ex->final = true;
+        again = sent->unprepared++ < 1;
+        ex->spoilt = true;
     } else if (strcmp(code, "25006") == 0) {
         /* The primary has moved: all connections lead to the old one. */
         sg_pg_distrust(pg->pool);
-        again = (*resends)++ < 1;
+        again = sent->breaks++ < 1;
     } else if (strcmp(code, "0A000") == 0 || strncmp(code, "25", 2) == 0) {
         /* A plan that no longer fits its table, or a transaction that is none of ours, is gone
          * with the session. */
         sg_pg_distrust(pg->pool);
-        again = (*resends)++ < 1;
+        again = sent->breaks++ < 1;
     }
     ex->status = sg_pg_fail(ex->err, code);
     if (strcmp(code, "57014") == 0 && syncguard_abort_triggered(ex->limits->abort_object))
@@ -354,7 +384,7 @@ static bool refused(sg_pg *pg, exchange *ex, int *conflicts, int *resends)
 }
 
 /* One try on one connection. True if another should follow. */
-static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, int *conflicts, int *resends)
+static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, resends *sent)
 {
     sg_pg_connection *connection = ex->connection;
     bool again = false;
@@ -367,8 +397,8 @@ static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, int *conflicts
         ex->status = SYNCGUARD_OK;
         break;
     case OUTCOME_REFUSED:
-        again = refused(pg, ex, conflicts, resends);
-        if (ex->final)
+        again = refused(pg, ex, sent);
+        if (ex->spoilt)
             sg_pg_discard(connection);
         else
             recover(pg, connection, ex->limits);
@@ -377,15 +407,18 @@ static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, int *conflicts
         sg_pg_distrust(pg->pool);
         sg_pg_discard(connection);
         flush->perhaps_done = flush->sent;
-        if (!ex->final && flush->sent) {
+        /* Also if the server has said its last word: that may have been after the commit. */
+        if (flush->sent) {
             flush->unknown = true;
+            flush->pending = flush->pending || !ex->final;
             if (flush->lock_id)
-                sg_pg_doubt_add(pg->pool, flush->lock_id);
+                sg_pg_doubt_add(pg->pool, flush->lock_id, ex->final);
         }
-        again = (*resends)++ < 1;
+        again = sent->breaks++ < 1;
         break;
     case OUTCOME_LEFT:
         flush->unknown = flush->sent;
+        flush->pending = flush->sent;
         sg_pg_abandon(connection, flush->sent ? flush->lock_id : NULL);
         break;
     }
@@ -396,8 +429,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
                                  syncguard_error *err)
 {
     syncguard_status status = syncguard_limits_check(limits, err);
-    int conflicts = 0;
-    int resends = 0;
+    resends sent = {0, 0, 0};
     bool again = true;
 
     if (status == SYNCGUARD_OK)
@@ -412,7 +444,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
         if (status != SYNCGUARD_OK)
             break;
         set_bound(ex.connection, flush, limits);
-        again = try_once(pg, &ex, flush, &conflicts, &resends);
+        again = try_once(pg, &ex, flush, &sent);
         status = ex.status;
     }
     syncguard_gate_leave(&pg->pool->gate);

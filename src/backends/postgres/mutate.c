@@ -147,7 +147,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
         status = read_acquire(op, flush.results[2], flush.results[3], err);
     if (status == SYNCGUARD_ABSENT)
         status = explain_refusal(pg, op, counter, err);
-    if (status == SYNCGUARD_LOCKED && flush.unknown)
+    if (status == SYNCGUARD_LOCKED && flush.pending)
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                                 "the connection was lost while the lock was asked for");
     if (flush.sent)
@@ -236,7 +236,8 @@ syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t 
 {
     sg_pg *pg = sg_pg_of(backend);
     /* What ends while we delete might write after we looked: only what had ended before counts. */
-    int open = sg_pg_doubts_open(pg->pool, lock_id);
+    int total = 0;
+    int open = sg_pg_doubts_open(pg->pool, lock_id, &total);
     char name[SYNCGUARD_NAME_SIZE];
     sg_pg_flush flush;
     syncguard_status status = sg_pg_name(key, name, err);
@@ -251,8 +252,9 @@ syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t 
     sg_pg_flush_add(&flush, SG_PG_UNDO, 2, (const char *const[]){name, lock_id});
     add(&flush, SG_PG_COMMIT);
     status = sg_pg_flush_run(pg, &flush, limits, err);
-    /* One request that was carried out and taken back is over; a second one would do it again. */
-    if (status == SYNCGUARD_OK && (PQntuples(flush.results[2]) > 0 ? open > 1 : open != 0))
+    /* The only request was carried out and taken back: it is over, open or not. Of several it is
+     * not known which one that was. */
+    if (status == SYNCGUARD_OK && open != 0 && (PQntuples(flush.results[2]) == 0 || total > 1))
         status = SYNCGUARD_ABSENT;
     sg_pg_flush_clear(&flush);
     return status;

@@ -193,9 +193,10 @@ void sg_pg_distrust(sg_pg_pool *pool);
 /* Leaves one in the middle of a request, which is cancelled in the background. lock_id: of the
  * acquire that it was, or NULL. */
 void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id);
-/* How many requests for lock_id may still be carried out; -1: nothing is known of any. */
-int sg_pg_doubts_open(sg_pg_pool *pool, const char *lock_id);
-void sg_pg_doubt_add(sg_pg_pool *pool, const char *lock_id);
+/* How many requests for lock_id may still be carried out, and how many there were; -1: nothing is
+ * known of any. */
+int sg_pg_doubts_open(sg_pg_pool *pool, const char *lock_id, int *total);
+void sg_pg_doubt_add(sg_pg_pool *pool, const char *lock_id, bool final);
 /* True if pid serves a connection of this pool. */
 bool sg_pg_is_own(sg_pg_pool *pool, int pid);
 
@@ -261,7 +262,8 @@ typedef struct sg_pg_flush {
     bool session;      /* the time limits of the session are right */
     bool sent;         /* something may have left */
     bool perhaps_done; /* an earlier try may have been carried out */
-    bool unknown;      /* a request that failed may still be carried out */
+    bool unknown;      /* a request that failed may have been carried out */
+    bool pending;      /* or may still be */
 } sg_pg_flush;
 
 void sg_pg_flush_init(sg_pg_flush *flush);
@@ -279,6 +281,9 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
                              const char *const *values, const syncguard_limits *limits,
                              PGresult **result, syncguard_error *err);
 
+/* True if result says that the server has ended the session: nothing more of it is carried out. A
+ * pooler may say so too, of a session that goes on. */
+bool sg_pg_says_end(const sg_pg_connection *connection, const PGresult *result);
 /* Reads a number; false if it is NULL or no number. */
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out);
 /* Copies a text; false if it is NULL or does not fit. */

@@ -198,37 +198,37 @@ bool sg_pg_is_own(sg_pg_pool *pool, int pid)
 /* ---- doubts ------------------------------------------------------------------------------ */
 
 /* Under the mutex: the slot of a new doubt. */
-static int add_doubt(sg_pg_pool *pool, const char *lock_id)
+static int add_doubt(sg_pg_pool *pool, const char *lock_id, bool final)
 {
     int slot = (int)(pool->next_doubt++ % SG_PG_DOUBTS);
 
     memcpy(pool->doubts[slot].lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
-    pool->doubts[slot].final = false;
+    pool->doubts[slot].final = final;
     return slot;
 }
 
-void sg_pg_doubt_add(sg_pg_pool *pool, const char *lock_id)
+void sg_pg_doubt_add(sg_pg_pool *pool, const char *lock_id, bool final)
 {
     pthread_mutex_lock(&pool->mutex);
-    add_doubt(pool, lock_id);
+    add_doubt(pool, lock_id, final);
     pthread_mutex_unlock(&pool->mutex);
 }
 
-int sg_pg_doubts_open(sg_pg_pool *pool, const char *lock_id)
+int sg_pg_doubts_open(sg_pg_pool *pool, const char *lock_id, int *total)
 {
-    bool seen = false;
     int open = 0;
     size_t i;
 
+    *total = 0;
     pthread_mutex_lock(&pool->mutex);
     for (i = 0; i < SG_PG_DOUBTS; i++) {
         if (memcmp(pool->doubts[i].lock_id, lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0) {
-            seen = true;
+            (*total)++;
             open += !pool->doubts[i].final;
         }
     }
     pthread_mutex_unlock(&pool->mutex);
-    return seen ? open : -1;
+    return *total ? open : -1;
 }
 
 /* ---- abandoning -------------------------------------------------------------------------- */
@@ -241,30 +241,35 @@ typedef struct drain {
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
 } drain;
 
-/* Reads to the end of the request: true if the server has answered it or ended the session. */
-static bool read_to_end(PGconn *pg)
+/* Reads to the end of the request: true if the server has answered it or said that it ended the
+ * session. A connection that just breaks says nothing: the request may still be under way. */
+static bool read_to_end(const sg_pg_connection *connection)
 {
+    PGconn *pg = connection->pg;
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), DRAIN_MS), NULL};
 
     for (;;) {
         struct pollfd fd = {PQsocket(pg), POLLIN, 0};
 
         if (PQstatus(pg) == CONNECTION_BAD || PQsocket(pg) < 0)
-            return true;
+            return false;
         while (!PQisBusy(pg)) {
             PGresult *result = PQgetResult(pg);
-            bool end = result && PQresultStatus(result) == PGRES_PIPELINE_SYNC;
+            bool end = result && (PQresultStatus(result) == PGRES_PIPELINE_SYNC ||
+                                  sg_pg_says_end(connection, result));
 
             PQclear(result);
-            if (end || PQstatus(pg) == CONNECTION_BAD)
+            if (end)
                 return true;
+            if (PQstatus(pg) == CONNECTION_BAD)
+                return false;
         }
         if (PQflush(pg) > 0)
             fd.events |= POLLOUT;
         if (syncguard_wait_fds(&fd, 1, &limits, NULL) != SYNCGUARD_OK)
             return false;
         if (!PQconsumeInput(pg))
-            return true;
+            return false;
     }
 }
 
@@ -285,7 +290,7 @@ static void *run_drain(void *argument)
         pool->cancels--;
         pthread_mutex_unlock(&pool->mutex);
     }
-    final = read_to_end(connection->pg);
+    final = read_to_end(connection);
     sg_pg_discard(connection);
     pthread_mutex_lock(&pool->mutex);
     pool->drains--;
@@ -314,7 +319,7 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
         pool->references++;
     }
     if (lock_id) {
-        int slot = add_doubt(pool, lock_id);
+        int slot = add_doubt(pool, lock_id, false);
 
         if (left) {
             left->doubt = slot;
