@@ -443,6 +443,53 @@ static void followers_keep_their_own_deadlines(void **state)
     server_remove(&s);
 }
 
+static void hold_the_thread(int signal)
+{
+    (void)signal;
+    pause_ms(2000);
+}
+
+static void *ask_once(void *argument)
+{
+    bool locked = true;
+    if (syncguard_is_locked(argument, "asked", NULL, &locked, NULL) != SYNCGUARD_OK)
+        atomic_fetch_add(&failures, 1);
+    return NULL;
+}
+
+/* A thread that does not come for its reply does not keep others from sending. */
+static void stuck_follower_holds_up_nobody(void **state)
+{
+    (void)state;
+    server s;
+    pthread_t leader, follower;
+    bool locked = true;
+    struct sigaction hold = {.sa_handler = hold_the_thread}, before;
+    assert_int_equal(sigaction(SIGUSR1, &hold, &before), 0);
+    server_start(&s, 0, plain);
+    atomic_store(&failures, 0);
+    syncguard_backend *store = open_port(s.port, "connections=1&no_tracking=true");
+    assert_status(syncguard_is_locked(store, "warm", NULL, &locked, &err), SYNCGUARD_OK);
+    kill(s.pid, SIGSTOP);
+    pthread_create(&leader, NULL, ask_once, store);
+    pause_ms(100);
+    pthread_create(&follower, NULL, ask_once, store);
+    pause_ms(100);
+    pthread_kill(follower, SIGUSR1);
+    pause_ms(100);
+    int64_t start = now_ms();
+    kill(s.pid, SIGCONT);
+    pthread_join(leader, NULL);
+    assert_status(syncguard_is_locked(store, "asked", NULL, &locked, &err), SYNCGUARD_OK);
+    int64_t took = now_ms() - start;
+    pthread_join(follower, NULL);
+    assert_in_range(took, 0, 1000);
+    assert_int_equal(atomic_load(&failures), 0);
+    syncguard_close(store);
+    server_remove(&s);
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -461,6 +508,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(busy_script_is_unavailable),
         cmocka_unit_test(broken_connections_disturb_nobody),
         cmocka_unit_test(followers_keep_their_own_deadlines),
+        cmocka_unit_test(stuck_follower_holds_up_nobody),
     };
     return cmocka_run_group_tests_name("redis faults", tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
  * sends it (one sender at a time; it takes along what others add meanwhile);
  * while the leader is awake, it sends before it sleeps again; and while callers
  * that have just been woken are on their way to pick up their replies, the last
- * of them sends what the others have added.
+ * of them sends what the others have added (or the leader, if that takes long).
  *
  * A caller that gives up leaves its slot behind without a request, so that later
  * replies still meet their commands.
@@ -33,6 +33,8 @@
 /* Who was woken for a lock that has just been released looks for the answer this long before it
  * sleeps: it comes within a round trip, and others wait for the lock. */
 #define WOKEN_SPIN_NS 50000
+/* Longest time that commands wait for those who were woken to come for their replies. */
+#define PICK_NS (2 * SYNCGUARD_NS_PER_MS)
 /* A connection that has owed a reply in silence for this long when a caller gives up is given up,
  * too. */
 #define DEAF_NS (1000 * SYNCGUARD_NS_PER_MS)
@@ -346,8 +348,9 @@ static syncguard_status await(sg_conn *conn, bool blocked, int64_t spin,
     return status;
 }
 
+/* *nothing: no bytes came. */
 static syncguard_status lead_read(sg_link *link, sg_slot *self, const syncguard_limits *limits,
-                                  syncguard_error *err)
+                                  bool *nothing, syncguard_error *err)
 {
     sg_conn *conn = link->conn;
     bool blocked = conn->blocked;
@@ -355,12 +358,22 @@ static syncguard_status lead_read(sg_link *link, sg_slot *self, const syncguard_
     int filled = 0;
     if (self->request->watch && spin < WOKEN_SPIN_NS)
         spin = WOKEN_SPIN_NS;
+    bool others = link->unpicked > 0;
+    syncguard_limits brief = *limits;
+    if (others)
+        brief = syncguard_limits_until(limits, syncguard_clock_ns() + PICK_NS);
     conn->refs++;
     atomic_store(&link->polling, true);
     pthread_mutex_unlock(&link->mutex);
 
-    syncguard_status status = await(conn, blocked, spin, limits, err, &filled);
+    syncguard_status status = await(conn, blocked, spin, &brief, err, &filled);
     atomic_store(&link->polling, false);
+    if (others && status == SYNCGUARD_E_NETWORK_TIMEOUT) {
+        status = syncguard_limits_check(limits, err);
+        if (status == SYNCGUARD_OK)
+            syncguard_error_clear(err);
+    }
+    *nothing = filled == 0;
     bool fine = filled >= 0 && (filled == 0 || hand_out(link, conn, self));
 
     pthread_mutex_lock(&link->mutex);
@@ -376,15 +389,16 @@ static syncguard_status lead(sg_link *link, sg_slot *slot, const syncguard_limit
                              syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
+    bool late = false;
     while (!slot->done && status == SYNCGUARD_OK) {
         if (link->conn == NULL) {
             status = lead_connect(link, limits, err);
             continue;
         }
-        if (link->unpicked == 0)
+        if (link->unpicked == 0 || late)
             flush(link);
         if (!slot->done && link->conn != NULL)
-            status = lead_read(link, slot, limits, err);
+            status = lead_read(link, slot, limits, &late, err);
     }
     return status;
 }
