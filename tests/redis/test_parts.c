@@ -29,6 +29,71 @@ static void values_are_read(void **state)
     assert_true(record.expires_at_ms == INT64_C(1763000000500));
 }
 
+static void numbers_are_rounded_down(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } cases[] = {
+        {"0", 0},
+        {"-0", 0},
+        {"0.0", 0},
+        {"0e9999999999", 0},
+        {"1763000000500.75", INT64_C(1763000000500)},
+        {"1763000000500.0", INT64_C(1763000000500)},
+        {"1.7630000005e12", INT64_C(1763000000500)},
+        {"1.7630000005E+12", INT64_C(1763000000500)},
+        {"17630000005000e-1", INT64_C(1763000000500)},
+        {"0.0017630000005e15", INT64_C(1763000000500)},
+        {"0.5", 0},
+        {"5e-1", 0},
+        {"1e-400", 0},
+        {"-1", -1},
+        {"-0.5", -1},
+        {"-1.5e1", -15},
+        {"10e1", 100},
+        {"0001", 1}, /* as the server's own decoder takes it */
+        {"9007199254740991", INT64_C(9007199254740991)},
+        {"9007199254740991.0", INT64_C(9007199254740991)},
+        {"-9007199254740991", -INT64_C(9007199254740991)},
+    };
+    static const char *const bad[] = {
+        "9007199254740992",
+        "9007199254740991.5",
+        "-9007199254740992",
+        "1e16",
+        "1e400",
+        "1e99999999999999999999",
+        "1e",
+        "1e+",
+        "1,5",
+        "1.",
+        ".5",
+        "+1",
+        "-",
+        "--1",
+        "1.2.3",
+        "0x10",
+        "nan",
+        "inf",
+        "12345678901234567890123456789012345678901e-30",
+        "0.12345678901234567890123456789012345678901234567890",
+    };
+    char text[400];
+    syncguard_record record;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(text, sizeof text, "{" BODY ",\"key\":\"k\",\"expiresAtMs\": %s }", cases[i].text);
+        if (!reads(text, &record) || record.expires_at_ms != cases[i].value)
+            fail_msg("%s is read as %lld", cases[i].text, (long long)record.expires_at_ms);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        snprintf(text, sizeof text, "{" BODY ",\"key\":\"k\",\"expiresAtMs\": %s }", bad[i]);
+        if (reads(text, &record))
+            fail_msg("read: %s", text);
+    }
+}
+
 static void rubbish_is_not_read(void **state)
 {
     (void)state;
@@ -143,6 +208,11 @@ static void redirections_are_read(void **state)
     reply = error_reply("MOVED 3999 :6381");
     assert_true(sg_redis_route_parse(&reply, "peer.example:1", host, &port));
     assert_string_equal(host, "peer.example");
+    assert_true(sg_redis_route_port("65535", &port));
+    assert_int_equal(port, 65535);
+    static const char *const ports[] = {"", "0", "-1", "65536", "99999999999999999999", "6379x"};
+    for (size_t i = 0; i < sizeof ports / sizeof ports[0]; i++)
+        assert_false(sg_redis_route_port(ports[i], &port));
     static const char *const bad[] = {"MOVED",         "MOVED 1",     "MOVED 1 host",
                                       "MOVED 1 host:", "MOVED 1 h:0", "MOVED 1 h:99999",
                                       "ERR x y:1"};
@@ -174,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_read),
+        cmocka_unit_test(numbers_are_rounded_down),
         cmocka_unit_test(rubbish_is_not_read),
         cmocka_unit_test(quoting_is_undone_by_reading),
         cmocka_unit_test(errors_are_told_by_their_word),

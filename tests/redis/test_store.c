@@ -236,6 +236,10 @@ static void unreadable_values_are_left_alone(void **state)
         "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
         "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":1,"
         "\"key\":\"bad\",\"fence\":7}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":1,"
+        "\"key\":\"bad\",\"fence\":\"0000000000000000001\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":1,"
+        "\"key\":\"bad\",\"fence\":\"7\"}",
     };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         syncguard_grant grant;

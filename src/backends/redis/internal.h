@@ -207,6 +207,8 @@ syncguard_status sg_redis_route_connect(sg_backend *backend, const syncguard_lim
 uint64_t sg_redis_route_generation(sg_route *route);
 /* The primary is elsewhere: forces new connections, unless that has happened since `seen`. */
 void sg_redis_route_forget(sg_route *route, uint64_t seen);
+/* Reads a port as another server tells it. */
+bool sg_redis_route_port(const char *text, int *port);
 /* Reads "MOVED slot host:port" or "ASK ..."; peer stands in for an empty host. */
 bool sg_redis_route_parse(const redisReply *reply, const char *peer, char host[256], int *port);
 void sg_redis_route_moved(sg_route *route, const char *host, int port);

@@ -45,6 +45,16 @@ void sg_redis_route_moved(sg_route *route, const char *host, int port)
     pthread_mutex_unlock(&route->mutex);
 }
 
+bool sg_redis_route_port(const char *text, int *port)
+{
+    char *end = NULL;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || number < 1 || number > 65535)
+        return false;
+    *port = (int)number;
+    return true;
+}
+
 bool sg_redis_route_parse(const redisReply *reply, const char *peer, char host[256], int *port)
 {
     char word[SG_WORD_SIZE];
@@ -56,10 +66,8 @@ bool sg_redis_route_parse(const redisReply *reply, const char *peer, char host[2
     const char *colon = at != NULL ? strrchr(at, ':') : NULL;
     if (colon == NULL)
         return false;
-    char *end = NULL;
-    long number = strtol(colon + 1, &end, 10);
     size_t length = (size_t)(colon - at - 1);
-    if (end == colon + 1 || number < 1 || number > 65535 || length >= 256)
+    if (length >= 256 || !sg_redis_route_port(colon + 1, port))
         return false;
     if (length == 0 || at[1] == '?') { /* the node that answered does not know a name for it */
         const char *last = strrchr(peer, ':');
@@ -71,7 +79,6 @@ bool sg_redis_route_parse(const redisReply *reply, const char *peer, char host[2
         memcpy(host, at + 1, length);
     }
     host[length] = '\0';
-    *port = (int)number;
     return true;
 }
 
@@ -108,12 +115,12 @@ static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sent
         status = sg_redis_fail_reply(err, reply);
     } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
                reply->element[0]->type != REDIS_REPLY_STRING ||
-               reply->element[1]->type != REDIS_REPLY_STRING || reply->element[0]->len > 255) {
+               reply->element[1]->type != REDIS_REPLY_STRING || reply->element[0]->len > 255 ||
+               !sg_redis_route_port(reply->element[1]->str, port)) {
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                                 "redis: the sentinel does not know this primary");
     } else {
         snprintf(host, 256, "%s", reply->element[0]->str);
-        *port = (int)strtol(reply->element[1]->str, NULL, 10);
     }
 out:
     if (reply != NULL)

@@ -6,8 +6,6 @@
  * never reads past the end, recurses to a fixed depth and writes only into the
  * record.
  */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
@@ -157,25 +155,81 @@ static bool read_digits(cursor *c, int64_t *out)
     return true;
 }
 
-/* A JSON number as whole milliseconds. */
+/* The digits of a number without sign, and where its decimal point belongs. */
+typedef struct decimal {
+    char digits[40]; /* without leading zeros */
+    int count;
+    int point; /* so many of them, or of the zeros behind them, stand before it */
+} decimal;
+
+static bool is_digit(const cursor *c)
+{
+    return c->at < c->end && *c->at >= '0' && *c->at <= '9';
+}
+
+static bool add_digits(cursor *c, decimal *number, int step)
+{
+    for (; is_digit(c); c->at++) {
+        if (*c->at != '0' || number->count > 0) {
+            if (number->count == (int)sizeof number->digits)
+                return false;
+            number->digits[number->count++] = *c->at;
+            number->point += step;
+        } else if (step == 0) {
+            number->point--;
+        }
+    }
+    return true;
+}
+
+static bool read_exponent(cursor *c, decimal *number)
+{
+    if (c->at >= c->end || (*c->at != 'e' && *c->at != 'E'))
+        return true;
+    c->at++;
+    bool negative = c->at < c->end && *c->at == '-';
+    if (c->at < c->end && (*c->at == '-' || *c->at == '+'))
+        c->at++;
+    if (!is_digit(c))
+        return false;
+    int value = 0;
+    for (; is_digit(c); c->at++)
+        value = value < 10000 ? value * 10 + (*c->at - '0') : value;
+    number->point += negative ? -value : value;
+    return true;
+}
+
+/* A JSON number as whole milliseconds, rounded down. By hand, because strtod follows the locale. */
 static bool read_number(cursor *c, int64_t *out)
 {
     if (read_digits(c, out))
         return true;
-    char text[40];
-    size_t n = 0;
+    decimal number = {{0}, 0, 0};
     skip_space(c);
-    while (c->at < c->end && n < sizeof text - 1 && *c->at != '\0' &&
-           strchr("+-.0123456789eE", *c->at) != NULL)
-        text[n++] = *c->at++;
-    text[n] = '\0';
-    if (n == 0 || n == sizeof text - 1)
+    bool negative = c->at < c->end && *c->at == '-';
+    if (negative)
+        c->at++;
+    if (!is_digit(c) || !add_digits(c, &number, 1))
         return false;
-    char *end = NULL;
-    double value = strtod(text, &end);
-    if (*end != '\0' || !(fabs(value) <= (double)SYNCGUARD_MAX_TIME_MS))
+    if (c->at < c->end && *c->at == '.') {
+        c->at++;
+        if (!is_digit(c) || !add_digits(c, &number, 0))
+            return false;
+    }
+    if (!read_exponent(c, &number))
         return false;
-    *out = (int64_t)floor(value);
+    int64_t value = 0;
+    for (int i = 0; i < number.point && number.count > 0; i++) {
+        value = value * 10 + (i < number.count ? number.digits[i] - '0' : 0);
+        if (value > SYNCGUARD_MAX_TIME_MS)
+            return false;
+    }
+    bool rest = false; /* behind the point */
+    for (int i = number.point > 0 ? number.point : 0; i < number.count; i++)
+        rest = rest || number.digits[i] != '0';
+    if (rest && value == SYNCGUARD_MAX_TIME_MS)
+        return false;
+    *out = negative ? -value - (rest ? 1 : 0) : value;
     return true;
 }
 
