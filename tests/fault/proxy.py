@@ -7,10 +7,12 @@ Modes (set at any time, for existing and new connections):
   cut     forwards a part of the next reply and closes
   half    closes its sending side towards the client after the next reply
   slow    forwards replies a few bytes at a time
+  twice   holds every reply back for as long again as the server took for it
 """
 
 import asyncio
 import threading
+import time
 
 
 class Proxy:
@@ -43,9 +45,10 @@ class Proxy:
             writer.close()
             return
         self.writers.update((writer, up_writer))
+        asked = [time.monotonic()]  # when the last request passed
         tasks = [
-            asyncio.ensure_future(self._pump(reader, up_writer, False)),
-            asyncio.ensure_future(self._pump(up_reader, writer, True)),
+            asyncio.ensure_future(self._pump(reader, up_writer, False, asked)),
+            asyncio.ensure_future(self._pump(up_reader, writer, True, asked)),
         ]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -54,12 +57,16 @@ class Proxy:
             self.writers.discard(end)
             end.close()
 
-    async def _pump(self, reader, writer, reply):
+    async def _pump(self, reader, writer, reply, asked):
         try:
             while True:
                 data = await reader.read(65536)
                 if not data:
                     return
+                if not reply:
+                    asked[0] = time.monotonic()
+                elif self.mode == "twice":
+                    await asyncio.sleep(time.monotonic() - asked[0])
                 if not await self._forward(data, writer, reply):
                     return
         except (OSError, asyncio.CancelledError):

@@ -237,9 +237,13 @@ def clock_steps(seconds):
 
 
 def full_disk(cell):
+    """A server may end itself for it (Redis with appendfsync always, PostgreSQL without room for
+    its log): then it is started again when there is room."""
     filler = os.path.join(cell.store.folder, "filler")
     while cell.time_left(3):
         cell.pause(0.5)
+        if cell.store.process is not None:
+            cell.crashed()
         with open(filler, "wb", 0) as f:
             try:
                 while True:
@@ -247,14 +251,22 @@ def full_disk(cell):
             except OSError:
                 pass
         cell.injected()
+        if cell.store.name == "postgres":  # its log has room ahead: use it up
+            cell.store.sql(" ".join(["SELECT txid_current(); SELECT pg_switch_wal();"] * 60))
         cell.pause(0.5)
         os.unlink(filler)
+        if cell.store.process is not None:
+            if cell.store.process.poll() is None and not cell.store.answers():
+                cell.store.kill()
+            if cell.store.process.poll() is not None:
+                cell.store.start()
         cell.repaired()
+        cell.pause(0.5)
     if os.path.exists(filler):
         os.unlink(filler)
 
 
-full_disk.small_disk = True
+full_disk.small_disk = {"sqlite": "8m", "redis": "8m", "postgres": "100m"}
 
 PROXIED = {
     "delayed-replies": with_proxy("delay", 0.8, 0.3),
@@ -262,6 +274,7 @@ PROXIED = {
     "cut-replies": with_proxy("cut", 0.3, 0.3),
     "half-closed": with_proxy("half", 0.3, 0.3),
     "slow-bytes": with_proxy("slow", 0.8, 0.3),
+    "twice-as-slow": with_proxy("twice", 0.8, 0.3),
 }
 HOLDERS = {"stopped-holder": stop_holder, "killed-clients": kill_client}
 CLOCKS = {"clock-plus-5s": clock_steps(5), "clock-minus-5s": clock_steps(-5)}
@@ -271,11 +284,11 @@ MATRIX = {
     "redis": dict(HOLDERS, **CLOCKS, **PROXIED, **{
         "no-fault": none, "killed-server": kill_server, "stopped-server": stop_server,
         "script-flush": script_flush, "client-kill": kill_connections_redis,
-        "connection-limit": connection_limit_redis}),
+        "full-disk": full_disk, "connection-limit": connection_limit_redis}),
     "redis-volatile": {"killed-server": kill_server},
     "postgres": dict(HOLDERS, **CLOCKS, **PROXIED, **{
         "no-fault": none, "killed-server": kill_server, "stopped-server": stop_server,
-        "terminated-backends": terminate_backends,
+        "terminated-backends": terminate_backends, "full-disk": full_disk,
         "connection-limit": connection_limit_postgres}),
     "redis-sentinel": {"failover": fail_over_sentinel},
     "postgres-standby": {"failover": fail_over_standby},
@@ -376,8 +389,9 @@ def run_cell(options, store_name, fault_name, fault):
     try:
         place = os.path.join(folder, "store")
         os.mkdir(place)
-        if getattr(fault, "small_disk", False):
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
+        if getattr(fault, "small_disk", None):
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=" + fault.small_disk[store_name],
+                            "tmpfs", place], check=True)
             mounted = True
         store = make_store(store_name, place)
         store.start()

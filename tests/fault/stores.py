@@ -123,6 +123,12 @@ class Redis(Server):
         with self.connect() as connection:
             return self.ask(connection, *words)
 
+    def answers(self):
+        try:
+            return b"PONG" in self.command("PING")
+        except OSError:
+            return False
+
     def url(self, port=None):
         return "redis://127.0.0.1:%d" % (port or self.port)
 
@@ -214,7 +220,7 @@ class Postgres(Server):
             os.chmod(self.folder, 0o755)
             subprocess.run(self._as_user([self.bin + "/initdb", "-D", self.data, "-U", "postgres",
                                           "-A", "trust", "--no-sync", "-E", "UTF8",
-                                          "--locale=C"]),
+                                          "--locale=C", "--wal-segsize=1"]),
                            check=True, stdout=subprocess.DEVNULL, cwd="/")
             self.made = True
         self.process = subprocess.Popen(
@@ -226,6 +232,9 @@ class Postgres(Server):
         while subprocess.run([self.bin + "/pg_isready", "-q", "-h", "127.0.0.1", "-p",
                               str(self.port)], check=False).returncode != 0:
             time.sleep(0.05)
+
+    def answers(self):
+        return self.sql("SELECT 1").strip() == "1"
 
     def sql(self, text):
         return subprocess.run([self.bin + "/psql", "-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p",
