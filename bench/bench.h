@@ -56,6 +56,9 @@ typedef struct bench_raw {
     void (*round_trip)(void *raw);
     const char *round_trip_name;
     int turns;              /* of a hand-over run; 0: not measured */
+    /* The same between two processes, by the plain client and as directly as can be; NULL: not
+     * measured. */
+    void (*turns_by_hand)(const char *url, double *times, int turns);
     double handover_bar[2]; /* p50 at 2 and at 8 processes, in round trips */
     double tail_bar[2];     /* p99 */
     double handover_us;     /* p50 at 2 and 8 processes, absolute */

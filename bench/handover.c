@@ -205,6 +205,34 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
                  raw->tail_bar[which]);
 }
 
+/* How near to the limit of one report and one try a hand-over can come at all. */
+static void by_hand(const bench_store *store, void *plain)
+{
+    static double times[MOST_TURNS];
+    const bench_raw *raw = store->raw;
+    double p50[BENCH_MAX_REPETITIONS], limit[BENCH_MAX_REPETITIONS], lone[BENCH_MAX_REPETITIONS];
+    double again[BENCH_MAX_REPETITIONS];
+
+    for (int r = 0; r < store->repetitions; r++) {
+        double trips[400];
+        for (size_t i = 0; i < 400; i++) {
+            if (i >= 200) /* as a release comes: after a pause */
+                bench_pause_us(HOLD_US);
+            double start = bench_us();
+            raw->round_trip(plain);
+            trips[i] = bench_us() - start;
+        }
+        limit[r] = again[r] = bench_quantile(trips, 200, 0.5);
+        lone[r] = bench_quantile(trips + 200, 200, 0.5);
+        raw->turns_by_hand(store->url, times, raw->turns);
+        p50[r] = bench_quantile(times, (size_t)raw->turns, 0.5);
+    }
+    bench_report(store, "PING after a pause, p50", "us", lone, again, raw->round_trip_name,
+                 store->repetitions, BENCH_INTEREST, 0);
+    bench_report(store, "hand-over by plain hiredis, 2 processes, p50", "us", p50, limit,
+                 raw->round_trip_name, store->repetitions, BENCH_INTEREST, 0);
+}
+
 /* The smallest share that a process got of a fair eighth, in percent. */
 static void free_race(const bench_store *store)
 {
@@ -241,6 +269,8 @@ void bench_handover(const bench_store *store)
     forced(store, plain, 2, 0);
     if (raw->turns >= 100)
         forced(store, plain, 8, 1);
+    if (raw->turns_by_hand != NULL)
+        by_hand(store, plain);
     bench_unpin(pid);
     if (raw->turns >= 100)
         free_race(store);

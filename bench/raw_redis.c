@@ -3,8 +3,12 @@
  * what only Redis tells: its own time per command.
  */
 #include <hiredis/hiredis.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "backends/redis/internal.h"
 #include "bench.h"
@@ -208,6 +212,116 @@ static void grow(const char *url, long locks, char *out, size_t size)
     close_raw(self);
 }
 
+/* ---- a hand-over by hand --------------------------------------------------------------------- */
+
+enum { HELD, WAITED_FOR, TAKEN };
+
+typedef struct baton {
+    atomic_int state;
+    _Atomic double released_us;
+} baton;
+
+static void await_baton(baton *shared, int state)
+{
+    double end = bench_us() + 30e6;
+    while (atomic_load(&shared->state) != state) {
+        if (bench_us() > end)
+            bench_die("redis", "the plain hand-over hangs");
+        bench_pause_us(100);
+    }
+}
+
+/* The child: holds, lets the other one wait for a while, and releases. */
+static void give_baton(const char *url, baton *shared, int turns)
+{
+    plain *self = open_raw(url);
+    plain_lock *lock = &self->locks[0];
+    for (int i = 0; i < turns; i++) {
+        make(self, lock, "bench:plain-baton");
+        send_acquire(self, lock);
+        take(self, 1);
+        atomic_store(&shared->state, HELD);
+        await_baton(shared, WAITED_FOR);
+        bench_pause_us(300);
+        atomic_store(&shared->released_us, bench_us());
+        send_release(self, lock);
+        take(self, 1);
+        await_baton(shared, TAKEN);
+    }
+    close_raw(self);
+}
+
+/* CLIENT CACHING YES and a read of the lock's name: its next change is reported. */
+static void send_arming(plain *self, const plain_lock *lock)
+{
+    redisAppendCommand(self->context, "CLIENT CACHING YES");
+    redisAppendCommand(self->context, "EXISTS %s", lock->name);
+}
+
+static void drop_replies(plain *self, int count)
+{
+    for (int i = 0; i < count; i++) {
+        redisReply *reply = NULL;
+        if (redisGetReply(self->context, (void **)&reply) != REDIS_OK)
+            bench_die("redis", "the plain hand-over broke");
+        freeReplyObject(reply);
+    }
+}
+
+/* One thread that reads the report and sends the acquire itself: nothing can be faster that is
+ * told by client tracking. */
+static void take_batons(const char *url, baton *shared, double *times, int turns)
+{
+    plain *self = open_raw(url);
+    plain *reports = open_raw(url);
+    plain_lock *lock = &self->locks[0];
+    redisReply *id = ask(reports, "CLIENT ID");
+    freeReplyObject(ask(reports, "SUBSCRIBE __redis__:invalidate"));
+    freeReplyObject(ask(self, "CLIENT TRACKING ON REDIRECT %lld OPTIN NOLOOP", id->integer));
+    freeReplyObject(id);
+    for (int i = 0; i < turns; i++) {
+        struct pollfd told = {reports->context->fd, POLLIN, 0};
+        await_baton(shared, HELD);
+        make(self, lock, "bench:plain-baton");
+        send_arming(self, lock);
+        drop_replies(self, 2);
+        atomic_store(&shared->state, WAITED_FOR);
+        if (poll(&told, 1, 10000) <= 0)
+            bench_die("redis", "no report came");
+        drop_replies(reports, 1);
+        send_arming(self, lock);
+        send_acquire(self, lock);
+        drop_replies(self, 2);
+        take(self, 1);
+        times[i] = bench_us() - atomic_load(&shared->released_us);
+        send_release(self, lock);
+        take(self, 1);
+        atomic_store(&shared->state, TAKEN);
+    }
+    close_raw(reports);
+    close_raw(self);
+}
+
+static void turns_by_hand(const char *url, double *times, int turns)
+{
+    baton *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status = 0;
+    if (shared == MAP_FAILED)
+        bench_die("redis", "out of memory");
+    atomic_init(&shared->state, TAKEN);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        give_baton(url, shared, turns);
+        _exit(0);
+    }
+    take_batons(url, shared, times, turns);
+    if (waitpid(child, &status, 0) != child || status != 0)
+        bench_die("redis", "the plain hand-over failed");
+    munmap(shared, sizeof *shared);
+}
+
 /* ---- the server's time ----------------------------------------------------------------------- */
 
 /* usec of a command so far. */
@@ -311,6 +425,7 @@ const bench_raw bench_raw_redis = {
     .round_trip = ping,
     .round_trip_name = "one PING",
     .turns = 240,
+    .turns_by_hand = turns_by_hand,
     .handover_bar = {3, 6},
     .tail_bar = {9, 18},
     .server_pid = server_pid,
