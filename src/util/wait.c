@@ -13,7 +13,7 @@
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
 
-#define MAX_FDS 14
+#define MAX_FDS 130
 /* The longest single poll. Its timer does not count suspend: this is by how much a suspend can
  * delay the end of a wait. */
 #define SLICE_NS (INT64_C(10000) * SYNCGUARD_NS_PER_MS)

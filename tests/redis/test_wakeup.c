@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "backends/redis/internal.h"
+
 static syncguard_backend *store;
 
 static int open_store(void **state)
@@ -238,6 +240,62 @@ static void crashed_holder_is_followed_at_expiry(void **state)
     assert_in_range(end_waiter(&w, start), 1590, 4000);
 }
 
+/* --- refusals that pass --- */
+
+static void await_reporting(const char *user)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "user=%s ", user);
+    for (int i = 0; i < 300; i++) {
+        if (strstr(raw_text("CLIENT LIST TYPE pubsub"), wanted) != NULL)
+            return;
+        pause_ms(20);
+    }
+    fail_msg("nobody listens for reports");
+}
+
+/* A password that is not accepted for a while, as when it is being changed. */
+static void passing_refusals_do_not_end_the_reporting(void **state)
+{
+    (void)state;
+    char url[128];
+    waiter w;
+    bool locked;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *limited = NULL;
+    options.log = count_warnings;
+    atomic_store(&warnings, 0);
+    raw_do("ACL SETUSER changing reset on >pw ~* &* +@all");
+    snprintf(url, sizeof url, "redis://changing:pw@127.0.0.1:%d?connections=1", test_port(0));
+    assert_status(syncguard_open(url, &options, &limited, &err), SYNCGUARD_OK);
+    assert_status(syncguard_is_locked(limited, "a", NULL, &locked, &err), SYNCGUARD_OK);
+    syncguard_grant grant = take("changing");
+    raw_do("ACL SETUSER changing resetpass >other");
+    start_waiter(&w, limited, "changing");
+    pause_ms(500);
+    raw_do("ACL SETUSER changing >pw");
+    await_reporting("changing");
+
+    /* Several connections hear of one refusal. */
+    char text[] = "ERR The client ID you want redirect to does not exist";
+    redisReply refused;
+    memset(&refused, 0, sizeof refused);
+    refused.type = REDIS_REPLY_ERROR;
+    refused.str = text;
+    refused.len = sizeof text - 1;
+    sg_tracker *tracker = ((sg_backend *)(void *)limited)->tracker;
+    for (int i = 0; i < 5; i++)
+        sg_redis_tracker_answer(tracker, 1, &refused);
+    pause_ms(300);
+    await_reporting("changing");
+    pause_ms(300);
+    int64_t start = now_ms();
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_true(end_waiter(&w, start) < 900);
+    assert_int_equal(atomic_load(&warnings), 0);
+    syncguard_close(limited);
+}
+
 /* --- fork --- */
 
 typedef struct sockets {
@@ -310,6 +368,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(forbidden_tracking_falls_back_to_polling),
         cmocka_unit_test(many_waiters_try_once_per_release),
         cmocka_unit_test(crashed_holder_is_followed_at_expiry),
+        cmocka_unit_test(passing_refusals_do_not_end_the_reporting),
         cmocka_unit_test(child_closes_what_it_inherited),
     };
     return cmocka_run_group_tests_name("redis wake-up", tests, open_store, close_store);

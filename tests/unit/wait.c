@@ -59,28 +59,28 @@ static void test_limits(void **state)
 static void test_wait_fds(void **state)
 {
     int ends[2];
-    struct pollfd fds[15];
+    struct pollfd fds[131];
     syncguard_limits limits = limits_in(30, NULL);
     int64_t start = syncguard_clock_ns();
     int i;
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    for (i = 0; i < 15; i++)
+    for (i = 0; i < 131; i++)
         fds[i] = (struct pollfd){ends[0], POLLIN, 0};
     assert_int_equal(syncguard_wait_fds(fds, 1, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     assert_true(syncguard_clock_ns() - start >= 30 * MS);
     assert_int_equal(write(ends[1], "x", 1), 1);
     limits = limits_in(5000, NULL);
-    assert_int_equal(syncguard_wait_fds(fds, 14, &limits, NULL), SYNCGUARD_OK);
-    assert_int_equal(fds[13].revents, POLLIN);
-    assert_int_equal(syncguard_wait_fds(fds, 15, &limits, NULL), SYNCGUARD_E_INTERNAL);
+    assert_int_equal(syncguard_wait_fds(fds, 130, &limits, NULL), SYNCGUARD_OK);
+    assert_int_equal(fds[129].revents, POLLIN);
+    assert_int_equal(syncguard_wait_fds(fds, 131, &limits, NULL), SYNCGUARD_E_INTERNAL);
     /* Past the deadline is past, whatever is ready: a store that drips bytes holds nobody. */
     limits.deadline_ns = 1;
     assert_int_equal(syncguard_wait_fds(fds, 1, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     assert_int_equal(syncguard_abort_create(&limits.abort_object, NULL), SYNCGUARD_OK);
     limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
-    assert_int_equal(syncguard_wait_fds(fds, 14, &limits, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_wait_fds(fds, 130, &limits, NULL), SYNCGUARD_OK);
     syncguard_abort_trigger(limits.abort_object);
     assert_int_equal(syncguard_wait_fds(fds, 1, &limits, NULL), SYNCGUARD_E_ABORTED);
     syncguard_abort_free(limits.abort_object);

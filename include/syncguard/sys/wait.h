@@ -43,7 +43,7 @@ SYNCGUARD_API syncguard_limits syncguard_limits_until(const syncguard_limits *li
                                                       int64_t at_ns);
 
 /*
- * poll(2) over fds (at most 14) that also ends by deadline and abort. OK when a
+ * poll(2) over fds (at most 130) that also ends by deadline and abort. OK when a
  * descriptor is ready (revents are filled in), else Aborted or NetworkTimeout.
  * Interrupted calls go on.
  */

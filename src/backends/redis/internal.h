@@ -289,8 +289,8 @@ void sg_redis_tracker_unwatch(sg_tracker *tracker, const char *name, size_t name
  * link's mutex held.
  */
 int sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn);
-/* The reply to that. */
-void sg_redis_tracker_answer(sg_tracker *tracker, const redisReply *reply);
+/* The reply to that; epoch: conn->tracked as prepare has set it. */
+void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisReply *reply);
 /* A connection that may have reported is gone. */
 void sg_redis_tracker_lost(sg_tracker *tracker);
 

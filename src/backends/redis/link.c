@@ -108,6 +108,7 @@ static void submit(sg_link *link, sg_slot *slot)
         (void)sg_redis_slot_take(link, false, &extra, NULL);
         if (extra != NULL && sg_redis_tracker_prepare(link->backend->tracker, conn)) {
             extra->tracking = true;
+            extra->epoch = conn->tracked;
             extra->sent_ns = syncguard_clock_ns();
             append(&link->flight, &link->flight_last, extra);
         } else if (extra != NULL) {
@@ -253,7 +254,7 @@ static void deliver(sg_link *link, sg_conn *conn, redisReply *reply, sg_slot *se
         slot->request->replies[slot->got - 1] = reply;
     } else {
         if (slot->tracking)
-            sg_redis_tracker_answer(link->backend->tracker, reply);
+            sg_redis_tracker_answer(link->backend->tracker, slot->epoch, reply);
         freeReplyObject(reply);
     }
     if (slot->got < slot->expected)

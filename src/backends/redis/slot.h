@@ -18,8 +18,9 @@ struct sg_slot {
     size_t expected;
     size_t got;
     int64_t sent_ns;
-    bool queued;   /* in link->queue: nothing was sent */
-    bool tracking; /* its reply is the tracker's */
+    bool queued;    /* in link->queue: nothing was sent */
+    bool tracking;  /* its reply is the tracker's */
+    uint64_t epoch; /* of the tracker, then */
     bool done;
     bool counted; /* in link->unpicked */
     syncguard_status status;

@@ -24,6 +24,8 @@
 
 #define BUCKETS 256
 #define MAX_REFUSALS 3
+/* Its own connection, the parker, and as many as a handle can have. */
+#define MOST_WATCHED (2 + 64 + 64)
 #define CONNECT_NS (5000 * SYNCGUARD_NS_PER_MS)
 
 /* The user's key behind a hashed name. */
@@ -191,14 +193,17 @@ int sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn)
     return expected;
 }
 
-void sg_redis_tracker_answer(sg_tracker *tracker, const redisReply *reply)
+void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisReply *reply)
 {
+    char word[SG_WORD_SIZE];
+    sg_redis_reply_word(reply, word);
     pthread_mutex_lock(&tracker->mutex);
-    sg_redis_reply_word(reply, tracker->refusal);
-    if (tracker->refusal[0] == '\0') {
+    if (word[0] == '\0') {
         tracker->refusals = 0;
-    } else {
-        /* Perhaps only the redirection is out of date; but not again and again. */
+    } else if (epoch == tracker->epoch && !tracker->reconnect) {
+        /* Perhaps only the redirection is out of date, which other connections hear at the same
+         * time; but not again and again. */
+        memcpy(tracker->refusal, word, sizeof word);
         tracker->refusals++;
         if (strcmp(tracker->refusal, "NOPERM") == 0 || tracker->refusals >= MAX_REFUSALS)
             tracker->off = true;
@@ -295,7 +300,7 @@ static syncguard_status open_conn(sg_tracker *tracker, const syncguard_limits *l
     return sg_redis_conn_open(tracker->backend, &address, SG_ROLE_STORE, limits, out, err);
 }
 
-/* Connects and subscribes. AuthFailed or Internal: this will never work here. */
+/* Connects and subscribes. AuthFailed or Internal: the server does not allow it here. */
 static syncguard_status establish(sg_tracker *tracker, sg_conn **out, syncguard_error *err)
 {
     sg_conn *conn = NULL;
@@ -305,7 +310,8 @@ static syncguard_status establish(sg_tracker *tracker, sg_conn **out, syncguard_
     sg_redis_text_init(&text);
     syncguard_status status = open_conn(tracker, &limits, &conn, err);
     if (status != SYNCGUARD_OK) {
-        if (status == SYNCGUARD_E_INTERNAL)
+        /* Operations connect in the same way: this says nothing about the reports. */
+        if (status == SYNCGUARD_E_INTERNAL || status == SYNCGUARD_E_AUTH_FAILED)
             status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
         goto out;
     }
@@ -343,9 +349,9 @@ out:
 
 /* What the thread waits for: its own connection, the parker, and the end of others. */
 typedef struct watch_set {
-    struct pollfd fds[14];
-    sg_conn *conns[14]; /* reporting connections, from index 2 on */
-    sg_link *links[14];
+    struct pollfd fds[MOST_WATCHED];
+    sg_conn *conns[MOST_WATCHED]; /* reporting connections, from index 2 on */
+    sg_link *links[MOST_WATCHED];
     nfds_t count;
 } watch_set;
 
@@ -359,7 +365,7 @@ static void gather(sg_tracker *tracker, const sg_conn *conn, watch_set *set)
     set->fds[0] = (struct pollfd){conn->fd, POLLIN, 0};
     set->fds[1] = (struct pollfd){tracker->parker.fds[0], POLLIN, 0};
     set->count = 2;
-    for (size_t i = 0; i < backend->link_count && set->count < 14; i++) {
+    for (size_t i = 0; i < backend->link_count && set->count < MOST_WATCHED; i++) {
         sg_conn *other = sg_redis_link_tracked(&backend->links[i]);
         if (other == NULL)
             continue;
@@ -417,19 +423,24 @@ static void *run(void *argument)
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, tracker->stop};
     syncguard_error error;
     bool off = false;
+    int denials = 0; /* in a row */
     for (int round = 0; !off && syncguard_limits_check(&limits, NULL) == SYNCGUARD_OK;) {
         sg_conn *conn = NULL;
         syncguard_error_clear(&error);
         syncguard_status status = establish(tracker, &conn, &error);
         if (status == SYNCGUARD_OK) {
-            round = 0;
+            round = denials = 0;
             syncguard_backend_stirred_all(&tracker->backend->base);
             read_reports(tracker, conn);
             pthread_mutex_lock(&tracker->mutex);
             tracker->conn = NULL;
             pthread_mutex_unlock(&tracker->mutex);
             sg_redis_conn_close(conn);
-        } else if (status != SYNCGUARD_E_AUTH_FAILED && status != SYNCGUARD_E_INTERNAL) {
+        } else {
+            bool denied = status == SYNCGUARD_E_AUTH_FAILED || status == SYNCGUARD_E_INTERNAL;
+            denials = denied ? denials + 1 : 0;
+        }
+        if (status != SYNCGUARD_OK && denials < MAX_REFUSALS) {
             int64_t pause_ms = INT64_C(50) << (round < 6 ? round : 6);
             round++;
             (void)syncguard_wait_until(syncguard_clock_ns() + pause_ms * SYNCGUARD_NS_PER_MS,
@@ -437,7 +448,7 @@ static void *run(void *argument)
         }
         pthread_mutex_lock(&tracker->mutex);
         tracker->ready = false;
-        if (status == SYNCGUARD_E_AUTH_FAILED || status == SYNCGUARD_E_INTERNAL) {
+        if (denials >= MAX_REFUSALS) {
             tracker->off = true;
             memcpy(tracker->refusal, error.native, sizeof tracker->refusal);
         }
