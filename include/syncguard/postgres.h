@@ -28,7 +28,8 @@ typedef struct syncguard_postgres_options {
      * default. The two must differ. */
     const char *lock_table;
     const char *fence_table;
-    /* Most connections for operations; a listening one comes on top. 1 to 1000. */
+    /* Most connections for operations; a listening one comes on top, and one for renewals while
+     * all are busy. 1 to 1000. */
     int pool_max;
     /* The server is reached through a pooler in transaction mode: neither prepared statements nor
      * LISTEN nor session settings. Overrides the next two. */

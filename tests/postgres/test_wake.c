@@ -212,14 +212,31 @@ static void without_listening_waiters_poll(void **state)
 }
 
 #define HELD 700
+#define STUCK 8 /* as many as there are connections */
 
-/* Many locks are kept alive by few requests, and one that is stuck delays no other. */
+static atomic_bool stuck_over;
+
+static void *be_stuck(void *context)
+{
+    syncguard_error own;
+    syncguard_grant grant;
+
+    while (!atomic_load(&stuck_over)) {
+        if (syncguard_acquire(context, "stuck", 30000, NULL, &grant, &own) == SYNCGUARD_OK)
+            (void)syncguard_release(context, grant.lock_id, NULL, &own);
+    }
+    return NULL;
+}
+
+/* Many locks are kept alive by few requests, and one that is stuck delays no other, nor do callers
+ * that are stuck on every connection. */
 static void stuck_key_delays_no_renewal(void **state)
 {
     static syncguard_lock *locks[HELD];
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     PGconn *foreign = pg_plain(server, DATABASE);
+    pthread_t threads[STUCK];
     char key[32];
 
     (void)state;
@@ -232,11 +249,18 @@ static void stuck_key_delays_no_renewal(void **state)
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('held-7'))");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'held-8' FOR UPDATE");
+    pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('stuck'))");
+    atomic_store(&stuck_over, false);
+    for (int i = 0; i < STUCK; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, be_stuck, backend), 0);
     sleep_ms(5000);
     for (int i = 0; i < HELD; i++)
         assert_int_equal(syncguard_lock_held(locks[i]), i != 7 && i != 8);
     assert_int_equal(syncguard_lock_lost(locks[7]), SYNCGUARD_LOST_UNCONFIRMED);
     pg_sql(foreign, "COMMIT");
+    atomic_store(&stuck_over, true);
+    for (int i = 0; i < STUCK; i++)
+        pthread_join(threads[i], NULL);
     for (int i = 0; i < HELD; i++)
         syncguard_lock_dispose(locks[i]);
     PQfinish(foreign);

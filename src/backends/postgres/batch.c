@@ -67,6 +67,9 @@ static syncguard_status extend_batch(sg_pg *pg, syncguard_extend_op *items, size
     size_t i;
 
     sg_pg_flush_init(&flush);
+    /* Renewals, which the heartbeat sends one at a time, must not wait behind operations that are
+     * stuck in the server. */
+    flush.apart = true;
     if (!ids || !ttls) {
         status = syncguard_fail_memory(err);
         goto out;

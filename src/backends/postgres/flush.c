@@ -432,7 +432,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
     resends sent = {0, 0, 0};
     bool again = true;
 
-    if (status == SYNCGUARD_OK)
+    if (status == SYNCGUARD_OK && !flush->apart)
         status = syncguard_gate_enter(&pg->pool->gate, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -447,6 +447,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
         again = try_once(pg, &ex, flush, &sent);
         status = ex.status;
     }
-    syncguard_gate_leave(&pg->pool->gate);
+    if (!flush->apart)
+        syncguard_gate_leave(&pg->pool->gate);
     return status;
 }

@@ -254,6 +254,7 @@ typedef struct sg_pg_flush {
     int count;
     sg_pg_call calls[SG_PG_MAX_CALLS];
     const char *lock_id; /* of an acquire, which must be taken back if its outcome is unknown */
+    bool apart;          /* does not wait in line for a connection: takes one more if need be */
     /* for the calls' values: milliseconds the server may wait */
     char timeout[24];
     /* out */
