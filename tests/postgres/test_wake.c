@@ -4,6 +4,8 @@
  */
 #include "support.h"
 
+#include <signal.h>
+
 #define DATABASE "wake"
 
 static pg_server *server;
@@ -211,6 +213,36 @@ static void without_listening_waiters_poll(void **state)
     syncguard_close(other);
 }
 
+/* The listening session hangs: who comes to wait polls, and still has time to try. */
+static void slow_arming_leaves_time_to_try(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, "timeout_ms=1500"));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_grant grant, brief;
+    waiter one;
+    pid_t pid;
+
+    (void)state;
+    options.timeout_ms = 20000;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "first", 60000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "slow", 500, NULL, &brief, &err));
+    start_waiter(&one, other, "first");
+    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode "
+                                  "= 'ShareLock'");
+    assert_true(pid > 1);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(other, "slow", &options, &lock, &err));
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    syncguard_lock_dispose(lock);
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    (void)finish_waiter(&one, now_ms());
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
 #define HELD 700
 #define STUCK 8 /* as many as there are connections */
 
@@ -274,6 +306,7 @@ int main(void)
         cmocka_unit_test(every_release_is_heard),
         cmocka_unit_test(lost_listener_is_replaced),
         cmocka_unit_test(without_listening_waiters_poll),
+        cmocka_unit_test(slow_arming_leaves_time_to_try),
         cmocka_unit_test(stuck_key_delays_no_renewal),
     };
     int failed;

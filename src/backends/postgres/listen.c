@@ -24,6 +24,9 @@
 #define QUERY_MS 5000
 #define FIRST_PAUSE_NS (100 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_PAUSE_NS (5000 * SYNCGUARD_NS_PER_MS)
+/* Arming may take this much of a caller's time, and at most a quarter of it: the rest is for the
+ * attempt itself, which polls then. */
+#define LONGEST_ARMING_NS (500 * SYNCGUARD_NS_PER_MS)
 /* Notifications that are told in one go. */
 #define MAX_NEWS 16
 
@@ -351,6 +354,10 @@ static watch *want(sg_pg_listener *listener, const char *key, size_t length)
 bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
                         const syncguard_limits *limits)
 {
+    int64_t share_ns = syncguard_limits_left_ns(limits) / 4;
+    syncguard_limits soon = syncguard_limits_until(
+        limits,
+        syncguard_clock_ns() + (share_ns < LONGEST_ARMING_NS ? share_ns : LONGEST_ARMING_NS));
     request r = {.parker = SYNCGUARD_PARKER_INIT};
     bool ask = false;
     watch *w;
@@ -371,7 +378,7 @@ bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length
     pthread_mutex_unlock(&listener->mutex);
     if (!ask)
         return r.armed;
-    (void)syncguard_parker_park(&r.parker, limits, NULL);
+    (void)syncguard_parker_park(&r.parker, &soon, NULL);
     pthread_mutex_lock(&listener->mutex);
     if (!r.done) {
         request **link = &listener->requests;
