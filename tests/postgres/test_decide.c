@@ -309,6 +309,50 @@ static void waiting_transactions_are_bounded_on_the_server(void **state)
     PQfinish(foreign);
 }
 
+static bool count_live(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return true;
+}
+
+/* A read with more time than usual may use it, although the session's limit is the usual one. */
+static void reads_have_the_time_that_they_are_given(void **state)
+{
+    syncguard_backend *hasty = open_url(pg_url(server, DATABASE, "timeout_ms=1000"));
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_call call = call_of(20000, NULL);
+    syncguard_grant grant = take("patient", 60000);
+    syncguard_lock_info info;
+
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        pthread_t thread;
+        bool locked = false;
+        int count = 0;
+
+        pg_sql(foreign, "BEGIN");
+        pg_sql(foreign, "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE");
+        assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+        if (kind == 0)
+            assert_status(SYNCGUARD_OK,
+                          syncguard_is_locked(hasty, "patient", &call, &locked, &err));
+        else if (kind == 1)
+            assert_status(SYNCGUARD_OK, syncguard_get_by_key(hasty, "patient", &call, &info, &err));
+        else if (kind == 2)
+            assert_status(SYNCGUARD_OK,
+                          syncguard_get_by_id(hasty, grant.lock_id, &call, &info, &err));
+        else
+            assert_status(SYNCGUARD_OK, syncguard_list(hasty, &call, count_live, &count, &err));
+        assert_true(kind != 0 || locked);
+        assert_true(kind != 3 || count > 0);
+        pthread_join(thread, NULL);
+    }
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    PQfinish(foreign);
+    syncguard_close(hasty);
+}
+
 /* Release and extend take the advisory lock before the row, as acquire does: no deadlocks. */
 static void advisory_lock_comes_before_the_row(void **state)
 {
@@ -462,13 +506,6 @@ static void long_keys_and_odd_keys(void **state)
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
 }
 
-static bool count_live(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    ++*(int *)context;
-    return true;
-}
-
 static void list_goes_over_pages(void **state)
 {
     int count = 0;
@@ -529,6 +566,7 @@ int main(void)
         cmocka_unit_test(abandoned_acquire_is_undone),
         cmocka_unit_test(errors_leave_no_open_transaction),
         cmocka_unit_test(waiting_transactions_are_bounded_on_the_server),
+        cmocka_unit_test(reads_have_the_time_that_they_are_given),
         cmocka_unit_test(advisory_lock_comes_before_the_row),
         cmocka_unit_test(takeover_spares_a_lock_that_was_extended_meanwhile),
         cmocka_unit_test(threads_share_few_connections),

@@ -61,6 +61,25 @@ void sg_pg_flush_add(sg_pg_flush *flush, sg_pg_statement statement, int count,
         call->values[i] = values[i];
 }
 
+int sg_pg_flush_add_read(const sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
+                         sg_pg_statement statement, int count, const char *const *values)
+{
+    int64_t left_ns = syncguard_limits_left_ns(limits);
+    bool longer =
+        left_ns != SYNCGUARD_NO_DEADLINE && left_ns / SYNCGUARD_NS_PER_MS > pg->pool->timeout_ms;
+    int place;
+
+    if (longer) {
+        sg_pg_flush_add(flush, SG_PG_BEGIN, 0, NULL);
+        sg_pg_flush_add(flush, SG_PG_BOUND, 1, (const char *const[]){flush->timeout});
+    }
+    place = flush->count;
+    sg_pg_flush_add(flush, statement, count, values);
+    if (longer)
+        sg_pg_flush_add(flush, SG_PG_COMMIT, 0, NULL);
+    return place;
+}
+
 static void clear_results(sg_pg_flush *flush)
 {
     int i;

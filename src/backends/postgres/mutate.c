@@ -58,15 +58,17 @@ static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, con
     int64_t fence = 0;
     sg_pg_flush flush;
     syncguard_status status;
+    int at;
 
     sg_pg_flush_init(&flush);
-    sg_pg_flush_add(&flush, SG_PG_COUNTER, 1, (const char *const[]){counter});
+    at = sg_pg_flush_add_read(pg, &flush, &op->limits, SG_PG_COUNTER, 1,
+                              (const char *const[]){counter});
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status == SYNCGUARD_OK) {
         op->remaining_ms = -1;
         status = SYNCGUARD_LOCKED;
-        if (PQntuples(flush.results[0]) > 0 && (!sg_pg_int64(flush.results[0], 0, 0, &fence) ||
-                                                fence < 0 || fence >= SYNCGUARD_FENCE_MAX))
+        if (PQntuples(flush.results[at]) > 0 && (!sg_pg_int64(flush.results[at], 0, 0, &fence) ||
+                                                 fence < 0 || fence >= SYNCGUARD_FENCE_MAX))
             status = unexpected(err, "the fence counter is at its end, or is not a counter");
     }
     sg_pg_flush_clear(&flush);

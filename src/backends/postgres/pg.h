@@ -271,6 +271,10 @@ void sg_pg_flush_init(sg_pg_flush *flush);
 /* Adds a statement with its values, NULL-terminated unless one of them is NULL by itself. */
 void sg_pg_flush_add(sg_pg_flush *flush, sg_pg_statement statement, int count,
                      const char *const *values);
+/* Adds a read, to be sent within limits, with its own bound if the session's would end it too soon.
+ * Returns its place among the results. */
+int sg_pg_flush_add_read(const sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
+                         sg_pg_statement statement, int count, const char *const *values);
 /* Sends it on a connection of the pool and waits for all answers, again on another connection
  * where that is safe. OK: every statement succeeded. */
 syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
