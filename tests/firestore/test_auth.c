@@ -546,6 +546,25 @@ static void early_renewal_may_fail(void **state)
     syncguard_close(mine);
 }
 
+/* The old token is good for another second: no reason to fail. */
+static void early_renewal_may_hang(void **state)
+{
+    syncguard_backend *mine;
+    int64_t before;
+
+    (void)state;
+    json_decref(standin_control(&server, "PUT", "settings", "{\"lifetime_s\":10}"));
+    mine = opened(account_file);
+    assert_status(SYNCGUARD_OK, look(mine));
+    rule("token", "\"do\":\"hang\"");
+    pause_ms(8250);
+    before = clock_ms();
+    assert_status(SYNCGUARD_OK, look(mine));
+    assert_true(clock_ms() - before < 2000);
+    assert_int_equal(standin_calls(&server, "token"), 2);
+    syncguard_close(mine);
+}
+
 static void refused_token_is_replaced(void **state)
 {
     syncguard_backend *mine = opened(account_file);
@@ -660,6 +679,7 @@ int main(void)
         cmocka_unit_test_setup(one_thread_fetches_for_all, clean),
         cmocka_unit_test_setup(renewed_before_it_ends, clean),
         cmocka_unit_test_setup(early_renewal_may_fail, clean),
+        cmocka_unit_test_setup(early_renewal_may_hang, clean),
         cmocka_unit_test_setup(refused_token_is_replaced, clean),
         cmocka_unit_test_setup(certificates_are_verified, clean),
         cmocka_unit_test_setup(http2_is_spoken, clean),

@@ -26,6 +26,7 @@
 #define MAX_TOKEN_BYTES 8192
 #define NS_PER_S INT64_C(1000000000)
 #define RETRY_NS (10 * NS_PER_S)
+#define EARLY_NS (1 * NS_PER_S) /* that an early renewal may take at most */
 #define HEADER "Authorization: Bearer "
 #define GOOGLE_TOKEN_URI "https://oauth2.googleapis.com/token"
 
@@ -487,9 +488,10 @@ static syncguard_status fetch(const fs_auth *auth, fs_pool *pool, const syncguar
 /*
  * The shared token if it will do: fresh, or still good while somebody else renews it or the last
  * early renewal failed a moment ago. Otherwise NULL, and the caller is to renew; the first one to
- * hear that of a token that is still good is the one that the others need not wait for.
+ * hear that of a token that is still good (until *claimed_ns, else 0) is the one that the others
+ * need not wait for.
  */
-static fs_token *usable(fs_auth *auth, bool *claimed)
+static fs_token *usable(fs_auth *auth, int64_t *claimed_ns)
 {
     int64_t now = syncguard_clock_ns();
     fs_token *token;
@@ -500,7 +502,8 @@ static fs_token *usable(fs_auth *auth, bool *claimed)
         if (now >= token->expires_at_ns) {
             token = NULL;
         } else if (!auth->renewing && now >= auth->retry_at_ns) {
-            auth->renewing = *claimed = true;
+            auth->renewing = true;
+            *claimed_ns = token->expires_at_ns;
             token = NULL;
         }
     }
@@ -557,19 +560,27 @@ static fs_token *settle(fs_auth *auth, fs_token *fresh)
     return fallback;
 }
 
-syncguard_status sg_fs_auth_get(fs_auth *auth, fs_pool *pool, const syncguard_limits *limits,
-                                fs_token **out, syncguard_error *err)
+/* An endpoint that hangs must leave time for the operation, and the old token good for it. */
+static syncguard_limits early_limits(const syncguard_limits *limits, int64_t good_until_ns)
 {
-    syncguard_status status;
-    fs_token *fresh = NULL;
-    bool claimed = false;
+    int64_t now = syncguard_clock_ns();
+    int64_t most = syncguard_limits_left_ns(limits) / 4;
 
-    *out = usable(auth, &claimed);
-    if (*out)
-        return SYNCGUARD_OK;
-    status = syncguard_gate_enter(&auth->gate, limits, err);
+    if (most > EARLY_NS)
+        most = EARLY_NS;
+    if (most > (good_until_ns - now) / 2)
+        most = (good_until_ns - now) / 2;
+    return syncguard_limits_until(limits, now + most);
+}
+
+static syncguard_status renew(fs_auth *auth, fs_pool *pool, const syncguard_limits *limits,
+                              fs_token **out, syncguard_error *err)
+{
+    fs_token *fresh = NULL;
+    syncguard_status status = syncguard_gate_enter(&auth->gate, limits, err);
+
     if (status != SYNCGUARD_OK)
-        goto out;
+        return status;
     *out = brought(auth);
     if (!*out) {
         status = fetch(auth, pool, limits, &fresh, err);
@@ -580,11 +591,26 @@ syncguard_status sg_fs_auth_get(fs_auth *auth, fs_pool *pool, const syncguard_li
             status = SYNCGUARD_OK;
     }
     syncguard_gate_leave(&auth->gate);
-
-out:
-    if (claimed)
-        unclaim(auth);
     return status;
+}
+
+syncguard_status sg_fs_auth_get(fs_auth *auth, fs_pool *pool, const syncguard_limits *limits,
+                                fs_token **out, syncguard_error *err)
+{
+    int64_t claimed_ns = 0;
+
+    *out = usable(auth, &claimed_ns);
+    if (*out)
+        return SYNCGUARD_OK;
+    if (claimed_ns != 0) {
+        syncguard_limits early = early_limits(limits, claimed_ns);
+        syncguard_status status = renew(auth, pool, &early, out, err);
+        unclaim(auth);
+        if (status == SYNCGUARD_OK || syncguard_limits_check(limits, NULL) != SYNCGUARD_OK)
+            return status;
+        /* The old token has been refused meanwhile: now a new one is worth all the time. */
+    }
+    return renew(auth, pool, limits, out, err);
 }
 
 void sg_fs_auth_refused(fs_auth *auth, const fs_token *token)
