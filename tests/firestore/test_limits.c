@@ -5,6 +5,8 @@
  */
 #include "standin.h"
 
+#include "backends/firestore/lane.h"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -16,16 +18,38 @@ static syncguard_error err;
 
 /* Stands in for libc's: a name server that does not answer. */
 static atomic_int slow_lookups;
+/* "turning.invalid" is here for so many lookups, and slow afterwards. */
+static atomic_int lookups_left;
+
+/* One block, as libc's freeaddrinfo wants it. */
+static struct addrinfo *here(in_port_t port)
+{
+    struct addrinfo *info = calloc(1, sizeof *info + sizeof(struct sockaddr_in));
+    struct sockaddr_in *address = (struct sockaddr_in *)(info + 1);
+
+    address->sin_family = AF_INET;
+    address->sin_port = htons(port);
+    address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    info->ai_family = AF_INET;
+    info->ai_socktype = SOCK_STREAM;
+    info->ai_protocol = IPPROTO_TCP;
+    info->ai_addrlen = sizeof *address;
+    info->ai_addr = (struct sockaddr *)address;
+    return info;
+}
 
 __attribute__((visibility("default"))) int getaddrinfo(const char *restrict node,
                                                        const char *restrict service,
                                                        const struct addrinfo *restrict hints,
                                                        struct addrinfo **restrict res)
 {
-    (void)service;
     (void)hints;
-    (void)res;
-    if (node && strcmp(node, "slow.invalid") == 0) {
+    if (node && strcmp(node, "turning.invalid") == 0 && atomic_load(&lookups_left) > 0) {
+        atomic_fetch_sub(&lookups_left, 1);
+        *res = here((in_port_t)strtol(service, NULL, 10));
+        return 0;
+    }
+    if (node && strstr(node, ".invalid") != NULL) {
         atomic_fetch_add(&slow_lookups, 1);
         pause_ms(3000);
     }
@@ -212,6 +236,34 @@ static void while_resolving(void **state)
     syncguard_close(mine);
 }
 
+/* The connection breaks, and libcurl sends the request again by itself: to a name that it has to
+ * resolve anew. */
+static void while_resolving_to_send_again(void **state)
+{
+    char host[48];
+    syncguard_backend *mine;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    int64_t before;
+    int slow = atomic_load(&slow_lookups);
+    bool locked;
+
+    (void)state;
+    snprintf(host, sizeof host, "turning.invalid:%d", server.port);
+    atomic_store(&lookups_left, 1);
+    mine = open_at(host);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    /* As if the minute had passed for which libcurl remembers it. */
+    curl_easy_setopt(((fs_backend *)mine)->pool.idle->easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
+    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":-1}]");
+    call.timeout_ms = 300;
+    before = clock_ms();
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_is_locked(mine, "k", &call, &locked, &err));
+    assert_in_range(clock_ms() - before, 290, 2000);
+    assert_int_equal(atomic_load(&slow_lookups), slow + 1);
+    syncguard_close(mine);
+}
+
 static void *hold_connection(void *context)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
@@ -354,6 +406,7 @@ int main(void)
         cmocka_unit_test_setup(while_connecting, clean),
         cmocka_unit_test_setup(while_shaking_hands_for_tls, clean),
         cmocka_unit_test_setup(while_resolving, clean),
+        cmocka_unit_test_setup(while_resolving_to_send_again, clean),
         cmocka_unit_test_setup(while_all_connections_are_taken, clean),
         cmocka_unit_test_setup(between_reading_and_writing, clean),
         cmocka_unit_test_setup(nobody_is_there, clean),

@@ -289,7 +289,7 @@ static syncguard_status transfer_on(fs_lane *lane, const fs_request *request,
     CURLcode result = CURLE_OK;
 
     lane->reply = reply;
-    lane->opened = 0;
+    lane->opened = lane->closed = 0;
     lane->started = 0;
     lane->too_long = lane->no_memory = lane->no_descriptor = false;
     if ((request->headers[0] && !headers) || !prepare(lane, request, headers)) {
@@ -303,8 +303,9 @@ static syncguard_status transfer_on(fs_lane *lane, const fs_request *request,
     }
     status = drive(lane, limits, &result, err);
     observe(lane, reply);
-    /* Nothing opened and nothing about to be sent: the name may still be resolving. */
-    *stuck = status != SYNCGUARD_OK && lane->opened == 0 && !reply->sent;
+    /* Nothing opened, and nothing sent on what was open (or that is closed now, and libcurl on its
+     * way to send it again): the name may still be resolving. */
+    *stuck = status != SYNCGUARD_OK && lane->opened == 0 && (!reply->sent || lane->closed > 0);
     if (!*stuck)
         (void)curl_multi_remove_handle(lane->multi, lane->easy);
     lane->used = true;
@@ -312,7 +313,7 @@ static syncguard_status transfer_on(fs_lane *lane, const fs_request *request,
         status = map_curl(lane, result, reply, err);
 
 out:
-    /* A stuck transfer has sent nothing and will not: its header list is not read again. */
+    /* A stuck transfer is only removed, not driven: its header list is not read again. */
     if (!*stuck) {
         (void)curl_easy_setopt(lane->easy, CURLOPT_HTTPHEADER, NULL);
         (void)curl_easy_setopt(lane->easy, CURLOPT_POSTFIELDS, NULL);

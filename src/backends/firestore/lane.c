@@ -90,6 +90,7 @@ static int on_close(void *context, curl_socket_t fd)
 {
     fs_lane *lane = context;
 
+    lane->closed++;
     for (size_t i = 0; i < LANE_SOCKETS; i++) {
         if (lane->sockets[i] == fd)
             lane->sockets[i] = -1;

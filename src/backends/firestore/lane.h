@@ -22,6 +22,7 @@ struct fs_lane {
     /* of the running transfer */
     fs_reply *reply;
     int opened;  /* sockets made for it */
+    int closed;  /* sockets closed meanwhile */
     int started; /* times that its request was about to be sent */
     bool too_long;
     bool no_memory;
