@@ -236,6 +236,48 @@ static void while_resolving(void **state)
     syncguard_close(mine);
 }
 
+static int threads_of_this_process(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[128];
+    int threads = 0;
+
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        (void)sscanf(line, "Threads: %d", &threads);
+    fclose(file);
+    return threads;
+}
+
+/* Callers that give up leave something behind, but not more and more of it. */
+static void while_nobody_resolves(void **state)
+{
+    syncguard_backend *mine = open_at("slow.invalid:1");
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    int64_t before = clock_ms();
+    int refused = 0;
+    bool locked;
+
+    (void)state;
+    call.timeout_ms = 10;
+    for (int i = 0; i < FS_MAX_STUCK + 20; i++) {
+        syncguard_status status = syncguard_is_locked(mine, "k", &call, &locked, &err);
+        assert_true(status == SYNCGUARD_E_NETWORK_TIMEOUT ||
+                    status == SYNCGUARD_E_SERVICE_UNAVAILABLE);
+        refused += status == SYNCGUARD_E_SERVICE_UNAVAILABLE;
+    }
+    /* The lookups take three seconds each, on a machine that is not too busy for this. */
+    if (clock_ms() - before < 2500)
+        assert_true(refused > 0);
+    assert_true(threads_of_this_process() <= 2 * FS_MAX_STUCK + 10);
+    before = clock_ms();
+    while (atomic_load(((fs_backend *)mine)->pool.holders) > 1 && clock_ms() - before < 20000)
+        pause_ms(20);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_is_locked(mine, "k", &call, &locked, &err));
+    syncguard_close(mine);
+}
+
 /* The connection breaks, and libcurl sends the request again by itself: to a name that it has to
  * resolve anew. */
 static void while_resolving_to_send_again(void **state)
@@ -406,6 +448,7 @@ int main(void)
         cmocka_unit_test_setup(while_connecting, clean),
         cmocka_unit_test_setup(while_shaking_hands_for_tls, clean),
         cmocka_unit_test_setup(while_resolving, clean),
+        cmocka_unit_test_setup(while_nobody_resolves, clean),
         cmocka_unit_test_setup(while_resolving_to_send_again, clean),
         cmocka_unit_test_setup(while_all_connections_are_taken, clean),
         cmocka_unit_test_setup(between_reading_and_writing, clean),

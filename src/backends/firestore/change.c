@@ -218,8 +218,9 @@ syncguard_status sg_fs_extend(syncguard_backend *backend, syncguard_extend_op *o
 
 /* --- many renewals in one request --- */
 
-#define BATCH 256 /* what the heartbeat brings at most; Firestore takes 500 writes in one request  \
-                   */
+#define BATCH                                                                                      \
+    256 /* what the heartbeat brings at most; Firestore takes 500 writes in one request            \
+         */
 
 /* The items of one request, by their index. */
 typedef struct batch {

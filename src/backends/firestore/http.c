@@ -7,7 +7,8 @@
  * bounds the lanes in use; idle ones form a stack, so that the warmest connection is used first.
  *
  * libcurl's threaded resolver is joined when a transfer is removed. A transfer that is given up
- * while a name is being resolved therefore goes, with its lane, to a thread that waits for it.
+ * while a name is being resolved therefore goes, with its lane, to a thread that waits for it. If
+ * there are too many of those, only idle lanes are used: they may have a connection.
  *
  * Locking: pool->mutex guards both lists. A lane in use belongs to its caller.
  */
@@ -48,7 +49,22 @@ static void pool_unlink(fs_pool *pool, fs_lane *lane)
         lane->next->previous = lane->previous;
 }
 
-static fs_lane *pool_take(fs_pool *pool)
+static syncguard_status holders_init(fs_pool *pool, syncguard_error *err)
+{
+    pool->holders = syncguard_malloc(sizeof *pool->holders);
+    if (!pool->holders)
+        return syncguard_fail_memory(err);
+    atomic_init(pool->holders, 1);
+    return SYNCGUARD_OK;
+}
+
+static void holders_drop(atomic_int *holders)
+{
+    if (holders && atomic_fetch_sub(holders, 1) == 1)
+        syncguard_free(holders);
+}
+
+static syncguard_status pool_take(fs_pool *pool, fs_lane **out, syncguard_error *err)
 {
     fs_lane *lane;
 
@@ -57,15 +73,20 @@ static fs_lane *pool_take(fs_pool *pool)
     if (lane)
         pool->idle = lane->next_idle;
     pthread_mutex_unlock(&pool->mutex);
+    *out = lane;
     if (lane)
-        return lane;
+        return SYNCGUARD_OK;
+    if (atomic_load(pool->holders) > FS_MAX_STUCK)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "CURLE_6",
+                              "the resolver has not answered %d earlier requests", FS_MAX_STUCK);
     lane = sg_fs_lane_create(pool);
-    if (lane) {
-        pthread_mutex_lock(&pool->mutex);
-        pool_link(pool, lane);
-        pthread_mutex_unlock(&pool->mutex);
-    }
-    return lane;
+    if (!lane)
+        return syncguard_fail_memory(err);
+    pthread_mutex_lock(&pool->mutex);
+    pool_link(pool, lane);
+    pthread_mutex_unlock(&pool->mutex);
+    *out = lane;
+    return SYNCGUARD_OK;
 }
 
 static void pool_give(fs_pool *pool, fs_lane *lane)
@@ -80,9 +101,11 @@ static void pool_give(fs_pool *pool, fs_lane *lane)
 static void *bury(void *argument)
 {
     fs_lane *lane = argument;
+    atomic_int *holders = lane->holders;
 
     (void)curl_multi_remove_handle(lane->multi, lane->easy);
     sg_fs_lane_free(lane);
+    holders_drop(holders);
     return NULL;
 }
 
@@ -94,9 +117,13 @@ static void pool_abandon(fs_pool *pool, fs_lane *lane)
     pool_unlink(pool, lane);
     pthread_mutex_unlock(&pool->mutex);
     lane->reply = NULL;
+    lane->holders = pool->holders;
+    atomic_fetch_add(pool->holders, 1);
     /* Without a thread the lane is lost: better than a caller that waits past its deadline. */
     if (syncguard_thread_start(&thread, bury, lane) == 0)
         pthread_detach(thread);
+    else
+        holders_drop(pool->holders);
 }
 
 /* --- one transfer --- */
@@ -338,10 +365,10 @@ syncguard_status sg_fs_transfer(fs_pool *pool, const fs_request *request,
     status = syncguard_gate_enter(&pool->gate, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    lane = pool_take(pool);
-    if (!lane) {
+    status = pool_take(pool, &lane, err);
+    if (status != SYNCGUARD_OK) {
         syncguard_gate_leave(&pool->gate);
-        return syncguard_fail_memory(err);
+        return status;
     }
     pipe_guard_enter(&guard, request->url);
     status = transfer_on(lane, request, limits, reply, &stuck, err);
@@ -404,7 +431,9 @@ syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_
         if (!pool->ca_file)
             return syncguard_fail_memory(err);
     }
-    status = syncguard_gate_init(&pool->gate, connections, err);
+    status = holders_init(pool, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_gate_init(&pool->gate, connections, err);
     if (status == SYNCGUARD_OK && pthread_mutex_init(&pool->mutex, NULL) != 0) {
         syncguard_gate_destroy(&pool->gate);
         status = syncguard_fail_memory(err);
@@ -412,7 +441,9 @@ syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_
     if (status == SYNCGUARD_OK && tls)
         pool->trusted = load_trusted(ca_file);
     if (status != SYNCGUARD_OK) {
+        holders_drop(pool->holders);
         syncguard_free(pool->ca_file);
+        pool->holders = NULL;
         pool->ca_file = NULL;
     }
     return status;
@@ -432,6 +463,8 @@ void sg_fs_pool_destroy(fs_pool *pool)
     syncguard_gate_destroy(&pool->gate);
     X509_STORE_free(pool->trusted);
     pool->trusted = NULL;
+    holders_drop(pool->holders);
+    pool->holders = NULL;
     syncguard_free(pool->ca_file);
     pool->ca_file = NULL;
 }
@@ -448,6 +481,8 @@ syncguard_status sg_fs_pool_forget(fs_pool *pool, int connections, syncguard_err
         }
     }
     pool->all = pool->idle = NULL;
+    /* The threads that would give back the rest are the parent's. */
+    atomic_store(pool->holders, 1);
     if (pthread_mutex_init(&pool->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
     return syncguard_gate_init(&pool->gate, connections, err);

@@ -33,6 +33,7 @@
 #define FS_MAX_ATTEMPTS 5
 #define FS_DEFAULT_CONNECTIONS 32
 #define FS_MAX_CONNECTIONS 1024
+#define FS_MAX_STUCK 64 /* transfers that wait for a resolver after their caller gave up */
 #define FS_TIME_SIZE 40 /* RFC 3339 text of a document's updateTime */
 
 /* --- http.c --- */
@@ -46,6 +47,7 @@ typedef struct fs_pool {
     fs_lane *all;  /* every lane of this process, for after_fork */
     char *ca_file;
     struct x509_store_st *trusted; /* NULL: libcurl reads the CA certificates itself */
+    atomic_int *holders; /* of this very number: the pool, and each transfer left to a resolver */
 } fs_pool;
 
 typedef struct fs_request {

@@ -19,6 +19,7 @@ struct fs_lane {
     fs_lane *previous;
     int sockets[LANE_SOCKETS]; /* open ones, -1 elsewhere */
     bool used;                 /* has carried a request before */
+    atomic_int *holders;       /* of a stuck one: the pool's, which it may outlive */
     /* of the running transfer */
     fs_reply *reply;
     int opened;  /* sockets made for it */
