@@ -651,6 +651,40 @@ static void proxies_of_the_environment(void **state)
     syncguard_close(mine);
 }
 
+/* A proxy that refuses has answered: its code is told, and it is not asked again and again. */
+static void refusals_of_a_proxy(void **state)
+{
+    static const struct {
+        int http;
+        syncguard_status status;
+    } cases[] = {{407, SYNCGUARD_E_AUTH_FAILED},
+                 {403, SYNCGUARD_E_SERVICE_UNAVAILABLE},
+                 {503, SYNCGUARD_E_SERVICE_UNAVAILABLE}};
+    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
+    char real[sizeof endpoint];
+
+    (void)state;
+    memcpy(real, endpoint, sizeof real);
+    snprintf(endpoint, sizeof endpoint, "https://firestore.invalid");
+    setenv("https_proxy", real, 1);
+    for (size_t i = 0; i < 3; i++) {
+        syncguard_backend *mine = NULL;
+        char more[32];
+        char native[16];
+        standin_forget(&server);
+        assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
+        snprintf(more, sizeof more, "\"do\":\"status\",\"http\":%d", cases[i].http);
+        rule("CONNECT", more);
+        assert_status(cases[i].status, look(mine));
+        snprintf(native, sizeof native, "HTTP_%d", cases[i].http);
+        assert_string_equal(err.native, native);
+        assert_int_equal(standin_calls(&server, "CONNECT"), 1);
+        syncguard_close(mine);
+    }
+    memcpy(endpoint, real, sizeof real);
+    unsetenv("https_proxy");
+}
+
 static void nothing_of_it_was_heard(void **state)
 {
     static const char *const secrets[] = {"standin-token", "called-token", "s3cret",
@@ -684,6 +718,7 @@ int main(void)
         cmocka_unit_test_setup(certificates_are_verified, clean),
         cmocka_unit_test_setup(http2_is_spoken, clean),
         cmocka_unit_test_setup(proxies_of_the_environment, clean),
+        cmocka_unit_test_setup(refusals_of_a_proxy, clean),
         cmocka_unit_test(nothing_of_it_was_heard),
     };
     return cmocka_run_group_tests(tests, start, stop);

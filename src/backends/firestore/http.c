@@ -242,12 +242,32 @@ static syncguard_status drive(fs_lane *lane, const syncguard_limits *limits, CUR
     return SYNCGUARD_OK;
 }
 
+/* What a proxy answered to CONNECT, if it refused; nothing of the request has left then (before
+ * that libcurl may have sent it on another connection). */
+static syncguard_status map_refusal(const fs_lane *lane, long http, fs_reply *reply,
+                                    syncguard_error *err)
+{
+    char native[32];
+
+#if LIBCURL_VERSION_NUM >= 0x075000
+    reply->sent = lane->started > 0;
+#else
+    (void)lane;
+    (void)reply;
+#endif
+    (void)snprintf(native, sizeof native, "HTTP_%ld", http);
+    return syncguard_fail(err,
+                          http == 407 ? SYNCGUARD_E_AUTH_FAILED : SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                          native, "the proxy answered HTTP %ld", http);
+}
+
 static syncguard_status map_curl(const fs_lane *lane, CURLcode code, fs_reply *reply,
                                  syncguard_error *err)
 {
     char native[32] = "CURLE_";
     size_t at = strlen(native);
     int value = (int)code;
+    long connect_code = 0;
 
     if (lane->no_memory || code == CURLE_OUT_OF_MEMORY)
         return syncguard_fail_memory(err);
@@ -257,6 +277,9 @@ static syncguard_status map_curl(const fs_lane *lane, CURLcode code, fs_reply *r
     if (lane->no_descriptor)
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE",
                               "no file descriptor is left for a connection");
+    (void)curl_easy_getinfo(lane->easy, CURLINFO_HTTP_CONNECTCODE, &connect_code);
+    if (connect_code >= 300)
+        return map_refusal(lane, connect_code, reply, err);
     if (value >= 100)
         native[at++] = (char)('0' + value / 100 % 10);
     if (value >= 10)
