@@ -174,6 +174,30 @@ static void doubles_are_read(void **state)
     syncguard_close(mine);
 }
 
+/* Enough to be found by its id, but not by its name. */
+static void a_lock_without_a_key_can_be_kept(void **state)
+{
+    static const char *const keys[] = {
+        "", ",\"key\":{\"stringValue\":\"\"},\"fence\":{\"stringValue\":\"000000000000005\"},"
+            "\"acquiredAtMs\":{\"integerValue\":\"1\"}"};
+    syncguard_backend *mine = standin_open(&server, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        char fields[512];
+        snprintf(fields, sizeof fields,
+                 "{\"lockId\":{\"stringValue\":\"%s\"},"
+                 "\"expiresAtMs\":{\"integerValue\":\"%lld\"}%s}",
+                 ID_A, (long long)wall_ms() + 20000, keys[i]);
+        plant_raw("locks/k", fields);
+        assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
+        assert_false(stored("locks/k"));
+    }
+    syncguard_close(mine);
+}
+
 static void unreadable_documents_are_left_alone(void **state)
 {
     static const char *const locks[] = {
@@ -535,6 +559,7 @@ int main(void)
         cmocka_unit_test_setup(an_extend_touches_the_expiry_alone, clean),
         cmocka_unit_test_setup(keys_that_are_no_document_ids, clean),
         cmocka_unit_test_setup(doubles_are_read, clean),
+        cmocka_unit_test_setup(a_lock_without_a_key_can_be_kept, clean),
         cmocka_unit_test_setup(unreadable_documents_are_left_alone, clean),
         cmocka_unit_test_setup(counters_at_their_end_and_beyond, clean),
         cmocka_unit_test_setup(the_single_live_one_counts, clean),

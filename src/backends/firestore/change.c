@@ -51,6 +51,7 @@ typedef struct change {
     fs_known known; /* key of the lock that is being changed */
     bool sent;      /* a commit may have been applied whose answer is unknown */
     bool looked;    /* do not trust the memo any more */
+    bool nameless;  /* the document does not tell its key: the memo could not find it again */
 } change;
 
 /* The commit for one document; now_ms is the time by which it was found live. */
@@ -74,7 +75,7 @@ static syncguard_status commit_change(change *c, const char *name, const char *u
     status = sg_fs_call(c->backend, FS_COMMIT, sg_fs_writes(sg_fs_and(json_array(), write)),
                         c->limits, answer, err);
     c->sent = c->sent || answer->ambiguous;
-    if (status == SYNCGUARD_OK && c->ttl_ms > 0 && sg_fs_write_time(answer, 0))
+    if (status == SYNCGUARD_OK && c->ttl_ms > 0 && sg_fs_write_time(answer, 0) && !c->nameless)
         sg_fs_memo_put(&c->backend->memo, c->lock_id, c->known.key, c->known.key_length,
                        sg_fs_write_time(answer, 0), c->expires_at_ms, now_ms);
     else if (status == SYNCGUARD_OK || answer->conflict || answer->ambiguous)
@@ -137,6 +138,7 @@ static syncguard_status change_found(change *c, fs_answer *answer, syncguard_err
         size_t length = strlen(found.live.record.key);
         memcpy(c->known.key, found.live.record.key, length + 1);
         c->known.key_length = length;
+        c->nameless = !found.live.complete || length == 0;
         if (!c->sent)
             c->first_sent_ns = before_ns;
         status = commit_change(c, found.live.name, found.live.update_time, now_ms, answer, err);
