@@ -490,6 +490,41 @@ static void threads_share_few_connections(void **state)
     }
 }
 
+static void *abort_soon(void *context)
+{
+    sleep_ms(100);
+    syncguard_abort_trigger(context);
+    return NULL;
+}
+
+/* Looking for the answer ends with the abort and the deadline, however long it may take. */
+static void spinning_ends_in_time(void **state)
+{
+    syncguard_backend *eager = open_url(pg_url(server, DATABASE, "spin_us=1000000"));
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_call call = call_of(20000, NULL);
+    syncguard_abort *abort_object = NULL;
+    syncguard_grant grant;
+    pthread_t thread;
+    int64_t began;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+    call.abort_object = abort_object;
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('spun'))");
+    assert_int_equal(pthread_create(&thread, NULL, abort_soon, abort_object), 0);
+    began = now_ms();
+    assert_status(SYNCGUARD_E_ABORTED,
+                  syncguard_acquire(eager, "spun", 30000, &call, &grant, &err));
+    assert_true(now_ms() - began < 900);
+    pthread_join(thread, NULL);
+    pg_sql(foreign, "COMMIT");
+    PQfinish(foreign);
+    syncguard_close(eager);
+    syncguard_abort_free(abort_object);
+}
+
 static void long_keys_and_odd_keys(void **state)
 {
     char key[SYNCGUARD_KEY_SIZE];
@@ -570,6 +605,7 @@ int main(void)
         cmocka_unit_test(advisory_lock_comes_before_the_row),
         cmocka_unit_test(takeover_spares_a_lock_that_was_extended_meanwhile),
         cmocka_unit_test(threads_share_few_connections),
+        cmocka_unit_test(spinning_ends_in_time),
         cmocka_unit_test(long_keys_and_odd_keys),
         cmocka_unit_test(list_goes_over_pages),
         cmocka_unit_test(examine_tells_what_is_wrong),

@@ -2,6 +2,8 @@
  * least rights, on tables that others have made. */
 #include "support.h"
 
+#include "backends/postgres/pg.h"
+
 static pg_server *server;
 
 static PGconn *fresh_database(const char *name)
@@ -314,6 +316,77 @@ static void url_forms(void **state)
     assert_null(strstr(err.message, "SECRET"));
 }
 
+/* What a service says comes before the environment, and its options are not replaced. */
+static void service_file_counts(void **state)
+{
+    PGconn *pg = fresh_database("served");
+    syncguard_postgres_options options = SYNCGUARD_POSTGRES_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    syncguard_grant grant;
+    char path[128];
+    FILE *file;
+
+    (void)state;
+    pg_sql(pg, "CREATE SCHEMA app");
+    assert_status(SYNCGUARD_OK,
+                  syncguard_setup(pg_url(server, "served",
+                                         "lock_table=app.syncguard_locks&fence_table=app."
+                                         "syncguard_fence_counters"),
+                                  NULL, NULL, NULL, &err));
+    snprintf(path, sizeof path, "%s/services", server->folder);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "[locks]\nhost=127.0.0.1\nport=%d\nuser=postgres\ndbname=served\n"
+            "options=-c search_path=app\n",
+            server->port);
+    fclose(file);
+    setenv("PGSERVICEFILE", path, 1);
+    setenv("PGHOST", "no-such-host.invalid", 1);
+    setenv("PGPORT", "1", 1);
+    setenv("PGOPTIONS", "-c search_path=nowhere", 1);
+    options.conninfo = "service=locks sslmode=disable";
+    assert_status(SYNCGUARD_OK, syncguard_postgres_open(&options, NULL, &backend, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    syncguard_close(backend);
+    /* Without a word about TLS the host counts as remote, and this server has none. */
+    options.conninfo = "service=locks";
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_postgres_open(&options, NULL, &backend, &err));
+    unsetenv("PGSERVICEFILE");
+    unsetenv("PGHOST");
+    unsetenv("PGPORT");
+    unsetenv("PGOPTIONS");
+    PQfinish(pg);
+}
+
+static const char *sslmode_of(const char *conninfo)
+{
+    static char value[32];
+    sg_pg_target *target = NULL;
+
+    value[0] = '\0';
+    assert_status(SYNCGUARD_OK, sg_pg_target_read(conninfo, 1000, &target, &err));
+    for (size_t i = 0; target->keywords[i]; i++) {
+        if (strcmp(target->keywords[i], "sslmode") == 0)
+            snprintf(value, sizeof value, "%s", target->values[i]);
+    }
+    sg_pg_target_free(target);
+    return value;
+}
+
+static void names_are_not_addresses(void **state)
+{
+    (void)state;
+    assert_string_equal(sslmode_of("host=127.0.0.1"), "allow");
+    assert_string_equal(sslmode_of("host=127.8.9.10"), "allow");
+    assert_string_equal(sslmode_of("host=localhost"), "allow");
+    assert_string_equal(sslmode_of("host=127.example.com"), "verify-full");
+    assert_string_equal(sslmode_of("host=127.0.0.1.example.com"), "verify-full");
+    assert_string_equal(sslmode_of("host=/tmp,127.evil"), "verify-full");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +403,8 @@ int main(void)
         cmocka_unit_test(initialisers_agree),
         cmocka_unit_test(constructor_takes_keywords),
         cmocka_unit_test(url_forms),
+        cmocka_unit_test(service_file_counts),
+        cmocka_unit_test(names_are_not_addresses),
     };
     int failed;
 

@@ -152,7 +152,9 @@ static bool spin(const exchange *ex, struct pollfd *fd)
 {
     int64_t end = syncguard_clock_ns() + (int64_t)ex->spin_us * 1000;
 
-    while (syncguard_clock_ns() < end) {
+    if (end > ex->limits->deadline_ns)
+        end = ex->limits->deadline_ns;
+    while (syncguard_clock_ns() < end && !syncguard_abort_triggered(ex->limits->abort_object)) {
         if (poll(fd, 1, 0) > 0)
             return true;
     }

@@ -3,6 +3,7 @@
  * be tried one by one with a time limit each, and the defaults that differ from
  * libpq's: TLS with verification to remote hosts, UTF-8, quiet plans.
  */
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,8 +87,11 @@ static int split(const char *text, char *parts[SG_PG_MAX_HOSTS])
 
 static bool is_local(const char *host)
 {
+    struct in_addr address;
+
     return !host || host[0] == '/' || host[0] == '@' || strcmp(host, "localhost") == 0 ||
-           strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+           strcmp(host, "::1") == 0 ||
+           (strncmp(host, "127.", 4) == 0 && inet_pton(AF_INET, host, &address) == 1);
 }
 
 static bool all_local(const sg_pg_target *target)
@@ -138,12 +142,25 @@ static const char *given_or_env(const PQconninfoOption *all, const char *keyword
     return value && *value ? value : NULL;
 }
 
+static bool has_service(const PQconninfoOption *all)
+{
+    return given_or_env(all, "service", "PGSERVICE") != NULL;
+}
+
+/* The same for what a service may say too: that comes before the environment, and only libpq reads
+ * it. */
+static const char *given_or_late_env(const PQconninfoOption *all, const char *keyword,
+                                     const char *name)
+{
+    return has_service(all) ? given(all, keyword) : given_or_env(all, keyword, name);
+}
+
 static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *target,
                                    syncguard_error *err)
 {
-    int hosts = split(given_or_env(all, "host", "PGHOST"), target->hosts);
-    int addresses = split(given_or_env(all, "hostaddr", "PGHOSTADDR"), target->hostaddrs);
-    int ports = split(given_or_env(all, "port", "PGPORT"), target->ports);
+    int hosts = split(given_or_late_env(all, "host", "PGHOST"), target->hosts);
+    int addresses = split(given_or_late_env(all, "hostaddr", "PGHOSTADDR"), target->hostaddrs);
+    int ports = split(given_or_late_env(all, "port", "PGPORT"), target->ports);
     int i;
 
     if (hosts == -1 || addresses == -1 || ports == -1)
@@ -209,17 +226,20 @@ static syncguard_status add_keepalives(const PQconninfoOption *all, sg_pg_target
 static syncguard_status add_defaults(const PQconninfoOption *all, int64_t session_ms,
                                      sg_pg_target *target, syncguard_error *err)
 {
-    const char *own = given_or_env(all, "options", "PGOPTIONS");
+    const char *own = given_or_late_env(all, "options", "PGOPTIONS");
+    bool service = has_service(all);
     /* With a service file the host is not known here: it counts as remote. */
-    bool remote =
-        !all_local(target) || (given_or_env(all, "service", "PGSERVICE") && !target->hosts[0]);
+    bool remote = !all_local(target) || (service && !target->hosts[0]);
     syncguard_status status = SYNCGUARD_OK;
     char settings[1024] = "";
 
+    /* Options of ours would replace those of the service. */
+    if (service)
+        session_ms = 0;
     if (!given_or_env(all, "sslmode", "PGSSLMODE")) {
         /* Nobody listens on a loopback: plain unless the server insists. */
         status = add(target, "sslmode", remote ? "verify-full" : "allow", err);
-        if (status == SYNCGUARD_OK && remote)
+        if (status == SYNCGUARD_OK && remote && !service)
             status = add_roots(all, target, err);
     }
     if (status == SYNCGUARD_OK && target->host_count > 1 &&
