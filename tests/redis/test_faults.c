@@ -443,6 +443,7 @@ static void followers_keep_their_own_deadlines(void **state)
     server_remove(&s);
 }
 
+#ifndef __SANITIZE_THREAD__ /* which runs handlers later, perhaps under a mutex of ours */
 static void hold_the_thread(int signal)
 {
     (void)signal;
@@ -489,6 +490,7 @@ static void stuck_follower_holds_up_nobody(void **state)
     server_remove(&s);
     assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
 }
+#endif
 
 int main(int argc, char **argv)
 {
@@ -508,7 +510,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(busy_script_is_unavailable),
         cmocka_unit_test(broken_connections_disturb_nobody),
         cmocka_unit_test(followers_keep_their_own_deadlines),
+#ifndef __SANITIZE_THREAD__
         cmocka_unit_test(stuck_follower_holds_up_nobody),
+#endif
     };
     return cmocka_run_group_tests_name("redis faults", tests, NULL, NULL);
 }
