@@ -1,11 +1,14 @@
 /*
  * Requests whose outcome is not told: the connection ends between the commit and
  * its answer, an answer cannot be used, a request is carried out long after its
- * caller has gone. Between us and the server is a proxy that does all that.
+ * caller has gone. Between us and the server is a proxy that does all that. And a
+ * host of which one address swallows everything.
  */
 #include "support.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -174,6 +177,45 @@ static int start_proxy(void)
     return ntohs(address.sin_port);
 }
 
+/* ---- a name with two addresses ----------------------------------------------------------- */
+
+/* Also libpq's: the first address of two.test swallows everything, the second is the server's. */
+__attribute__((visibility("default"))) int getaddrinfo(const char *host, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **out)
+{
+    typedef int resolver(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    bool two = host && strcmp(host, "two.test") == 0;
+    struct addrinfo *second = NULL;
+    resolver *real;
+    int status;
+
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    status = real(two ? "127.0.0.2" : host, service, hints, out);
+    if (!two || status != 0)
+        return status;
+    status = real("127.0.0.1", service, hints, &second);
+    if (status == 0)
+        (*out)->ai_next = second; /* as freeaddrinfo expects it */
+    return status;
+}
+
+/* A port whose queue is full, so that nobody is answered any more. */
+static void swallow(int port, int fds[4])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+
+    assert_int_equal(inet_pton(AF_INET, "127.0.0.2", &address.sin_addr), 1);
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fds[0], (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fds[0], 0), 0);
+    for (int i = 1; i < 4; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(fds[i], (struct sockaddr *)&address, sizeof address);
+    }
+    sleep_ms(100);
+}
+
 /* ---- the tests --------------------------------------------------------------------------- */
 
 static void pair(syncguard_backend *backend, const char *key)
@@ -261,12 +303,31 @@ static void carried_out_after_the_connection_broke(void **state)
     syncguard_close(backend);
 }
 
+static void second_address_is_reached(void **state)
+{
+    syncguard_backend *backend;
+    char url[160];
+    int fds[4];
+
+    (void)state;
+    swallow(server->port, fds);
+    snprintf(url, sizeof url,
+             "postgres://postgres@two.test:%d/" DATABASE "?sslmode=disable&timeout_ms=3000",
+             server->port);
+    backend = open_url(url);
+    pair(backend, "second");
+    syncguard_close(backend);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_word_after_the_commit),
         cmocka_unit_test(error_without_a_code),
         cmocka_unit_test(carried_out_after_the_connection_broke),
+        cmocka_unit_test(second_address_is_reached),
     };
     int failed;
 

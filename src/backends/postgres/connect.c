@@ -8,8 +8,10 @@
  * Locking: a job is guarded by its pool's mutex. Who finds it both finished and
  * not owned frees it: the thread if nobody waits any more, else the owner.
  */
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "pg.h"
 
@@ -54,18 +56,62 @@ static PGconn *begin(const sg_pg_target *target, int host)
     return pg;
 }
 
-/* Drives one attempt to its end. */
-static syncguard_status finish(PGconn *pg, const syncguard_limits *limits, syncguard_error *err)
+/* How many further addresses a host may have. Asked only when the first one does not answer. */
+static int other_addresses(const char *host)
 {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *all = NULL;
+    const struct addrinfo *each;
+    int count = 0;
+
+    if (!host || host[0] == '/' || host[0] == '@' || getaddrinfo(host, NULL, &hints, &all) != 0)
+        return 0;
+    for (each = all; each; each = each->ai_next)
+        count++;
+    freeaddrinfo(all);
+    return count - 1;
+}
+
+/*
+ * Waits for the attempt's socket. libpq goes on to the next address of a name
+ * only when one refuses; one that swallows everything must not take all of the
+ * time, so after half of what is left its socket is shut, which counts as refused.
+ */
+static syncguard_status wait_for(PGconn *pg, short events, const char *host, int *others,
+                                 const syncguard_limits *limits, syncguard_error *err)
+{
+    struct pollfd fd = {PQsocket(pg), events, 0};
+    syncguard_limits half =
+        syncguard_limits_until(limits, syncguard_clock_ns() + syncguard_limits_left_ns(limits) / 2);
+    syncguard_status status;
+
+    if (*others == 0 || PQstatus(pg) != CONNECTION_STARTED)
+        return syncguard_wait_fds(&fd, 1, limits, err);
+    status = syncguard_wait_fds(&fd, 1, &half, err);
+    if (status == SYNCGUARD_OK)
+        return status;
+    if (*others < 0)
+        *others = other_addresses(host);
+    if (*others == 0)
+        return syncguard_wait_fds(&fd, 1, limits, err);
+    (*others)--;
+    shutdown(fd.fd, SHUT_RDWR);
+    return SYNCGUARD_OK;
+}
+
+/* Drives one attempt to its end. host: what is tried, NULL if it has but one address. */
+static syncguard_status finish(PGconn *pg, const char *host, const syncguard_limits *limits,
+                               syncguard_error *err)
+{
+    int others = host ? -1 : 0; /* -1: not counted yet */
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     syncguard_status status;
 
     if (PQstatus(pg) == CONNECTION_BAD)
         return sg_pg_fail_connect(err, pg);
     while (next != PGRES_POLLING_OK) {
-        struct pollfd fd = {PQsocket(pg), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, 0};
-
-        status = syncguard_wait_fds(&fd, 1, limits, err);
+        status = wait_for(pg, next == PGRES_POLLING_READING ? POLLIN : POLLOUT, host, &others,
+                          limits, err);
         if (status != SYNCGUARD_OK)
             return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
                                   "connecting to the server took too long");
@@ -140,7 +186,8 @@ syncguard_status sg_pg_connect(sg_pg_connection *connection, int64_t deadline_ns
         connection->pg = begin(target, host);
         if (!connection->pg)
             return syncguard_fail_memory(err);
-        status = finish(connection->pg, &limits, err);
+        status = finish(connection->pg, target->hostaddrs[host] ? NULL : target->hosts[host],
+                        &limits, err);
         if (status == SYNCGUARD_OK)
             status = identify(connection, &limits, err);
         if (status == SYNCGUARD_OK) {
