@@ -44,34 +44,41 @@ static void bounds_hold_whatever_the_session_was_told(void **state)
     expect_bound(pg_url(&via, DATABASE, "timeout_ms=1500&pooler=1"));
 }
 
-static void pair(syncguard_backend *backend, const char *key)
-{
-    syncguard_grant grant;
-
-    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
-    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
-}
-
 static void handles_keep_their_tables(void **state)
 {
     const char *query = "lock_table=locks_b&fence_table=fences_b";
+    syncguard_grant grant_a, grant_b;
     syncguard_backend *a, *b;
+    PGconn *through[2];
 
     (void)state;
     assert_status(SYNCGUARD_OK,
                   syncguard_setup(pg_url(server, DATABASE, query), NULL, NULL, NULL, &err));
     a = open_url(pg_url(&via, DATABASE, NULL));
     b = open_url(pg_url(&via, DATABASE, query));
-    for (int i = 0; i < 20; i++) {
-        pair(a, "mine");
-        pair(b, "mine");
-        pair(b, "mine");
+    for (int i = 0; i < 2; i++) {
+        through[i] = PQconnectdb(pg_url(&via, DATABASE, "sslmode=disable"));
+        assert_int_equal(PQstatus(through[i]), CONNECTION_OK);
+        pg_sql(through[i], "BEGIN");
     }
+    /* Both sessions are there now. */
+    for (int i = 0; i < 2; i++)
+        pg_sql(through[i], "COMMIT");
+    /* Each with a session of its own, and in the next round with that of the other. */
+    for (int i = 0; i < 20; i++) {
+        assert_status(SYNCGUARD_OK, syncguard_acquire(a, "mine", 30000, NULL, &grant_a, &err));
+        assert_status(SYNCGUARD_OK, syncguard_acquire(b, "mine", 30000, NULL, &grant_b, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(a, grant_a.lock_id, NULL, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(b, grant_b.lock_id, NULL, &err));
+        pg_sql(through[0], "SELECT 1");
+    }
+    for (int i = 0; i < 2; i++)
+        PQfinish(through[i]);
     assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE fence_key "
                                       "= 'fence:mine'"),
                      20);
     assert_int_equal(pg_number(plain, "SELECT fence FROM fences_b WHERE fence_key = 'fence:mine'"),
-                     40);
+                     20);
     syncguard_close(a);
     syncguard_close(b);
 }
@@ -150,7 +157,9 @@ int main(void)
     pg_make_database(server, DATABASE);
     plain = pg_plain(server, DATABASE);
     via = *server;
-    via.port = pg_bouncer(server, "ignore_startup_parameters=options\ndefault_pool_size=2", &pid);
+    via.port = pg_bouncer(
+        server, "ignore_startup_parameters=options\ndefault_pool_size=2\nserver_round_robin=1",
+        &pid);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);
