@@ -52,9 +52,10 @@ void sg_room_destroy(sg_room *room);
 void sg_room_forget(sg_room *room);
 
 /* Joins the waiters of key after a try that left remaining_ms to the lock in the way (-1: unknown).
- * *armed: no try is needed before waiting. */
+ * *armed: no try is needed before waiting. It will wait with the abort object of limits, if any. */
 syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, int64_t remaining_ms,
-                              sg_waiter *waiter, bool *armed, syncguard_error *err);
+                              const syncguard_limits *limits, sg_waiter *waiter, bool *armed,
+                              syncguard_error *err);
 /* granted_until_ns: when the lock that this waiter got dies by itself; 0 if it got none. */
 void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
                    int64_t granted_until_ns);

@@ -197,7 +197,7 @@ static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguar
     sg_room *room = h->backend->core->room;
     bool armed = true;
     syncguard_status joined = sg_room_join(room, h->op.key, h->op.key_length, h->op.remaining_ms,
-                                           &h->waiter, &armed, err);
+                                           &h->limits, &h->waiter, &armed, err);
     if (joined != SYNCGUARD_OK)
         return joined;
 

@@ -118,9 +118,10 @@ static int64_t death_of(int64_t remaining_ms)
 }
 
 syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, int64_t remaining_ms,
-                              sg_waiter *waiter, bool *armed, syncguard_error *err)
+                              const syncguard_limits *limits, sg_waiter *waiter, bool *armed,
+                              syncguard_error *err)
 {
-    syncguard_status status = syncguard_parker_open(&waiter->parker, err);
+    syncguard_status status = syncguard_parker_open_light(&waiter->parker, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
 

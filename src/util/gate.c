@@ -3,8 +3,12 @@
  *
  * Invariant: places > 0 implies that nobody waits. A place that is left goes
  * straight to the first waiter, so nobody overtakes. The mutex is held for a few
- * instructions only, but for the unpark: the waiter's parker lives on its stack,
- * and taking the mutex once more tells it that the unpark is over.
+ * instructions only.
+ *
+ * A waiter's parker lives on its stack, so it may not return before who admitted
+ * it has unparked it. A light parker is unparked when the mutex is free again, or
+ * the waiter would wake up only to wait for the mutex; its own word then tells that
+ * the unpark is over. The others are unparked under the mutex, which tells it.
  */
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
@@ -63,18 +67,48 @@ static bool take_place(syncguard_gate *gate)
     return true;
 }
 
-/* With the mutex held: gives a place to the first waiter, or keeps it. */
-static void give_place(syncguard_gate *gate)
+void syncguard_gate_leave(syncguard_gate *gate)
 {
-    struct syncguard_gate_waiter *waiter = gate->first;
+    struct syncguard_gate_waiter *waiter;
+    bool light;
 
-    if (!waiter) {
+    pthread_mutex_lock(&gate->mutex);
+    waiter = gate->first;
+    light = waiter && waiter->parker.light;
+    if (waiter) {
+        take_out(gate, waiter);
+        waiter->admitted = true;
+        if (!light)
+            syncguard_parker_unpark(&waiter->parker);
+    } else {
         gate->places++;
-        return;
     }
-    take_out(gate, waiter);
-    waiter->admitted = true;
-    syncguard_parker_unpark(&waiter->parker);
+    pthread_mutex_unlock(&gate->mutex);
+    if (light)
+        syncguard_parker_unpark(&waiter->parker);
+}
+
+/* In line; only an admission unparks. */
+static syncguard_status wait_in_line(syncguard_gate *gate, struct syncguard_gate_waiter *waiter,
+                                     const syncguard_limits *limits, syncguard_error *err)
+{
+    syncguard_status status = syncguard_parker_park(&waiter->parker, limits, err);
+    bool admitted;
+
+    if (status == SYNCGUARD_OK && waiter->parker.light)
+        return status;
+    pthread_mutex_lock(&gate->mutex);
+    admitted = waiter->admitted;
+    if (!admitted)
+        take_out(gate, waiter);
+    pthread_mutex_unlock(&gate->mutex);
+    if (admitted && status != SYNCGUARD_OK) {
+        /* Too late. */
+        if (waiter->parker.light)
+            (void)syncguard_parker_park(&waiter->parker, NULL, NULL);
+        syncguard_gate_leave(gate);
+    }
+    return status;
 }
 
 static syncguard_status wait_for_place(syncguard_gate *gate, const syncguard_limits *limits,
@@ -82,28 +116,18 @@ static syncguard_status wait_for_place(syncguard_gate *gate, const syncguard_lim
 {
     struct syncguard_gate_waiter waiter = {SYNCGUARD_PARKER_INIT, NULL, NULL, false};
     syncguard_status status;
+    bool in;
 
-    status = syncguard_parker_open(&waiter.parker, err);
+    status = syncguard_parker_open_light(&waiter.parker, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
     pthread_mutex_lock(&gate->mutex);
-    /* A place may have been left while the parker was opened. */
-    if (take_place(gate)) {
-        pthread_mutex_unlock(&gate->mutex);
-        goto out;
-    }
-    append(gate, &waiter);
+    in = take_place(gate); /* one may have been left while the parker was opened */
+    if (!in)
+        append(gate, &waiter);
     pthread_mutex_unlock(&gate->mutex);
-
-    status = syncguard_parker_park(&waiter.parker, limits, err);
-
-    pthread_mutex_lock(&gate->mutex);
-    if (!waiter.admitted)
-        take_out(gate, &waiter);
-    else if (status != SYNCGUARD_OK)
-        give_place(gate); /* admitted too late */
-    pthread_mutex_unlock(&gate->mutex);
-out:
+    if (!in)
+        status = wait_in_line(gate, &waiter, limits, err);
     syncguard_parker_close(&waiter.parker);
     return status;
 }
@@ -117,11 +141,4 @@ syncguard_status syncguard_gate_enter(syncguard_gate *gate, const syncguard_limi
     in = take_place(gate);
     pthread_mutex_unlock(&gate->mutex);
     return in ? SYNCGUARD_OK : wait_for_place(gate, limits, err);
-}
-
-void syncguard_gate_leave(syncguard_gate *gate)
-{
-    pthread_mutex_lock(&gate->mutex);
-    give_place(gate);
-    pthread_mutex_unlock(&gate->mutex);
 }

@@ -1,28 +1,111 @@
-/* A place for one thread to wait for another, see sys/wait.h. */
+/*
+ * A place for one thread to wait for another, see sys/wait.h.
+ *
+ * A light parker is one word: EMPTY, UNPARKED, or SLEEPING while its thread is (or is about to be)
+ * in the futex. Only its thread sets SLEEPING and EMPTY.
+ */
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
 #include "util/event.h"
 
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EMPTY, UNPARKED, SLEEPING };
+
+/* Longest sleep on a futex: its clock stops in suspend, ours does not. */
+#define NAP_NS (INT64_C(10000) * SYNCGUARD_NS_PER_MS)
+
+static void nap(int *word, int64_t left_ns)
+{
+    if (left_ns > NAP_NS)
+        left_ns = NAP_NS;
+    struct timespec left = {(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, SLEEPING, &left, NULL, 0);
+}
+
+static syncguard_status park_light(syncguard_parker *parker, const syncguard_limits *limits,
+                                   syncguard_error *err)
+{
+    for (;;) {
+        int seen = EMPTY;
+        syncguard_status status;
+
+        if (!__atomic_compare_exchange_n(&parker->word, &seen, SLEEPING, false, __ATOMIC_SEQ_CST,
+                                         __ATOMIC_SEQ_CST) &&
+            seen == UNPARKED) {
+            __atomic_store_n(&parker->word, EMPTY, __ATOMIC_SEQ_CST);
+            return SYNCGUARD_OK;
+        }
+        status = syncguard_limits_check(limits, NULL);
+        if (status == SYNCGUARD_OK) {
+            nap(&parker->word, syncguard_limits_left_ns(limits));
+            continue;
+        }
+        /* An unpark that came before counts even if the deadline has passed. */
+        if (__atomic_exchange_n(&parker->word, EMPTY, __ATOMIC_SEQ_CST) == UNPARKED)
+            return SYNCGUARD_OK;
+        return syncguard_limits_check(limits, err);
+    }
+}
+
+static void unpark_light(syncguard_parker *parker)
+{
+    if (__atomic_exchange_n(&parker->word, UNPARKED, __ATOMIC_SEQ_CST) == SLEEPING)
+        syscall(SYS_futex, &parker->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+#endif
+
 syncguard_status syncguard_parker_open(syncguard_parker *parker, syncguard_error *err)
 {
+    parker->light = false;
     if (!sg_event_open(parker->fds))
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no file descriptor is left");
     return SYNCGUARD_OK;
 }
 
+syncguard_status syncguard_parker_open_light(syncguard_parker *parker,
+                                             const syncguard_limits *limits, syncguard_error *err)
+{
+#ifdef __linux__
+    if (!limits || !limits->abort_object) {
+        *parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+        parker->light = true;
+        return SYNCGUARD_OK;
+    }
+#else
+    (void)limits;
+#endif
+    return syncguard_parker_open(parker, err);
+}
+
 void syncguard_parker_close(syncguard_parker *parker)
 {
-    sg_event_close(parker->fds);
+    if (!parker->light)
+        sg_event_close(parker->fds);
 }
 
 void syncguard_parker_unpark(syncguard_parker *parker)
 {
+#ifdef __linux__
+    if (parker->light) {
+        unpark_light(parker);
+        return;
+    }
+#endif
     sg_event_set(parker->fds);
 }
 
 syncguard_status syncguard_parker_park(syncguard_parker *parker, const syncguard_limits *limits,
                                        syncguard_error *err)
 {
+#ifdef __linux__
+    if (parker->light)
+        return park_light(parker, limits, err);
+#endif
     struct pollfd fd = {parker->fds[0], POLLIN, 0};
     syncguard_status status = syncguard_wait_fds(&fd, 1, limits, err);
 

@@ -131,6 +131,25 @@ static void test_interrupted(void **state)
     assert_true(alarms > 0);
 }
 
+static void use_parker(syncguard_parker *parker)
+{
+    syncguard_limits limits = limits_in(5000, NULL);
+
+    syncguard_parker_unpark(parker);
+    syncguard_parker_unpark(parker);
+    assert_int_equal(syncguard_parker_park(parker, &limits, NULL), SYNCGUARD_OK);
+    limits = limits_in(5, NULL);
+    assert_int_equal(syncguard_parker_park(parker, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    /* With no time at all: takes what is there. */
+    limits.deadline_ns = 0;
+    syncguard_parker_unpark(parker);
+    assert_int_equal(syncguard_parker_park(parker, &limits, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_parker_park(parker, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    syncguard_parker_close(parker);
+    assert_int_equal(parker->fds[0], -1);
+    syncguard_parker_close(parker);
+}
+
 static void test_parker(void **state)
 {
     syncguard_parker parker = SYNCGUARD_PARKER_INIT;
@@ -139,19 +158,70 @@ static void test_parker(void **state)
     (void)state;
     assert_int_equal(syncguard_parker_open(&parker, NULL), SYNCGUARD_OK);
     assert_true(fcntl(parker.fds[0], F_GETFD) & FD_CLOEXEC);
-    syncguard_parker_unpark(&parker);
-    syncguard_parker_unpark(&parker);
-    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_OK);
-    limits = limits_in(5, NULL);
-    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
-    /* With no time at all: takes what is there. */
-    limits.deadline_ns = 0;
-    syncguard_parker_unpark(&parker);
-    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_OK);
-    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
-    syncguard_parker_close(&parker);
-    assert_int_equal(parker.fds[0], -1);
-    syncguard_parker_close(&parker);
+    use_parker(&parker);
+    assert_int_equal(syncguard_parker_open_light(&parker, &limits, NULL), SYNCGUARD_OK);
+    use_parker(&parker);
+    assert_int_equal(syncguard_parker_open_light(&parker, NULL, NULL), SYNCGUARD_OK);
+    use_parker(&parker);
+}
+
+static void test_parker_with_abort(void **state)
+{
+    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
+    syncguard_abort *stop = NULL;
+
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&stop, NULL), SYNCGUARD_OK);
+    syncguard_limits limits = limits_in(5000, stop);
+    assert_int_equal(syncguard_parker_open_light(&parker, &limits, NULL), SYNCGUARD_OK);
+    syncguard_abort_trigger(stop);
+    assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_E_ABORTED);
+    use_parker(&parker);
+    syncguard_abort_free(stop);
+}
+
+typedef struct rally {
+    syncguard_parker parkers[2];
+    int64_t balls[2];
+} rally;
+
+#define RALLY 20000
+
+/* The unpark is all that orders what the two write. */
+static void *return_balls(void *argument)
+{
+    rally *r = argument;
+    syncguard_limits limits = limits_in(60000, NULL);
+
+    for (int64_t i = 0; i < RALLY; i++) {
+        if (syncguard_parker_park(&r->parkers[1], &limits, NULL) != SYNCGUARD_OK ||
+            r->balls[0] != i)
+            return argument;
+        r->balls[1] = i;
+        syncguard_parker_unpark(&r->parkers[0]);
+    }
+    return NULL;
+}
+
+static void test_parkers_of_two(void **state)
+{
+    rally r;
+    pthread_t other;
+    void *failed = NULL;
+    syncguard_limits limits = limits_in(60000, NULL);
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(syncguard_parker_open_light(&r.parkers[i], &limits, NULL), SYNCGUARD_OK);
+    assert_int_equal(pthread_create(&other, NULL, return_balls, &r), 0);
+    for (int64_t i = 0; i < RALLY; i++) {
+        r.balls[0] = i;
+        syncguard_parker_unpark(&r.parkers[1]);
+        assert_int_equal(syncguard_parker_park(&r.parkers[0], &limits, NULL), SYNCGUARD_OK);
+        assert_int_equal(r.balls[1], i);
+    }
+    pthread_join(other, &failed);
+    assert_null(failed);
 }
 
 static void *report_mask(void *argument)
@@ -184,7 +254,8 @@ typedef struct crowd {
     atomic_int most;
     atomic_int entered;
     atomic_int refused;
-    int64_t patience_ms;
+    int64_t patience_us;
+    syncguard_abort *abort_object;
 } crowd;
 
 static void *push(void *argument)
@@ -193,10 +264,11 @@ static void *push(void *argument)
     int i;
 
     for (i = 0; i < 200; i++) {
-        syncguard_limits limits = limits_in(c->patience_ms, NULL);
+        syncguard_limits limits = limits_in(0, c->abort_object);
         int now;
         int most;
 
+        limits.deadline_ns = syncguard_clock_ns() + c->patience_us * 1000;
         if (syncguard_gate_enter(&c->gate, &limits, NULL) != SYNCGUARD_OK) {
             atomic_fetch_add(&c->refused, 1);
             continue;
@@ -213,13 +285,14 @@ static void *push(void *argument)
     return NULL;
 }
 
-static void run_crowd(crowd *c, int places, int64_t patience_ms)
+static void run_crowd(crowd *c, int places, int64_t patience_us, syncguard_abort *abort_object)
 {
     pthread_t threads[8];
     int i;
 
     memset(c, 0, sizeof *c);
-    c->patience_ms = patience_ms;
+    c->patience_us = patience_us;
+    c->abort_object = abort_object;
     assert_int_equal(syncguard_gate_init(&c->gate, places, NULL), SYNCGUARD_OK);
     for (i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, push, c), 0);
@@ -238,10 +311,19 @@ static void test_gate(void **state)
     crowd c;
 
     (void)state;
-    run_crowd(&c, 2, 30000);
-    assert_int_equal(c.refused, 0);
-    /* Impatient threads: admission and giving up meet. */
-    run_crowd(&c, 1, 0);
+    syncguard_abort *idle = NULL;
+    assert_int_equal(syncguard_abort_create(&idle, NULL), SYNCGUARD_OK);
+    /* Light parkers, then such with descriptors. */
+    for (int i = 0; i < 2; i++) {
+        syncguard_abort *abort_object = i == 0 ? NULL : idle;
+        run_crowd(&c, 2, 30000000, abort_object);
+        assert_int_equal(c.refused, 0);
+        /* Impatient threads: admission and giving up meet. */
+        run_crowd(&c, 1, 0, abort_object);
+        for (int64_t patience_us = 5; patience_us < 100; patience_us += 10)
+            run_crowd(&c, 1, patience_us, abort_object);
+    }
+    syncguard_abort_free(idle);
 }
 
 typedef struct line {
@@ -312,10 +394,16 @@ static void test_gate_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clock),       cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_wait_fds),    cmocka_unit_test(test_wait_until),
-        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_parker),
-        cmocka_unit_test(test_thread),      cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_wait_fds),
+        cmocka_unit_test(test_wait_until),
+        cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_parker),
+        cmocka_unit_test(test_parker_with_abort),
+        cmocka_unit_test(test_parkers_of_two),
+        cmocka_unit_test(test_thread),
+        cmocka_unit_test(test_gate),
         cmocka_unit_test(test_gate_order),
     };
 

@@ -64,16 +64,21 @@ SYNCGUARD_API int syncguard_abort_fd(syncguard_abort *abort_object);
  */
 typedef struct syncguard_parker {
     int fds[2]; /* eventfd in both, or the two ends of a pipe */
+    int word;   /* of a light one, which has no descriptors */
+    bool light;
 } syncguard_parker;
 #define SYNCGUARD_PARKER_INIT                                                                      \
     {                                                                                              \
-        {                                                                                          \
-            -1, -1                                                                                 \
-        }                                                                                          \
+        {-1, -1}, 0, false                                                                         \
     }
 /* RateLimited when no descriptor is left. */
 SYNCGUARD_API syncguard_status syncguard_parker_open(syncguard_parker *parker,
                                                      syncguard_error *err);
+/* The same for who only parks, and only with the abort object of these limits: without one, and
+ * where the system has futexes, no descriptor is needed and a wait costs half. */
+SYNCGUARD_API syncguard_status syncguard_parker_open_light(syncguard_parker *parker,
+                                                           const syncguard_limits *limits,
+                                                           syncguard_error *err);
 SYNCGUARD_API void syncguard_parker_close(syncguard_parker *parker);
 SYNCGUARD_API void syncguard_parker_unpark(syncguard_parker *parker);
 /* OK when unparked, also with a deadline that has passed; else Aborted or NetworkTimeout. */
