@@ -55,7 +55,7 @@ typedef struct bench_raw {
     /* What a hand-over is counted in; NULL: pairs. */
     void (*round_trip)(void *raw);
     const char *round_trip_name;
-    int turns;              /* of a hand-over run; 0: not measured */
+    int turns; /* of a hand-over run; 0: not measured */
     /* The same between two processes, by the plain client and as directly as can be; NULL: not
      * measured. */
     void (*turns_by_hand)(const char *url, double *times, int turns);
