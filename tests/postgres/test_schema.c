@@ -78,6 +78,30 @@ static void setup_by_many_at_once(void **state)
     PQfinish(pg);
 }
 
+/* The server refuses in time, so nothing is left to be waited for; the session is ended all the
+ * same, and its thread with it. */
+static void refused_setup_ends_its_session(void **state)
+{
+    PGconn *pg = fresh_database("refused");
+    int64_t end;
+
+    (void)state;
+    pg_sql(pg, "SELECT pg_advisory_lock(" SG_PG_SETUP_LOCK ")");
+    pg_sql(pg, "ALTER DATABASE refused SET lock_timeout = '200 ms'");
+    /* A pooler's session is not told our own time limits, which could end at the same moment. */
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_setup(pg_url(server, "refused", "pooler=1&application_name=refused"),
+                                  NULL, NULL, NULL, &err));
+    assert_string_equal(err.native, "55P03");
+    end = now_ms() + 10000;
+    while (pg_number(pg, "SELECT count(*) FROM pg_stat_activity WHERE application_name = "
+                         "'refused'") > 0) {
+        assert_true(now_ms() < end);
+        sleep_ms(20);
+    }
+    PQfinish(pg);
+}
+
 static void run_line(void *context, const char *line)
 {
     pg_sql(context, "%s", line);
@@ -393,6 +417,7 @@ int main(void)
         cmocka_unit_test(missing_schema_says_what_to_do),
         cmocka_unit_test(setup_twice),
         cmocka_unit_test(setup_by_many_at_once),
+        cmocka_unit_test(refused_setup_ends_its_session),
         cmocka_unit_test(printed_statements_do_it_alone),
         cmocka_unit_test(printing_changes_nothing),
         cmocka_unit_test(bad_names_are_refused),

@@ -255,6 +255,7 @@ static bool read_to_end(const sg_pg_connection *connection)
             return false;
         while (!PQisBusy(pg)) {
             PGresult *result = PQgetResult(pg);
+            bool none = !result;
             bool end = result && (PQresultStatus(result) == PGRES_PIPELINE_SYNC ||
                                   sg_pg_says_end(connection, result));
 
@@ -263,6 +264,10 @@ static bool read_to_end(const sg_pg_connection *connection)
                 return true;
             if (PQstatus(pg) == CONNECTION_BAD)
                 return false;
+            /* Nothing was under way, or its end had been read before: libpq would go on saying so
+             * for ever. */
+            if (none && PQtransactionStatus(pg) != PQTRANS_ACTIVE)
+                return true;
         }
         if (PQflush(pg) > 0)
             fd.events |= POLLOUT;
