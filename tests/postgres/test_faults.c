@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "backends/postgres/pg.h"
+
 #define DATABASE "faults"
 
 static pg_server *server;
@@ -263,6 +265,61 @@ static void connection_limit(void **state)
     syncguard_close(backend);
 }
 
+static void *wait_in_server(void *context)
+{
+    syncguard_call call = call_of(20000, NULL);
+    syncguard_grant grant;
+    syncguard_error own;
+
+    return (void *)(intptr_t)syncguard_acquire(context, "stuck", 30000, &call, &grant, &own);
+}
+
+static void *unlock_soon(void *context)
+{
+    sleep_ms(500);
+    pg_sql(context, "SELECT pg_advisory_unlock(hashtext('stuck'))");
+    return NULL;
+}
+
+/* Renewals stay out of the line, but the server has no connection more than the pool. */
+static void renewal_waits_where_connections_are_limited(void **state)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 20000), NULL};
+    syncguard_extend_op item = {.ttl_ms = 60000};
+    syncguard_backend *backend;
+    syncguard_grant grant;
+    pthread_t threads[3];
+    int64_t end = now_ms() + 15000;
+
+    (void)state;
+    pg_sql(plain, "CREATE ROLE two LOGIN CONNECTION LIMIT 2");
+    pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO two");
+    backend = open_url(pg_url_as(server, "two", DATABASE, "pool_max=2&listen=0"));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "kept", 60000, NULL, &grant, &err));
+    pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('stuck'))");
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_in_server, backend), 0);
+    while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT "
+                            "granted") < 2) {
+        assert_true(now_ms() < end);
+        sleep_ms(10);
+    }
+    assert_int_equal(pthread_create(&threads[2], NULL, unlock_soon, foreign), 0);
+    item.lock_id = grant.lock_id;
+    assert_status(SYNCGUARD_OK, sg_pg_extend_many(backend, &item, 1, &limits, &err));
+    assert_int_equal(item.status, SYNCGUARD_OK);
+    pthread_join(threads[2], NULL);
+    for (int i = 0; i < 2; i++) {
+        void *status;
+
+        pthread_join(threads[i], &status);
+        assert_true((intptr_t)status == SYNCGUARD_OK || (intptr_t)status == SYNCGUARD_LOCKED);
+    }
+    syncguard_close(backend);
+    PQfinish(foreign);
+}
+
 static void read_only(void **state)
 {
     syncguard_backend *backend;
@@ -468,6 +525,7 @@ int main(void)
         cmocka_unit_test(credentials),
         cmocka_unit_test(wrong_places),
         cmocka_unit_test(connection_limit),
+        cmocka_unit_test(renewal_waits_where_connections_are_limited),
         cmocka_unit_test(read_only),
         cmocka_unit_test(codes_not_texts),
         cmocka_unit_test(tls_is_verified_on_remote_hosts),

@@ -446,14 +446,31 @@ static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, resends *sent)
     return again;
 }
 
+/* Who stays out of the line wants one connection more. Where the server has none, it is the line
+ * after all: there is one for each who is past it. *in: past it. */
+static syncguard_status lend(sg_pg_pool *pool, const syncguard_limits *limits, bool *in,
+                             sg_pg_connection **out, syncguard_error *err)
+{
+    syncguard_status status = sg_pg_lend(pool, limits, out, err);
+
+    if (status != SYNCGUARD_E_RATE_LIMITED || *in)
+        return status;
+    status = syncguard_gate_enter(&pool->gate, limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    *in = true;
+    return sg_pg_lend(pool, limits, out, err);
+}
+
 syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
                                  syncguard_error *err)
 {
     syncguard_status status = syncguard_limits_check(limits, err);
     resends sent = {0, 0, 0};
+    bool in = !flush->apart;
     bool again = true;
 
-    if (status == SYNCGUARD_OK && !flush->apart)
+    if (status == SYNCGUARD_OK && in)
         status = syncguard_gate_enter(&pg->pool->gate, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -461,14 +478,14 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
         exchange ex = {.limits = limits, .err = err, .spin_us = pg->spin_us};
 
         clear_results(flush);
-        status = sg_pg_lend(pg->pool, limits, &ex.connection, err);
+        status = lend(pg->pool, limits, &in, &ex.connection, err);
         if (status != SYNCGUARD_OK)
             break;
         set_bound(ex.connection, flush, limits);
         again = try_once(pg, &ex, flush, &sent);
         status = ex.status;
     }
-    if (!flush->apart)
+    if (in)
         syncguard_gate_leave(&pg->pool->gate);
     return status;
 }
