@@ -302,6 +302,39 @@ static void stuck_key_delays_no_renewal(void **state)
     syncguard_close(backend);
 }
 
+/* What a batch leaves undecided is renewed singly, in the same line as those who are stuck. */
+static void stuck_callers_hold_up_no_extend(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=2&timeout_ms=8000"));
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_call call = call_of(3000, NULL);
+    int64_t end = now_ms() + 5000;
+    syncguard_status status;
+    syncguard_grant grant;
+    pthread_t threads[4];
+    int64_t expires;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "well", 30000, NULL, &grant, &err));
+    pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('stuck'))");
+    atomic_store(&stuck_over, false);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, be_stuck, backend), 0);
+    while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT "
+                            "granted") < 2) {
+        assert_true(now_ms() < end);
+        sleep_ms(10);
+    }
+    status = syncguard_extend(backend, grant.lock_id, 30000, &call, &expires, &err);
+    pg_sql(foreign, "SELECT pg_advisory_unlock(hashtext('stuck'))");
+    atomic_store(&stuck_over, true);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    assert_status(SYNCGUARD_OK, status);
+    PQfinish(foreign);
+    syncguard_close(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +344,7 @@ int main(void)
         cmocka_unit_test(without_listening_waiters_poll),
         cmocka_unit_test(slow_arming_leaves_time_to_try),
         cmocka_unit_test(stuck_key_delays_no_renewal),
+        cmocka_unit_test(stuck_callers_hold_up_no_extend),
     };
     int failed;
 

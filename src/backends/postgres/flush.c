@@ -446,19 +446,50 @@ static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, resends *sent)
     return again;
 }
 
-/* Who stays out of the line wants one connection more. Where the server has none, it is the line
- * after all: there is one for each who is past it. *in: past it. */
-static syncguard_status lend(sg_pg_pool *pool, const syncguard_limits *limits, bool *in,
+/*
+ * Lets a request in: *in is the gate to leave, NULL for one that stays out of the line. One that
+ * is pressing may find the line full of callers whose key is stuck in the server: it waits there
+ * for a quarter of its time, then for the place aside.
+ */
+static syncguard_status enter(sg_pg_pool *pool, const sg_pg_flush *flush,
+                              const syncguard_limits *limits, syncguard_gate **in,
+                              syncguard_error *err)
+{
+    int64_t now;
+    syncguard_limits patience;
+    syncguard_status status;
+
+    *in = flush->apart ? NULL : &pool->gate;
+    if (flush->apart)
+        return SYNCGUARD_OK;
+    if (!flush->pressing)
+        return syncguard_gate_enter(&pool->gate, limits, err);
+    now = syncguard_clock_ns();
+    patience = syncguard_limits_until(limits, syncguard_clock_after(now, pool->timeout_ms));
+    patience.deadline_ns = now + (patience.deadline_ns - now) / 4;
+    status = syncguard_gate_enter(&pool->gate, &patience, err);
+    if (status != SYNCGUARD_E_NETWORK_TIMEOUT)
+        return status;
+    *in = &pool->aside;
+    return syncguard_gate_enter(&pool->aside, limits, err);
+}
+
+/* Who is not in the line wants one connection more. Where the server has none, it is the line
+ * after all: there is one for each who is past it. */
+static syncguard_status lend(sg_pg_pool *pool, const syncguard_limits *limits, syncguard_gate **in,
                              sg_pg_connection **out, syncguard_error *err)
 {
     syncguard_status status = sg_pg_lend(pool, limits, out, err);
 
-    if (status != SYNCGUARD_E_RATE_LIMITED || *in)
+    if (status != SYNCGUARD_E_RATE_LIMITED || *in == &pool->gate)
         return status;
+    if (*in)
+        syncguard_gate_leave(*in);
+    *in = NULL;
     status = syncguard_gate_enter(&pool->gate, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    *in = true;
+    *in = &pool->gate;
     return sg_pg_lend(pool, limits, out, err);
 }
 
@@ -467,11 +498,11 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
 {
     syncguard_status status = syncguard_limits_check(limits, err);
     resends sent = {0, 0, 0};
-    bool in = !flush->apart;
+    syncguard_gate *in = NULL;
     bool again = true;
 
-    if (status == SYNCGUARD_OK && in)
-        status = syncguard_gate_enter(&pg->pool->gate, limits, err);
+    if (status == SYNCGUARD_OK)
+        status = enter(pg->pool, flush, limits, &in, err);
     if (status != SYNCGUARD_OK)
         return status;
     while (again) {
@@ -486,6 +517,6 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
         status = ex.status;
     }
     if (in)
-        syncguard_gate_leave(&pg->pool->gate);
+        syncguard_gate_leave(in);
     return status;
 }

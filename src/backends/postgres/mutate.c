@@ -209,6 +209,7 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
     number(ttl, op->ttl_ms);
     op->reason = SYNCGUARD_REASON_NONE;
     sg_pg_flush_init(&flush);
+    flush.pressing = true;
     add(&flush, SG_PG_BEGIN);
     sg_pg_flush_add(&flush, SG_PG_LOCK_ID, 2, (const char *const[]){flush.timeout, op->lock_id});
     sg_pg_flush_add(&flush, SG_PG_EXTEND, 3,

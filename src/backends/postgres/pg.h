@@ -170,6 +170,7 @@ struct sg_pg_pool {
     unsigned next_doubt;
     _Atomic(sg_pg_connection *) all;
     syncguard_gate gate;
+    syncguard_gate aside; /* one place more, for who must not wait behind the stuck */
 };
 
 /* Takes over target, also on failure. */
@@ -255,6 +256,7 @@ typedef struct sg_pg_flush {
     sg_pg_call calls[SG_PG_MAX_CALLS];
     const char *lock_id; /* of an acquire, which must be taken back if its outcome is unknown */
     bool apart;          /* does not wait in line for a connection: takes one more if need be */
+    bool pressing;       /* waits in line for a part of its time only, then aside */
     /* for the calls' values: milliseconds the server may wait */
     char timeout[24];
     /* out */

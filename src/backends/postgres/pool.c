@@ -1,9 +1,9 @@
 /*
  * Connections: lending them, ending them, and leaving them in the middle.
  *
- * At most `max` callers are past the gate, each with one connection. A broken
- * one is found by using it; then its whole generation is distrusted, because a
- * restart or a failover breaks all at once.
+ * At most `max` callers are past the gate, each with one connection; renewals can
+ * have two more. A broken one is found by using it; then its whole generation is
+ * distrusted, because a restart or a failover breaks all at once.
  *
  * A caller whose time is up leaves its connection to a thread, which asks the
  * server to cancel (a request over a second connection, and it blocks), reads
@@ -49,6 +49,8 @@ syncguard_status sg_pg_pool_create(sg_pg_target *target, int max, int64_t timeou
         status = syncguard_fail_memory(err);
     else
         status = syncguard_gate_init(&pool->gate, max, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_gate_init(&pool->aside, 1, err);
     if (status != SYNCGUARD_OK) {
         sg_pg_target_free(target);
         syncguard_free(pool);
@@ -68,6 +70,7 @@ void sg_pg_pool_unref(sg_pg_pool *pool)
     if (!last)
         return;
     syncguard_gate_destroy(&pool->gate);
+    syncguard_gate_destroy(&pool->aside);
     pthread_mutex_destroy(&pool->mutex);
     sg_pg_target_free(pool->target);
     syncguard_free(pool);
@@ -399,4 +402,5 @@ void sg_pg_pool_forget(sg_pg_pool *pool)
     memset(pool->doubts, 0, sizeof pool->doubts);
     pthread_mutex_init(&pool->mutex, NULL);
     (void)syncguard_gate_init(&pool->gate, pool->max, NULL);
+    (void)syncguard_gate_init(&pool->aside, 1, NULL);
 }
