@@ -174,13 +174,19 @@ static void an_expiry_that_has_passed_is_no_success(void **state)
     syncguard_close(mine);
 }
 
-/* A step of the wall clock shows without an answer. */
-static void step_back(syncguard_backend *mine)
+static void deny_once(syncguard_backend *mine)
 {
     int64_t now = syncguard_clock_ns();
 
     sg_fs_clock_sample(&((fs_backend *)mine)->clock, (wall_ms() + 60000) * 1000000, 0,
                        now - 1000000, now);
+}
+
+/* A step of the wall clock shows without an answer; answers agree with it. */
+static void step_back(syncguard_backend *mine)
+{
+    server_is_ahead_by(60000);
+    deny_once(mine);
 }
 
 static void no_expiry_is_written_after_a_step_back(void **state)
@@ -199,8 +205,65 @@ static void no_expiry_is_written_after_a_step_back(void **state)
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   mine->ops->extend_many(mine, &item, 1, &limits, &err));
     assert_true(item.status < 0);
-    assert_int_equal(standin_calls(&server, NULL), 0);
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(standin_calls(&server, "batchWrite"), 0);
     assert_int_equal(stored_expiry("locks/k"), grant.expires_at_ms);
+    syncguard_close(mine);
+}
+
+/* No other operation brings a sample, and a clock that is slewed right shows in none that is kept:
+ * the refused one has to ask, but not at every try. */
+static void a_refusal_ends_with_its_cause(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_grant grant;
+    int64_t began;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    server_is_ahead_by(5000);
+    extend_is_refused(mine, grant.lock_id);
+    standin_forget(&server);
+    began = clock_ms();
+    for (int i = 0; i < 50; i++)
+        extend_is_refused(mine, grant.lock_id);
+    assert_in_range(standin_calls(&server, "batchGet"), 1, 1 + (clock_ms() - began) / 500);
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    server_is_ahead_by(0);
+    pause_ms(600);
+    standin_forget(&server);
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
+    assert_int_equal(standin_calls(&server, "batchGet"), 1);
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
+    assert_int_equal(standin_calls(&server, "batchGet"), 1);
+    assert_int_equal(standin_calls(&server, "commit"), 2);
+    syncguard_close(mine);
+}
+
+static void so_it_does_for_many(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
+    syncguard_extend_op items[3];
+    syncguard_grant grants[2];
+
+    (void)state;
+    memset(items, 0, sizeof items);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "a", 30000, NULL, &grants[0], &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "b", 30000, NULL, &grants[1], &err));
+    items[0].lock_id = ID_A; /* not known here */
+    items[1].lock_id = grants[0].lock_id;
+    items[2].lock_id = grants[1].lock_id;
+    for (size_t i = 0; i < 3; i++)
+        items[i].ttl_ms = 30000;
+    standin_forget(&server);
+    deny_once(mine);
+    assert_status(SYNCGUARD_OK, mine->ops->extend_many(mine, items, 3, &limits, &err));
+    assert_int_equal(items[1].status, SYNCGUARD_OK);
+    assert_int_equal(items[2].status, SYNCGUARD_OK);
+    assert_int_equal(standin_calls(&server, "batchGet"), 1);
+    assert_int_equal(standin_calls(&server, "batchWrite"), 1);
+    assert_int_equal(stored_expiry("locks/b"), items[2].expires_at_ms);
     syncguard_close(mine);
 }
 
@@ -419,6 +482,8 @@ int main(void)
         cmocka_unit_test_setup(holders_are_not_refused, clean),
         cmocka_unit_test_setup(an_expiry_that_has_passed_is_no_success, clean),
         cmocka_unit_test_setup(no_expiry_is_written_after_a_step_back, clean),
+        cmocka_unit_test_setup(a_refusal_ends_with_its_cause, clean),
+        cmocka_unit_test_setup(so_it_does_for_many, clean),
         cmocka_unit_test_setup(a_step_back_ends_the_lease, clean),
         cmocka_unit_test_setup(a_wrong_clock_deletes_nothing, clean),
         cmocka_unit_test_setup(the_date_header_serves_too, clean),

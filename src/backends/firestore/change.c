@@ -38,6 +38,24 @@ static syncguard_status guard_expiry(fs_backend *backend, syncguard_error *err)
                              FS_GUARD_EXPIRY, err);
 }
 
+/*
+ * An estimate that refuses is put to the test with a read: nothing else is sent while it refuses,
+ * and a clock that was slewed right takes the boot clock along, so that it would refuse for ever.
+ * To be called before the clocks are read: one may be set meanwhile.
+ */
+static syncguard_status test_estimate(fs_backend *backend, const char *name,
+                                      const syncguard_limits *limits, syncguard_error *err)
+{
+    fs_answer read;
+    syncguard_status status;
+
+    if (guard_expiry(backend, NULL) == SYNCGUARD_OK || !sg_fs_clock_may_ask(&backend->clock))
+        return SYNCGUARD_OK;
+    status = sg_fs_read(backend, FS_BATCH_GET, sg_fs_documents(name, NULL), limits, &read, err);
+    sg_fs_answer_free(&read);
+    return status;
+}
+
 /* --- release and extend: one change of one lock, found by its id --- */
 
 typedef struct change {
@@ -90,11 +108,17 @@ static bool change_known(change *c, fs_answer *answer, syncguard_status *status,
                          syncguard_error *err)
 {
     char name[FS_PATH_BYTES];
-    int64_t before_ns = syncguard_clock_ns();
-    int64_t now_ms = syncguard_wall_ms();
+    int64_t before_ns;
+    int64_t now_ms;
 
     if (c->looked || !sg_fs_memo_get(&c->backend->memo, c->lock_id, &c->known))
         return false;
+    *status =
+        sg_fs_names_of(&c->backend->names, c->known.key, c->known.key_length, name, NULL, err);
+    if (*status == SYNCGUARD_OK && c->ttl_ms > 0)
+        *status = test_estimate(c->backend, name, c->limits, err);
+    before_ns = syncguard_clock_ns();
+    now_ms = syncguard_wall_ms();
     /* Another process may have extended it: the store knows better than we do. */
     if (!syncguard_is_live(c->known.expires_at_ms, now_ms)) {
         sg_fs_memo_drop(&c->backend->memo, c->lock_id);
@@ -102,8 +126,6 @@ static bool change_known(change *c, fs_answer *answer, syncguard_status *status,
     }
     if (!c->sent)
         c->first_sent_ns = before_ns;
-    *status =
-        sg_fs_names_of(&c->backend->names, c->known.key, c->known.key_length, name, NULL, err);
     if (*status == SYNCGUARD_OK)
         *status = commit_change(c, name, c->known.update_time, now_ms, answer, err);
     c->looked = true;
@@ -292,17 +314,36 @@ static bool batch_settle(fs_backend *backend, const fs_answer *answer, syncguard
     return true;
 }
 
+/* With the first document that is known: one tells the time as well as all. */
+static syncguard_status batch_test_estimate(fs_backend *backend, const syncguard_extend_op *items,
+                                            size_t count, const syncguard_limits *limits,
+                                            syncguard_error *err)
+{
+    char name[FS_PATH_BYTES];
+    fs_known known;
+
+    if (guard_expiry(backend, NULL) == SYNCGUARD_OK)
+        return SYNCGUARD_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (known_document(backend, items[i].lock_id, &known, name))
+            return test_estimate(backend, name, limits, err);
+    }
+    return SYNCGUARD_OK;
+}
+
 /* One request for those of at most BATCH items that are not renewed yet. */
 static syncguard_status batch_send(fs_backend *backend, batch *b, syncguard_extend_op *items,
                                    size_t count, const syncguard_limits *limits,
                                    syncguard_error *err)
 {
+    syncguard_status status = batch_test_estimate(backend, items, count, limits, err);
     int64_t before_ns = syncguard_clock_ns();
     int64_t now_ms = syncguard_wall_ms();
     json_t *writes = json_array();
     fs_answer answer;
-    syncguard_status status = guard_expiry(backend, err);
 
+    if (status == SYNCGUARD_OK)
+        status = guard_expiry(backend, err);
     b->count = b->refused_count = 0;
     for (size_t i = 0; status == SYNCGUARD_OK && i < count; i++) {
         if (items[i].status != SYNCGUARD_OK && batch_add(backend, b, &items[i], now_ms, writes)) {

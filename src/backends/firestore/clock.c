@@ -19,6 +19,7 @@
  * than NTP lets a clock slew. */
 #define AGEING_PPM 500
 #define LOG_PAUSE_NS (INT64_C(60000) * SYNCGUARD_NS_PER_MS)
+#define ASK_PAUSE_NS (INT64_C(500) * SYNCGUARD_NS_PER_MS)
 
 static int64_t wall_ns(void)
 {
@@ -96,17 +97,23 @@ int64_t sg_fs_clock_certain_us(const syncguard_firestore_clock_info *info)
     return certain > 0 ? certain : 0;
 }
 
-static bool may_log(fs_clock *clock)
+/* Whether something is due that was last done at *last_ns; then that is now. */
+static bool due(fs_clock *clock, int64_t *last_ns, int64_t pause_ns)
 {
     int64_t now = syncguard_clock_ns();
-    bool may;
+    bool is_due;
 
     pthread_mutex_lock(&clock->mutex);
-    may = clock->logged_ns == 0 || now - clock->logged_ns >= LOG_PAUSE_NS;
-    if (may)
-        clock->logged_ns = now;
+    is_due = *last_ns == 0 || now - *last_ns >= pause_ns;
+    if (is_due)
+        *last_ns = now;
     pthread_mutex_unlock(&clock->mutex);
-    return may;
+    return is_due;
+}
+
+bool sg_fs_clock_may_ask(fs_clock *clock)
+{
+    return due(clock, &clock->asked_ns, ASK_PAUSE_NS);
 }
 
 syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *backend,
@@ -118,7 +125,8 @@ syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *bac
     if (!sg_fs_clock_read(clock, &info))
         return SYNCGUARD_OK;
     certain_us = sg_fs_clock_certain_us(&info);
-    if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) && may_log(clock))
+    if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) &&
+        due(clock, &clock->logged_ns, LOG_PAUSE_NS))
         syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
                               "firestore: this machine's clock is off by %lld ms (+-%lld ms); "
                               "locks are judged by it",

@@ -149,6 +149,7 @@ typedef struct fs_clock {
     int64_t error_ns;  /* at taken_ns */
     int64_t taken_ns;  /* boot clock */
     int64_t logged_ns; /* 0: never */
+    int64_t asked_ns;  /* likewise */
 } fs_clock;
 
 syncguard_status sg_fs_clock_init(fs_clock *clock, syncguard_error *err);
@@ -168,6 +169,8 @@ typedef enum fs_guarded {
 /* Warns at most once a minute; ServiceUnavailable from limit_ms on (0: never). */
 syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *backend,
                                    int64_t limit_ms, fs_guarded what, syncguard_error *err);
+/* Whether a request may be spent on a sample: not more often than the heartbeat tries again. */
+bool sg_fs_clock_may_ask(fs_clock *clock);
 /* RFC 3339 to nanoseconds since 1970. */
 bool sg_fs_time_parse(const char *text, int64_t *ns);
 
