@@ -9,6 +9,8 @@
 #include <openssl/pem.h>
 #include <sys/stat.h>
 
+#include "backends/firestore/internal.h"
+
 static standin server;
 static syncguard_error err;
 static char folder[64];
@@ -486,6 +488,35 @@ static void endpoint_that_hangs(void **state)
     syncguard_close(mine);
 }
 
+/* libcurl closes the idle connection to the token's server when it meets it; the request is on
+ * another one, and giving it up needs no thread. */
+static void an_idle_connection_that_died(void **state)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_backend *mine;
+    standin tokens;
+    char path[128];
+    char uri[64];
+    bool locked;
+
+    (void)state;
+    memset(&tokens, 0, sizeof tokens);
+    standin_start(&tokens, NULL);
+    snprintf(path, sizeof path, "%s/elsewhere.json", folder);
+    snprintf(uri, sizeof uri, "http://%s/token", tokens.host);
+    write_account(path, uri);
+    mine = opened(path);
+    assert_status(SYNCGUARD_OK, look(mine));
+    standin_stop(&tokens);
+    pause_ms(1500); /* it looks for dead ones once a second */
+    rule("batchGet", "\"do\":\"hang\"");
+    call.timeout_ms = 500;
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_is_locked(mine, "k", &call, &locked, &err));
+    assert_non_null(((fs_backend *)mine)->pool.idle);
+    syncguard_close(mine);
+}
+
 static void *look_once(void *context)
 {
     syncguard_error mine;
@@ -710,6 +741,7 @@ int main(void)
         cmocka_unit_test_setup(failures_of_the_endpoint, clean),
         cmocka_unit_test_setup(no_endpoint_at_all, clean),
         cmocka_unit_test_setup(endpoint_that_hangs, clean),
+        cmocka_unit_test_setup(an_idle_connection_that_died, clean),
         cmocka_unit_test_setup(one_thread_fetches_for_all, clean),
         cmocka_unit_test_setup(renewed_before_it_ends, clean),
         cmocka_unit_test_setup(early_renewal_may_fail, clean),

@@ -108,6 +108,7 @@ static int on_start(void *context, char *server_ip, char *local_ip, int server_p
     (void)server_port;
     (void)local_port;
     lane->started++;
+    lane->closed = 0; /* until here: idle ones that had died */
     return CURL_PREREQFUNC_OK;
 }
 #endif

@@ -23,7 +23,7 @@ struct fs_lane {
     /* of the running transfer */
     fs_reply *reply;
     int opened;  /* sockets made for it */
-    int closed;  /* sockets closed meanwhile */
+    int closed;  /* sockets closed meanwhile; since the last start, if that is told */
     int started; /* times that its request was about to be sent */
     bool too_long;
     bool no_memory;
