@@ -99,13 +99,15 @@ MUTANTS = [
                            "local left = expires + 500 - now")], EXPIRING),
 
     ("postgres", SIGN, [
-        (POSTGRES + "sql.c", "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live",
-         "coalesce(l.expires_at_ms > t.now + $4::bigint, false) AS live")], []),
+        (POSTGRES + "sql.c", "l.expires_at_ms > t.now - \"\n    \"$4::bigint)",
+         "l.expires_at_ms > t.now + \"\n    \"$4::bigint)"),
+        (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
+         "l.expires_at_ms <= excluded.acquired_at_ms + $4::bigint")], []),
     ("postgres", OWNER, [
         (POSTGRES + "sql.c", "DELETE FROM @L WHERE lock_id = $1 AND expires_at_ms > @N",
          "DELETE FROM @L WHERE (lock_id = $1 OR $1 <> '') AND expires_at_ms > @N")], ONE_KEY),
-    ("postgres", COUNTER, [(POSTGRES + "sql.c", "SET fence = f.fence + 1 WHERE",
-                            "SET fence = f.fence / 20 * 20 + 1 WHERE")], []),
+    ("postgres", COUNTER, [(POSTGRES + "sql.c", "DO UPDATE SET fence = f.fence + 1 ",
+                            "DO UPDATE SET fence = f.fence / 20 * 20 + 1 ")], []),
     ("postgres", CLEANUP, [
         (POSTGRES + "sql.c", "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND \"\n"
          "                      \"expires_at_ms = $3::bigint AND expires_at_ms < @N - $4::bigint",
@@ -117,8 +119,10 @@ MUTANTS = [
          "WHERE l.lock_id = $1 AND l.expires_at_ms > $2::bigint RETURNING l.expires_at_ms")],
      EXPIRING),
     ("postgres", TOLERANCE, [
-        (POSTGRES + "sql.c", "coalesce(l.expires_at_ms > t.now - $4::bigint, false) AS live",
-         "coalesce(l.expires_at_ms > t.now - $4::bigint / 2, false) AS live")], EXPIRING),
+        (POSTGRES + "sql.c", "l.expires_at_ms > t.now - \"\n    \"$4::bigint)",
+         "l.expires_at_ms > t.now - \"\n    \"$4::bigint / 2)"),
+        (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
+         "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint / 2")], EXPIRING),
 
     ("firestore", SIGN, [
         (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {",
@@ -235,13 +239,29 @@ def try_store(store, options):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def check_texts():
+    stale = 0
+    for store, what, changes, _ in MUTANTS:
+        for name, old, _ in changes:
+            with open(os.path.join(ROOT, name)) as f:
+                if old not in f.read():
+                    print("%s, %s: not found in %s" % (store, what, name))
+                    stale += 1
+    print("%d mutants, %d texts not found" % (len(MUTANTS), stale))
+    return 1 if stale else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stores", default="sqlite,redis,postgres,firestore")
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--check", action="store_true",
+                        help="only look whether the texts to change are in the source")
     options = parser.parse_args()
+    if options.check:
+        return check_texts()
     # Two stores at a time: while one builds, the other mostly waits.
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda store: try_store(store, options),
