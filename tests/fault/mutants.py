@@ -146,7 +146,9 @@ MUTANTS = [
          "sg_fs_write_delete(lock->name, lock->update_time))")], TIDIED),
     ("firestore", EXTEND, [
         (FIRESTORE + "change.c", "if (!syncguard_is_live(c->known.expires_at_ms, now_ms)) {",
-         "if (c->known.expires_at_ms == now_ms + 1) {")], EXPIRING),
+         "if (c->known.expires_at_ms == now_ms + 1) {"),
+        (FIRESTORE + "memo.c", "if (syncguard_is_live((*at)->expires_at_ms, now_ms))",
+         "if ((*at)->expires_at_ms > now_ms - 600000)")], EXPIRING),
     ("firestore", TOLERANCE, [
         (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {",
          "if (syncguard_is_live(lock.record.expires_at_ms, now_ms + 500)) {")], EXPIRING),
