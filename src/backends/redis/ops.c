@@ -154,6 +154,12 @@ static void give_wait_link(sg_backend *backend, const sg_link *link)
     pthread_mutex_unlock(&backend->wait_mutex);
 }
 
+static syncguard_status fail_replicas(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS",
+                          "redis: too few replicas have the grant");
+}
+
 /*
  * Waits until enough replicas have what this connection wrote last. A new
  * connection has written nothing and would be told "all", so the answer counts
@@ -165,6 +171,8 @@ static syncguard_status await_replicas(sg_backend *backend, sg_call *call,
     sg_text text;
     redisReply *reply = NULL;
     sg_request request;
+    if (call->serial == 0) /* the grant came from a node that was only asked in passing */
+        return fail_replicas(err);
     int64_t left = syncguard_limits_left_ns(limits);
     int64_t wait_ms = left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS
                                                     : left / SYNCGUARD_NS_PER_MS * 3 / 4;
@@ -184,8 +192,7 @@ static syncguard_status await_replicas(sg_backend *backend, sg_call *call,
         status = sg_redis_fail_reply(err, reply);
     else if (reply->type != REDIS_REPLY_INTEGER || request.serial != call->serial ||
              reply->integer < backend->config.wait_replicas)
-        status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS",
-                                "redis: too few replicas have the grant");
+        status = fail_replicas(err);
     sg_redis_replies_free(&reply, 1);
     sg_redis_text_free(&text);
     return status;
@@ -218,12 +225,12 @@ static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *
     return status;
 }
 
-/* An error that no command of the script has reported: how far it came is unknown. */
+/* An error inside the script that no command of it has reported: how far it came is unknown. */
 static bool stopped_midway(const redisReply *reply)
 {
     char word[SG_WORD_SIZE];
     sg_redis_reply_word(reply, word);
-    return strcmp(word, "ERR") == 0;
+    return strcmp(word, "ERR") == 0 && strstr(reply->str, "user_script") != NULL;
 }
 
 syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op *op,
