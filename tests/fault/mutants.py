@@ -31,6 +31,7 @@ FIRESTORE = "src/backends/firestore/"
 # Further arguments for run.py: locks that are left to expire are common, keys are few or many.
 EXPIRING = ["--forget", "20"]
 ONE_KEY = ["--keys", "1"]
+MANY_KEYS = ["--keys", "200"]  # a dead lock is not taken over at once
 TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6",
           "--query", "?cleanup=1", "--seconds", "8"]
 
@@ -148,7 +149,7 @@ MUTANTS = [
         (FIRESTORE + "change.c", "if (!syncguard_is_live(c->known.expires_at_ms, now_ms)) {",
          "if (c->known.expires_at_ms == now_ms + 1) {"),
         (FIRESTORE + "memo.c", "if (syncguard_is_live((*at)->expires_at_ms, now_ms))",
-         "if ((*at)->expires_at_ms > now_ms - 600000)")], EXPIRING),
+         "if ((*at)->expires_at_ms > now_ms - 600000)")], EXPIRING + MANY_KEYS),
     ("firestore", TOLERANCE, [
         (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {",
          "if (syncguard_is_live(lock.record.expires_at_ms, now_ms + 500)) {")], EXPIRING),
