@@ -58,7 +58,7 @@ class Cell:
     def client(self, index):
         out = os.path.join(self.folder, "history-%d-%d" % (index, len(self.histories)))
         self.histories.append(out)
-        left = max(0.5, self.end - time.monotonic())
+        left = max(0.5, self.clients_end - time.monotonic())
         arguments = [os.path.join(self.options.build, "tests/fault/fault_client"),
                      self.store.url(self.proxy.port if self.proxy else None) + self.options.query,
                      "fault" + self.prefix, out,
@@ -72,7 +72,7 @@ class Cell:
         if hasattr(self.store, "environment"):
             self.environment.update(
                 self.store.environment(self.proxy.port if self.proxy else None))
-        self.end = time.monotonic() + self.options.seconds * self.longer
+        self.end = self.clients_end = time.monotonic() + self.options.seconds * self.longer
         self.clients = [self.client(i) for i in range(self.options.clients)]
 
     def injected(self):
