@@ -132,6 +132,8 @@ static void *serve_line(void *context)
     return NULL;
 }
 
+static int server_port; /* kept apart: the proxy outlives the server's record */
+
 static void *accept_lines(void *context)
 {
     int listening = *(int *)context;
@@ -139,7 +141,7 @@ static void *accept_lines(void *context)
     for (;;) {
         struct sockaddr_in address = {.sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                      .sin_port = htons((uint16_t)server->port)};
+                                      .sin_port = htons((uint16_t)server_port)};
         int client = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
         line *self = calloc(1, sizeof *self);
         pthread_t thread;
@@ -167,6 +169,7 @@ static int start_proxy(void)
     socklen_t length = sizeof address;
     pthread_t thread;
 
+    server_port = server->port;
     listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(listening, (struct sockaddr *)&address, sizeof address) != 0 ||
         listen(listening, 64) != 0 ||

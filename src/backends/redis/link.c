@@ -66,20 +66,12 @@ static void fail_slot(sg_link *link, sg_slot *slot, syncguard_status status,
     sg_redis_wake_now(link, slot);
 }
 
-/*
- * What the kernel has not sent yet, or somebody is about to send, must not arrive after the same
- * was sent again elsewhere. Dissolving the association of a TCP socket throws it away and resets
- * the connection at once, whoever else holds the descriptor (a forked child). A unix socket has
- * nothing unsent and is only shut.
- */
+/* What the kernel has not sent yet must not arrive after the same was sent again elsewhere: closing
+ * is to throw it away. */
 static void cut_off(const sg_conn *conn)
 {
     const struct linger at_once = {1, 0};
-    const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
     (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    /* Either also ends the leader's poll. */
-    if (connect(conn->fd, &nobody, sizeof nobody) != 0)
-        shutdown(conn->fd, SHUT_RDWR);
 }
 
 /* Everything in flight is undecided from now on. */
@@ -92,6 +84,7 @@ static void break_conn(sg_link *link, sg_conn *conn)
                          "redis: the connection broke");
     link->conn = NULL;
     cut_off(conn);
+    shutdown(conn->fd, SHUT_RD); /* ends the leader's poll; the rest is the last user's to close */
     if (conn->tracked != 0)
         sg_redis_tracker_lost(link->backend->tracker);
     for (sg_slot *slot = link->flight, *next; slot != NULL; slot = next) {
