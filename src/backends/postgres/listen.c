@@ -67,6 +67,7 @@ struct sg_pg_listener {
     bool stopping;
     int64_t pause_ns;
     int64_t not_before_ns;
+    int64_t looks_ns; /* when the thread looks at the watches at the latest */
     syncguard_parker parker;
     syncguard_abort *abort_object;
     pthread_t thread;
@@ -229,11 +230,14 @@ static watch *next_unarmed(sg_pg_listener *listener)
     return w;
 }
 
-/* Does what the watches ask for. Returns when to look again. */
-static int64_t serve(sg_pg_listener *listener)
+/*
+ * Does what the watches ask for. Returns when to look again: at the latest a moment after news, for
+ * then a waiter is about to leave, and who has just got a lock need not wake us to say so.
+ */
+static int64_t serve(sg_pg_listener *listener, bool had_news)
 {
     for (;;) {
-        int64_t next_ns = SYNCGUARD_NO_DEADLINE;
+        int64_t next_ns = had_news ? syncguard_clock_ns() + LINGER_NS : SYNCGUARD_NO_DEADLINE;
         watch *arm;
         watch *drop = NULL;
 
@@ -241,6 +245,7 @@ static int64_t serve(sg_pg_listener *listener)
         arm = listener->stopping ? NULL : next_unarmed(listener);
         if (!arm)
             drop = take_unneeded(listener, syncguard_clock_ns(), &next_ns);
+        listener->looks_ns = arm || drop ? 0 : next_ns;
         pthread_mutex_unlock(&listener->mutex);
         if (arm) {
             /* Stays in the list: it has a request. */
@@ -279,29 +284,36 @@ static void tell(sg_pg_listener *listener, int64_t hash)
         syncguard_backend_stirred(&listener->pg->base, news[i].key, news[i].length);
 }
 
-static void read_news(sg_pg_listener *listener)
+/* True if there was any that concerns others than this handle. */
+static bool read_news(sg_pg_listener *listener)
 {
+    bool told = false;
     PGnotify *news;
 
     while (listener->connection && (news = PQnotifies(listener->connection->pg)) != NULL) {
         /* The core has already told the waiters of this process about its own releases. */
         if (strcmp(news->relname, SG_PG_CHANNEL) == 0 &&
-            !sg_pg_is_own(listener->pg->pool, news->be_pid))
+            !sg_pg_is_own(listener->pg->pool, news->be_pid)) {
             tell(listener, strtoll(news->extra, NULL, 10));
+            told = true;
+        }
         PQfreemem(news);
     }
+    return told;
 }
 
 static void *run(void *argument)
 {
     sg_pg_listener *listener = argument;
+    bool had_news = false;
 
     for (;;) {
         struct pollfd fds[2] = {{listener->parker.fds[0], POLLIN, 0}, {-1, POLLIN, 0}};
-        syncguard_limits limits = {serve(listener), listener->abort_object};
+        syncguard_limits limits = {serve(listener, had_news), listener->abort_object};
         syncguard_limits none = {0, NULL};
 
-        read_news(listener);
+        had_news = false;
+        (void)read_news(listener);
         if (syncguard_abort_triggered(listener->abort_object))
             break;
         if (listener->connection)
@@ -315,7 +327,7 @@ static void *run(void *argument)
             hang_up(listener, false);
             continue;
         }
-        read_news(listener);
+        had_news = read_news(listener);
     }
     if (listener->connection)
         sg_pg_discard(listener->connection);
@@ -402,7 +414,8 @@ void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t len
     if (w) {
         w->wanted = false;
         w->leave_ns = syncguard_clock_ns() + LINGER_NS;
-        syncguard_parker_unpark(&listener->parker);
+        if (listener->looks_ns > w->leave_ns)
+            syncguard_parker_unpark(&listener->parker);
     }
     pthread_mutex_unlock(&listener->mutex);
 }
