@@ -1,7 +1,7 @@
 /*
  * Decides from a history whether the store kept its promises.
  *
- *     fault_check [--slack-ms N] [--crash-ns T]... [--resends] [--quiet] FILE...
+ *     fault_check [--slack-ms N] [--stepped-ms N] [--crash-ns T]... [--resends] [--quiet] FILE...
  *
  * Per key, two independent judgements:
  *   1. Direct: fences are unique and rise with the order of grants; no two grants
@@ -20,6 +20,10 @@
  * Crashes (--crash-ns): a release just before one may be taken back, because stores
  * need not have it on the disk when they answer; its lock then runs out. Grants and
  * extends must survive.
+ *
+ * Stepped clocks (--stepped-ms): the clients' clocks were stepped by that much on a store that has
+ * none of its own. What changes nothing is then its caller's opinion and not judged, and a holder
+ * may find its own lock live for that much longer. Grants, fences and writes are judged as ever.
  *
  * Pruning: states that were seen with the same set of finished operations are not
  * tried again; answers that change nothing are taken at once and never retried
@@ -46,6 +50,8 @@ static bool quiet;
 /* Connections broke during this history: a release that had to be sent again and then found
  * nothing answers OK, as the interface says. */
 static bool resends;
+
+static int64_t stepped_ns;
 
 /* How long before a crash a release may not have reached the disk. */
 #define LAZY_NS (1000 * MS)
@@ -224,7 +230,7 @@ static bool step_by_id(const history *h, int index, state *s)
     const history_record *r = &h->ops[index].r;
     bool mine = h->ops[index].holder >= 0 && s->holder == h->ops[index].holder;
     if (r->outcome == HISTORY_OK) {
-        if (!mine || r->call_ns > s->latest)
+        if (!mine || r->call_ns > s->latest + stepped_ns)
             return resends && r->kind == HISTORY_RELEASE;
         if (r->kind == HISTORY_RELEASE)
             s->holder = -1;
@@ -248,11 +254,20 @@ static bool step_by_id(const history *h, int index, state *s)
     return true;
 }
 
+static bool changes_nothing(const history_record *r)
+{
+    if (r->kind == HISTORY_ACQUIRE || r->kind == HISTORY_RELEASE || r->kind == HISTORY_EXTEND)
+        return r->outcome == HISTORY_NO;
+    return true;
+}
+
 /* True if the operation is possible in *s, which becomes the state after it. */
 static bool step(const history *h, int index, state *s)
 {
     const history_record *r = &h->ops[index].r;
     bool mine = h->ops[index].holder >= 0 && s->holder == h->ops[index].holder;
+    if (stepped_ns > 0 && changes_nothing(r))
+        return true;
     switch (r->kind) {
     case HISTORY_ACQUIRE:
         return step_acquire(h, index, s);
@@ -271,13 +286,6 @@ static bool step(const history *h, int index, state *s)
     default:
         return true;
     }
-}
-
-static bool changes_nothing(const history_record *r)
-{
-    if (r->kind == HISTORY_ACQUIRE || r->kind == HISTORY_RELEASE || r->kind == HISTORY_EXTEND)
-        return r->outcome == HISTORY_NO;
-    return true;
 }
 
 /* ---- the search -------------------------------------------------------------------------------
@@ -609,6 +617,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--slack-ms") == 0 && i + 1 < argc)
             slack_ns = strtoll(argv[++i], NULL, 10) * MS;
+        else if (strcmp(argv[i], "--stepped-ms") == 0 && i + 1 < argc)
+            stepped_ns = strtoll(argv[++i], NULL, 10) * MS;
         else if (strcmp(argv[i], "--crash-ns") == 0 && i + 1 < argc && crash_count < MAX_CRASHES)
             crashes[crash_count++] = strtoll(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--resends") == 0)

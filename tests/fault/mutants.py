@@ -44,6 +44,7 @@ COUNTER = "counter not atomic"
 CLEANUP = "cleanup that removes counters"
 EXTEND = "expiry ignored by extend"
 TOLERANCE = "another tolerance in one place"
+GUARD = "a wrong clock that is not noticed"
 
 # store, what is broken, changes (file, old text, new text), further arguments for run.py
 MUTANTS = [
@@ -126,8 +127,8 @@ MUTANTS = [
          "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint / 2")], EXPIRING),
 
     ("firestore", SIGN, [
-        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {",
-         "if (syncguard_is_live(lock.record.expires_at_ms, now_ms + 2000)) {")], []),
+        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms)) {",
+         "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms + 2000)) {")], []),
     ("firestore", OWNER, [
         (FIRESTORE + "document.c", '"op", "EQUAL", "value", "stringValue", lock_id',
          '"op", "GREATER_THAN", "value", "stringValue", lock_id[0] != 0 ? "" : lock_id'),
@@ -146,13 +147,17 @@ MUTANTS = [
          "backend->names.documents, \"/fence_counters/fence:\", strrchr(lock->name, '/') + 1)),\n"
          "sg_fs_write_delete(lock->name, lock->update_time))")], TIDIED),
     ("firestore", EXTEND, [
-        (FIRESTORE + "change.c", "if (!syncguard_is_live(c->known.expires_at_ms, now_ms)) {",
-         "if (c->known.expires_at_ms == now_ms + 1) {"),
+        (FIRESTORE + "change.c", "if (!syncguard_is_live(c->known.expires_at_ms, at.wall_ms)) {",
+         "if (c->known.expires_at_ms == at.wall_ms + 1) {"),
         (FIRESTORE + "memo.c", "if (syncguard_is_live((*at)->expires_at_ms, now_ms))",
          "if ((*at)->expires_at_ms > now_ms - 600000)")], EXPIRING + MANY_KEYS),
     ("firestore", TOLERANCE, [
-        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {",
-         "if (syncguard_is_live(lock.record.expires_at_ms, now_ms + 500)) {")], EXPIRING),
+        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms)) {",
+         "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms + 500)) {")], EXPIRING),
+    ("firestore", GUARD, [
+        (FIRESTORE + "clock.c", "if (limit_ms > 0 && certain_us >= limit_ms * 1000)",
+         "if (limit_ms < 0 && certain_us >= limit_ms * 1000)")],
+     ["--faults", "clock-plus-5s"]),
 ]
 
 

@@ -44,6 +44,7 @@ class Cell:
         self.store = store
         self.folder = folder
         self.proxy = None
+        self.faketime = None
         self.environment = dict(os.environ)
         self.clients = []
         self.histories = []
@@ -277,7 +278,9 @@ PROXIED = {
     "twice-as-slow": with_proxy("twice", 0.8, 0.3),
 }
 HOLDERS = {"stopped-holder": stop_holder, "killed-clients": kill_client}
-CLOCKS = {"clock-plus-5s": clock_steps(5), "clock-minus-5s": clock_steps(-5)}
+CLOCK_STEP_S = 5
+CLOCKS = {"clock-plus-5s": clock_steps(CLOCK_STEP_S),
+          "clock-minus-5s": clock_steps(-CLOCK_STEP_S)}
 
 MATRIX = {
     "sqlite": dict(HOLDERS, **CLOCKS, **{"no-fault": none, "full-disk": full_disk}),
@@ -293,7 +296,8 @@ MATRIX = {
     "redis-sentinel": {"failover": fail_over_sentinel},
     "postgres-standby": {"failover": fail_over_standby},
     # The emulator keeps its data in memory: there is nothing to come back to after a kill.
-    "firestore": dict(HOLDERS, **PROXIED, **{"no-fault": none, "stopped-server": stop_server}),
+    "firestore": dict(HOLDERS, **CLOCKS, **PROXIED,
+                      **{"no-fault": none, "stopped-server": stop_server}),
 }
 # Cells whose promise is documented as not kept: the checker must find it broken or kept, but the
 # run does not fail. docs/guarantees.md says why.
@@ -437,8 +441,13 @@ def judge(options, cell, store_name, fault_name, before, after, codes):
     # with appendfsync=always has no such excuse.
     crashes = [word for t in cell.crashes for word in ("--crash-ns", str(t))
                if store_name.startswith("postgres")]
+    # Firestore has no clock to ask: what a client with a wrong one says of a lock is its opinion.
+    # What it does to locks is judged.
+    stepped = (["--stepped-ms", str(CLOCK_STEP_S * 1000)]
+               if store_name == "firestore" and cell.faketime else [])
     checked = subprocess.run([os.path.join(options.build, "tests/fault/fault_check"), "--slack-ms",
-                              slack] + crashes + resends + files, check=False, capture_output=True, text=True)
+                              slack] + stepped + crashes + resends + files,
+                             check=False, capture_output=True, text=True)
     problems = []
     if checked.returncode != 0:
         problems.append("promises broken" if checked.returncode == 1 else "history unreadable")

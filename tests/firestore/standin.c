@@ -147,7 +147,8 @@ void standin_reset(const standin *server)
     json_decref(all);
     standin_rules(server, "[]");
     json_decref(standin_control(server, "PUT", "settings",
-                                "{\"read_time_ms\":0,\"date_ms\":null,\"lifetime_s\":3600}"));
+                                "{\"read_time_ms\":0,\"date_ms\":null,\"lifetime_s\":3600,"
+                                "\"commit_time_ms\":0}"));
     standin_forget(server);
 }
 

@@ -174,6 +174,55 @@ static void an_expiry_that_has_passed_is_no_success(void **state)
     syncguard_close(mine);
 }
 
+static bool stored(const char *name)
+{
+    json_t *document = standin_document(&server, name);
+    bool there = document != NULL;
+
+    json_decref(document);
+    return there;
+}
+
+/* The same between the read and the commit of an acquire: the grant is given back. */
+static void a_grant_that_has_run_out_is_taken_back(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_grant grant;
+    int64_t until = clock_ms() + 10000;
+
+    (void)state;
+    json_decref(standin_control(&server, "PUT", "settings", "{\"commit_time_ms\":60000}"));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
+    assert_string_equal(err.native, "CLOCK_DRIFT");
+    while (stored("locks/k") && clock_ms() < until)
+        pause_ms(5);
+    assert_false(stored("locks/k"));
+    json_decref(standin_control(&server, "PUT", "settings", "{\"commit_time_ms\":0}"));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
+    syncguard_close(mine);
+}
+
+/* What was decided by a reading is judged by that reading, however the clock was set since. */
+static void a_reading_is_judged_as_it_was(void **state)
+{
+    fs_clock clock;
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+    fs_instant at = sg_fs_now();
+
+    (void)state;
+    assert_int_equal(sg_fs_clock_init(&clock, &err), SYNCGUARD_OK);
+    sg_fs_clock_sample(&clock, at.wall_ns, 0, at.boot_ns - 1000000, at.boot_ns + 1000000);
+    at.wall_ns -= INT64_C(5000000000);
+    assert_true(sg_fs_clock_read(&clock, &at, &info));
+    assert_in_range(-info.offset_us, 4990000, 5010000);
+    /* What reading took is part of the error. */
+    at.span_ns = INT64_C(4000000000);
+    assert_true(sg_fs_clock_read(&clock, &at, &info));
+    assert_in_range(info.error_us, 2000000, 2010000);
+    sg_fs_clock_destroy(&clock);
+}
+
 static void deny_once(syncguard_backend *mine)
 {
     int64_t now = syncguard_clock_ns();
@@ -297,15 +346,6 @@ static void a_step_back_ends_the_lease(void **state)
     syncguard_close(mine);
 }
 
-static bool stored(const char *name)
-{
-    json_t *document = standin_document(&server, name);
-    bool there = document != NULL;
-
-    json_decref(document);
-    return there;
-}
-
 /* Dead by a clock that is ten seconds ahead, and alive for everybody else. */
 static void a_wrong_clock_deletes_nothing(void **state)
 {
@@ -364,6 +404,13 @@ static void other_handles_have_no_estimate(void **state)
 
 /* --- parts --- */
 
+static bool clock_tells(fs_clock *clock, syncguard_firestore_clock_info *info)
+{
+    fs_instant at = sg_fs_now();
+
+    return sg_fs_clock_read(clock, &at, info);
+}
+
 static void the_better_sample_stays(void **state)
 {
     fs_clock clock;
@@ -374,18 +421,18 @@ static void the_better_sample_stays(void **state)
 
     (void)state;
     assert_int_equal(sg_fs_clock_init(&clock, &err), SYNCGUARD_OK);
-    assert_false(sg_fs_clock_read(&clock, &info));
+    assert_false(clock_tells(&clock, &info));
     sg_fs_clock_sample(&clock, wall - 1000 * ms, 0, now - 2 * ms, now);
-    assert_true(sg_fs_clock_read(&clock, &info));
+    assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 995000, 1005000);
     assert_in_range(info.error_us, 1000, 1200);
     /* A worse one that does not contradict it changes nothing. */
     sg_fs_clock_sample(&clock, wall - 1050 * ms, 0, now - 200 * ms, now);
-    assert_true(sg_fs_clock_read(&clock, &info));
+    assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 995000, 1005000);
     /* One that does, replaces it. */
     sg_fs_clock_sample(&clock, wall - 3000 * ms, 0, now - 200 * ms, now);
-    assert_true(sg_fs_clock_read(&clock, &info));
+    assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 2800000, 3200000);
     assert_int_equal(info.samples, 3);
     sg_fs_clock_destroy(&clock);
@@ -481,6 +528,8 @@ int main(void)
         cmocka_unit_test_setup(the_limit_is_an_option, clean),
         cmocka_unit_test_setup(holders_are_not_refused, clean),
         cmocka_unit_test_setup(an_expiry_that_has_passed_is_no_success, clean),
+        cmocka_unit_test_setup(a_grant_that_has_run_out_is_taken_back, clean),
+        cmocka_unit_test(a_reading_is_judged_as_it_was),
         cmocka_unit_test_setup(no_expiry_is_written_after_a_step_back, clean),
         cmocka_unit_test_setup(a_refusal_ends_with_its_cause, clean),
         cmocka_unit_test_setup(so_it_does_for_many, clean),

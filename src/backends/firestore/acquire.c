@@ -22,9 +22,9 @@ typedef struct acquisition {
     syncguard_acquire_op *op;
     char lock_name[FS_PATH_BYTES];
     char fence_name[FS_PATH_BYTES];
-    bool sent;         /* a commit left whose outcome is unknown; its lease may have begun */
-    bool counted;      /* the counter has been read before */
-    bool others;       /* and somebody else was granted the key since */
+    bool sent;    /* a commit left that has been, or may be, applied; its lease may have begun */
+    bool counted; /* the counter has been read before */
+    bool others;  /* and somebody else was granted the key since */
     int64_t last_seen; /* its value then */
 } acquisition;
 
@@ -46,9 +46,16 @@ static syncguard_status take_own(acquisition *a, const fs_lock *lock, syncguard_
     return SYNCGUARD_OK;
 }
 
+static syncguard_status guard(acquisition *a, fs_guarded what, const fs_instant *at,
+                              syncguard_error *err)
+{
+    return sg_fs_clock_guard(&a->backend->clock, &a->backend->base, a->backend->max_clock_drift_ms,
+                             what, at, err);
+}
+
 /* Commits lock and counter. lock and counter are what was read; NULL: missing. */
 static syncguard_status commit_grant(acquisition *a, const json_t *lock_document,
-                                     const json_t *counter, int64_t now_ms, fs_answer *answer,
+                                     const json_t *counter, const fs_instant *at, fs_answer *answer,
                                      syncguard_error *err)
 {
     syncguard_acquire_op *op = a->op;
@@ -75,7 +82,7 @@ static syncguard_status commit_grant(acquisition *a, const json_t *lock_document
     if (status == SYNCGUARD_OK)
         status = syncguard_fence_format(next, record.fence, err);
     if (status == SYNCGUARD_OK)
-        status = syncguard_expiry(now_ms, op->ttl_ms, &expires, err);
+        status = syncguard_expiry(at->wall_ms, op->ttl_ms, &expires, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_limits_check(&op->limits, err);
     if (status != SYNCGUARD_OK)
@@ -83,7 +90,7 @@ static syncguard_status commit_grant(acquisition *a, const json_t *lock_document
     memcpy(record.key, op->key, op->key_length + 1);
     memcpy(record.lock_id, op->lock_id, sizeof record.lock_id);
     (void)snprintf(record.owner, sizeof record.owner, "%s", op->owner ? op->owner : "");
-    record.acquired_at_ms = now_ms;
+    record.acquired_at_ms = at->wall_ms;
     record.expires_at_ms = expires;
     writes = sg_fs_and(json_array(), sg_fs_write_lock(a->lock_name, lock_time, &record));
     writes =
@@ -93,6 +100,11 @@ static syncguard_status commit_grant(acquisition *a, const json_t *lock_document
         op->fence = next;
         op->expires_at_ms = expires;
         remember(a->backend, op, sg_fs_write_time(answer, 0));
+        /* A machine that stood still, clocks and all, learns from the answer that its lock may
+         * have run out for everybody else. */
+        status = guard(a, FS_GUARD_EXPIRY, at, err);
+        if (status != SYNCGUARD_OK)
+            a->sent = true;
     }
     return status;
 }
@@ -104,8 +116,7 @@ static syncguard_status decide(acquisition *a, const fs_answer *read, fs_answer 
     const json_t *document = NULL;
     const json_t *counter = NULL;
     syncguard_status status;
-    int64_t before_ns = syncguard_clock_ns();
-    int64_t now_ms = syncguard_wall_ms();
+    fs_instant at = sg_fs_now();
     fs_lock lock;
 
     status = sg_fs_pick(read, a->lock_name, &document, err);
@@ -119,19 +130,18 @@ static syncguard_status decide(acquisition *a, const fs_answer *read, fs_answer 
             return sg_fs_unreadable(err);
         if (strcmp(lock.record.lock_id, op->lock_id) == 0)
             return take_own(a, &lock, err);
-        if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {
-            op->remaining_ms = lock.record.expires_at_ms + SYNCGUARD_TIME_TOLERANCE_MS - now_ms;
+        if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms)) {
+            op->remaining_ms = lock.record.expires_at_ms + SYNCGUARD_TIME_TOLERANCE_MS - at.wall_ms;
             return SYNCGUARD_LOCKED;
         }
     }
-    status = sg_fs_clock_guard(&a->backend->clock, &a->backend->base,
-                               a->backend->max_clock_drift_ms, FS_GUARD_VERDICT, err);
+    status = guard(a, FS_GUARD_VERDICT, &at, err);
     if (status != SYNCGUARD_OK)
         return status;
     /* The lease counts from the first commit that may have been applied. */
     if (!a->sent)
-        op->first_sent_ns = before_ns;
-    status = commit_grant(a, document, counter, now_ms, commit, err);
+        op->first_sent_ns = at.boot_ns;
+    status = commit_grant(a, document, counter, &at, commit, err);
     if (commit->ambiguous)
         a->sent = true;
     return status;

@@ -12,7 +12,7 @@
 
 /* Expired duplicates only, and by a clock that can be trusted; a single expired lock is left as it
  * is. */
-static void clean_duplicates(fs_backend *backend, fs_findings *found,
+static void clean_duplicates(fs_backend *backend, fs_findings *found, const fs_instant *at,
                              const syncguard_limits *limits)
 {
     fs_answer answer;
@@ -20,7 +20,7 @@ static void clean_duplicates(fs_backend *backend, fs_findings *found,
     if (found->matches > 1 && json_array_size(found->dead) > 0 &&
         json_array_size(found->dead) <= 500 &&
         sg_fs_clock_guard(&backend->clock, &backend->base, backend->max_clock_drift_ms,
-                          FS_GUARD_VERDICT, NULL) == SYNCGUARD_OK) {
+                          FS_GUARD_VERDICT, at, NULL) == SYNCGUARD_OK) {
         (void)sg_fs_call(backend, FS_COMMIT, sg_fs_writes(json_incref(found->dead)), limits,
                          &answer, NULL);
         sg_fs_answer_free(&answer);
@@ -32,10 +32,11 @@ static void clean_duplicates(fs_backend *backend, fs_findings *found,
  * written, and none is believed whose answer tells that the clock is behind: the holder's lease
  * runs out by the boot clock while what was stored before is still good.
  */
-static syncguard_status guard_expiry(fs_backend *backend, syncguard_error *err)
+static syncguard_status guard_expiry(fs_backend *backend, const fs_instant *at,
+                                     syncguard_error *err)
 {
     return sg_fs_clock_guard(&backend->clock, &backend->base, backend->max_clock_drift_ms,
-                             FS_GUARD_EXPIRY, err);
+                             FS_GUARD_EXPIRY, at, err);
 }
 
 /*
@@ -46,10 +47,11 @@ static syncguard_status guard_expiry(fs_backend *backend, syncguard_error *err)
 static syncguard_status test_estimate(fs_backend *backend, const char *name,
                                       const syncguard_limits *limits, syncguard_error *err)
 {
+    fs_instant at = sg_fs_now();
     fs_answer read;
     syncguard_status status;
 
-    if (guard_expiry(backend, NULL) == SYNCGUARD_OK || !sg_fs_clock_may_ask(&backend->clock))
+    if (guard_expiry(backend, &at, NULL) == SYNCGUARD_OK || !sg_fs_clock_may_ask(&backend->clock))
         return SYNCGUARD_OK;
     status = sg_fs_read(backend, FS_BATCH_GET, sg_fs_documents(name, NULL), limits, &read, err);
     sg_fs_answer_free(&read);
@@ -72,18 +74,18 @@ typedef struct change {
     bool nameless;  /* the document does not tell its key: the memo could not find it again */
 } change;
 
-/* The commit for one document; now_ms is the time by which it was found live. */
+/* The commit for one document; it was found live at that instant. */
 static syncguard_status commit_change(change *c, const char *name, const char *update_time,
-                                      int64_t now_ms, fs_answer *answer, syncguard_error *err)
+                                      const fs_instant *at, fs_answer *answer, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     json_t *write;
 
     memset(answer, 0, sizeof *answer);
     if (c->ttl_ms > 0)
-        status = guard_expiry(c->backend, err);
+        status = guard_expiry(c->backend, at, err);
     if (status == SYNCGUARD_OK && c->ttl_ms > 0)
-        status = syncguard_expiry(now_ms, c->ttl_ms, &c->expires_at_ms, err);
+        status = syncguard_expiry(at->wall_ms, c->ttl_ms, &c->expires_at_ms, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_limits_check(c->limits, err);
     if (status != SYNCGUARD_OK)
@@ -95,11 +97,11 @@ static syncguard_status commit_change(change *c, const char *name, const char *u
     c->sent = c->sent || answer->ambiguous;
     if (status == SYNCGUARD_OK && c->ttl_ms > 0 && sg_fs_write_time(answer, 0) && !c->nameless)
         sg_fs_memo_put(&c->backend->memo, c->lock_id, c->known.key, c->known.key_length,
-                       sg_fs_write_time(answer, 0), c->expires_at_ms, now_ms);
+                       sg_fs_write_time(answer, 0), c->expires_at_ms, at->wall_ms);
     else if (status == SYNCGUARD_OK || answer->conflict || answer->ambiguous)
         sg_fs_memo_drop(&c->backend->memo, c->lock_id);
     if (status == SYNCGUARD_OK && c->ttl_ms > 0)
-        status = guard_expiry(c->backend, err);
+        status = guard_expiry(c->backend, at, err);
     return status;
 }
 
@@ -108,8 +110,7 @@ static bool change_known(change *c, fs_answer *answer, syncguard_status *status,
                          syncguard_error *err)
 {
     char name[FS_PATH_BYTES];
-    int64_t before_ns;
-    int64_t now_ms;
+    fs_instant at;
 
     if (c->looked || !sg_fs_memo_get(&c->backend->memo, c->lock_id, &c->known))
         return false;
@@ -117,17 +118,16 @@ static bool change_known(change *c, fs_answer *answer, syncguard_status *status,
         sg_fs_names_of(&c->backend->names, c->known.key, c->known.key_length, name, NULL, err);
     if (*status == SYNCGUARD_OK && c->ttl_ms > 0)
         *status = test_estimate(c->backend, name, c->limits, err);
-    before_ns = syncguard_clock_ns();
-    now_ms = syncguard_wall_ms();
+    at = sg_fs_now();
     /* Another process may have extended it: the store knows better than we do. */
-    if (!syncguard_is_live(c->known.expires_at_ms, now_ms)) {
+    if (!syncguard_is_live(c->known.expires_at_ms, at.wall_ms)) {
         sg_fs_memo_drop(&c->backend->memo, c->lock_id);
         return false;
     }
     if (!c->sent)
-        c->first_sent_ns = before_ns;
+        c->first_sent_ns = at.boot_ns;
     if (*status == SYNCGUARD_OK)
-        *status = commit_change(c, name, c->known.update_time, now_ms, answer, err);
+        *status = commit_change(c, name, c->known.update_time, &at, answer, err);
     c->looked = true;
     return true;
 }
@@ -137,8 +137,7 @@ static syncguard_status change_found(change *c, fs_answer *answer, syncguard_err
     fs_answer read;
     fs_findings found = {.dead = NULL};
     syncguard_status status;
-    int64_t before_ns;
-    int64_t now_ms;
+    fs_instant at;
 
     memset(answer, 0, sizeof *answer);
     status = sg_fs_read(c->backend, FS_QUERY,
@@ -146,9 +145,8 @@ static syncguard_status change_found(change *c, fs_answer *answer, syncguard_err
                         &read, err);
     if (status != SYNCGUARD_OK)
         goto out;
-    before_ns = syncguard_clock_ns();
-    now_ms = syncguard_wall_ms();
-    sg_fs_weigh(&read, c->lock_id, now_ms, &found);
+    at = sg_fs_now();
+    sg_fs_weigh(&read, c->lock_id, at.wall_ms, &found);
     sg_fs_warn_duplicates(c->backend, &found);
     if (found.lives != 1) {
         status = SYNCGUARD_ABSENT;
@@ -162,11 +160,11 @@ static syncguard_status change_found(change *c, fs_answer *answer, syncguard_err
         c->known.key_length = length;
         c->nameless = !found.live.complete || length == 0;
         if (!c->sent)
-            c->first_sent_ns = before_ns;
-        status = commit_change(c, found.live.name, found.live.update_time, now_ms, answer, err);
+            c->first_sent_ns = at.boot_ns;
+        status = commit_change(c, found.live.name, found.live.update_time, &at, answer, err);
     }
     if (status >= SYNCGUARD_OK && found.lives <= 1)
-        clean_duplicates(c->backend, &found, c->limits);
+        clean_duplicates(c->backend, &found, &at, c->limits);
 
 out:
     json_decref(found.dead);
@@ -321,8 +319,9 @@ static syncguard_status batch_test_estimate(fs_backend *backend, const syncguard
 {
     char name[FS_PATH_BYTES];
     fs_known known;
+    fs_instant at = sg_fs_now();
 
-    if (guard_expiry(backend, NULL) == SYNCGUARD_OK)
+    if (guard_expiry(backend, &at, NULL) == SYNCGUARD_OK)
         return SYNCGUARD_OK;
     for (size_t i = 0; i < count; i++) {
         if (known_document(backend, items[i].lock_id, &known, name))
@@ -337,17 +336,17 @@ static syncguard_status batch_send(fs_backend *backend, batch *b, syncguard_exte
                                    syncguard_error *err)
 {
     syncguard_status status = batch_test_estimate(backend, items, count, limits, err);
-    int64_t before_ns = syncguard_clock_ns();
-    int64_t now_ms = syncguard_wall_ms();
+    fs_instant at = sg_fs_now();
     json_t *writes = json_array();
     fs_answer answer;
 
     if (status == SYNCGUARD_OK)
-        status = guard_expiry(backend, err);
+        status = guard_expiry(backend, &at, err);
     b->count = b->refused_count = 0;
     for (size_t i = 0; status == SYNCGUARD_OK && i < count; i++) {
-        if (items[i].status != SYNCGUARD_OK && batch_add(backend, b, &items[i], now_ms, writes)) {
-            items[i].first_sent_ns = before_ns;
+        if (items[i].status != SYNCGUARD_OK &&
+            batch_add(backend, b, &items[i], at.wall_ms, writes)) {
+            items[i].first_sent_ns = at.boot_ns;
             b->items[b->count++] = i;
         }
     }
@@ -357,9 +356,9 @@ static syncguard_status batch_send(fs_backend *backend, batch *b, syncguard_exte
     }
     status = sg_fs_call(backend, FS_BATCH_WRITE, sg_fs_writes(writes), limits, &answer, err);
     if (status == SYNCGUARD_OK) {
-        status = guard_expiry(backend, err);
+        status = guard_expiry(backend, &at, err);
         for (size_t i = 0; status == SYNCGUARD_OK && i < b->count; i++) {
-            if (!batch_settle(backend, &answer, &items[b->items[i]], i, now_ms))
+            if (!batch_settle(backend, &answer, &items[b->items[i]], i, at.wall_ms))
                 b->refused[b->refused_count++] = b->items[i];
         }
     } else if ((status == SYNCGUARD_E_INVALID_ARGUMENT || status == SYNCGUARD_E_INTERNAL) &&

@@ -21,12 +21,17 @@
 #define LOG_PAUSE_NS (INT64_C(60000) * SYNCGUARD_NS_PER_MS)
 #define ASK_PAUSE_NS (INT64_C(500) * SYNCGUARD_NS_PER_MS)
 
-static int64_t wall_ns(void)
+fs_instant sg_fs_now(void)
 {
+    fs_instant at;
     struct timespec now;
 
+    at.boot_ns = syncguard_clock_ns();
     clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    at.span_ns = syncguard_clock_ns() - at.boot_ns;
+    at.wall_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / SYNCGUARD_NS_PER_MS;
+    at.wall_ns = (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    return at;
 }
 
 syncguard_status sg_fs_clock_init(fs_clock *clock, syncguard_error *err)
@@ -72,18 +77,20 @@ void sg_fs_clock_sample(fs_clock *clock, int64_t server_ns, int64_t slack_ns, in
     pthread_mutex_unlock(&clock->mutex);
 }
 
-bool sg_fs_clock_read(fs_clock *clock, syncguard_firestore_clock_info *info)
+bool sg_fs_clock_read(fs_clock *clock, const fs_instant *at, syncguard_firestore_clock_info *info)
 {
-    int64_t now = syncguard_clock_ns();
-    int64_t wall = wall_ns();
+    int64_t half = at->span_ns / 2;
+    int64_t now = at->boot_ns + half;
+    int64_t from_sample;
     bool known;
 
     pthread_mutex_lock(&clock->mutex);
     known = clock->samples > 0;
     if (known) {
-        info->offset_us = (wall - (now + clock->base_ns)) / 1000;
-        info->error_us = aged_error(clock, now) / 1000 + 1;
-        info->age_ms = (now - clock->taken_ns) / SYNCGUARD_NS_PER_MS;
+        from_sample = llabs(now - clock->taken_ns); /* which may have come since */
+        info->offset_us = (at->wall_ns - (now + clock->base_ns)) / 1000;
+        info->error_us = (aged_error(clock, clock->taken_ns + from_sample) + half) / 1000 + 1;
+        info->age_ms = from_sample / SYNCGUARD_NS_PER_MS;
         info->samples = clock->samples;
     }
     pthread_mutex_unlock(&clock->mutex);
@@ -117,12 +124,13 @@ bool sg_fs_clock_may_ask(fs_clock *clock)
 }
 
 syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *backend,
-                                   int64_t limit_ms, fs_guarded what, syncguard_error *err)
+                                   int64_t limit_ms, fs_guarded what, const fs_instant *at,
+                                   syncguard_error *err)
 {
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     int64_t certain_us;
 
-    if (!sg_fs_clock_read(clock, &info))
+    if (!sg_fs_clock_read(clock, at, &info))
         return SYNCGUARD_OK;
     certain_us = sg_fs_clock_certain_us(&info);
     if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) &&

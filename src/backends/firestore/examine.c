@@ -83,6 +83,7 @@ static syncguard_status examine_clock(examination *e, syncguard_error *err)
     syncguard_status status = SYNCGUARD_OK;
     int64_t certain_ms;
     char text[200];
+    fs_instant at;
 
     /* Several reads: the quickest gives the tightest bound, and the first one connects. */
     for (int i = 0; i < CLOCK_PROBES && status == SYNCGUARD_OK; i++) {
@@ -93,7 +94,8 @@ static syncguard_status examine_clock(examination *e, syncguard_error *err)
     }
     if (status != SYNCGUARD_OK)
         return status;
-    if (!sg_fs_clock_read(&e->backend->clock, &info)) {
+    at = sg_fs_now();
+    if (!sg_fs_clock_read(&e->backend->clock, &at, &info)) {
         e->fn(e->context, SYNCGUARD_WARN, "clock", "the server tells no time to compare with");
         return SYNCGUARD_OK;
     }

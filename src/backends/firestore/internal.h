@@ -152,13 +152,23 @@ typedef struct fs_clock {
     int64_t asked_ns;  /* likewise */
 } fs_clock;
 
+/* Both clocks, read together. What was decided by a reading is guarded by the same reading: the
+ * wall clock may have been set since. */
+typedef struct fs_instant {
+    int64_t boot_ns; /* just before the wall clock was read */
+    int64_t span_ns; /* what reading it took */
+    int64_t wall_ns;
+    int64_t wall_ms;
+} fs_instant;
+
+fs_instant sg_fs_now(void);
 syncguard_status sg_fs_clock_init(fs_clock *clock, syncguard_error *err);
 void sg_fs_clock_destroy(fs_clock *clock);
 /* The server said server_ns (since 1970), give or take slack_ns, between two boot times. */
 void sg_fs_clock_sample(fs_clock *clock, int64_t server_ns, int64_t slack_ns, int64_t start_ns,
                         int64_t end_ns);
-/* False before the first sample. */
-bool sg_fs_clock_read(fs_clock *clock, syncguard_firestore_clock_info *info);
+/* How far off the wall clock was at that instant. False before the first sample. */
+bool sg_fs_clock_read(fs_clock *clock, const fs_instant *at, syncguard_firestore_clock_info *info);
 /* |offset| less its error bound, in microseconds; never negative. */
 int64_t sg_fs_clock_certain_us(const syncguard_firestore_clock_info *info);
 typedef enum fs_guarded {
@@ -168,7 +178,8 @@ typedef enum fs_guarded {
 
 /* Warns at most once a minute; ServiceUnavailable from limit_ms on (0: never). */
 syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *backend,
-                                   int64_t limit_ms, fs_guarded what, syncguard_error *err);
+                                   int64_t limit_ms, fs_guarded what, const fs_instant *at,
+                                   syncguard_error *err);
 /* Whether a request may be spent on a sample: not more often than the heartbeat tries again. */
 bool sg_fs_clock_may_ask(fs_clock *clock);
 /* RFC 3339 to nanoseconds since 1970. */

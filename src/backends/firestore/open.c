@@ -178,12 +178,13 @@ syncguard_status syncguard_firestore_clock(syncguard_backend *backend,
                                            syncguard_error *err)
 {
     syncguard_firestore_clock_info now = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+    fs_instant at = sg_fs_now();
 
     syncguard_error_clear(err);
     if (!backend || backend->ops != &sg_fs_ops || !info || info->size < sizeof *info)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "no handle of the firestore backend, or no struct of known size");
-    if (!sg_fs_clock_read(&((fs_backend *)backend)->clock, &now))
+    if (!sg_fs_clock_read(&((fs_backend *)backend)->clock, &at, &now))
         return SYNCGUARD_ABSENT;
     now.size = info->size;
     *info = now;

@@ -268,13 +268,14 @@ static syncguard_status fs_cleanup(syncguard_backend *backend, const syncguard_c
     if (status == SYNCGUARD_OK && !document)
         status = SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK) {
-        int64_t now_ms = syncguard_wall_ms();
+        fs_instant at = sg_fs_now();
         sg_fs_lock_decode(document, &lock);
         if (lock.readable && strcmp(lock.record.lock_id, op->lock_id) == 0 &&
             lock.record.expires_at_ms == op->expires_at_ms &&
-            now_ms - lock.record.expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS)
-            status = sg_fs_clock_guard(&self(backend)->clock, backend,
-                                       self(backend)->max_clock_drift_ms, FS_GUARD_VERDICT, err);
+            at.wall_ms - lock.record.expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS)
+            status =
+                sg_fs_clock_guard(&self(backend)->clock, backend, self(backend)->max_clock_drift_ms,
+                                  FS_GUARD_VERDICT, &at, err);
         else
             status = SYNCGUARD_ABSENT;
         if (status == SYNCGUARD_OK)
