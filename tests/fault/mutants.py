@@ -4,8 +4,8 @@
     mutants.py [--stores a,b] [--only NAME,...] [--seconds N] [--times N]
 
 Each mutant is a textual change to a copy of the tree. The copy is rebuilt,
-clients run on it without any fault, and the checker must find the history
-broken. A change whose text is not found fails: the list must follow the code.
+clients run on it (without any fault, but for a clock that nobody notices), and the
+checker must find the history broken. A change whose text is not found fails: the list must follow the code.
 """
 
 import argparse

@@ -344,6 +344,8 @@ def prepare(cell, fault):
     if getattr(fault, "proxy", False) and store.name != "sqlite":
         cell.proxy = Proxy(store.port)
     if getattr(fault, "clock", False):
+        if not os.path.exists(FAKETIME):
+            sys.exit("libfaketime is missing: no clock would be stepped")
         cell.faketime = os.path.join(cell.folder, "faketime")
         with open(cell.faketime, "w") as f:
             f.write("+0\n")

@@ -148,7 +148,7 @@ void standin_reset(const standin *server)
     standin_rules(server, "[]");
     json_decref(standin_control(server, "PUT", "settings",
                                 "{\"read_time_ms\":0,\"date_ms\":null,\"lifetime_s\":3600,"
-                                "\"commit_time_ms\":0}"));
+                                "\"standstill_ms\":0}"));
     standin_forget(server);
 }
 

@@ -26,6 +26,7 @@ typedef struct acquisition {
     bool counted; /* the counter has been read before */
     bool others;  /* and somebody else was granted the key since */
     int64_t last_seen; /* its value then */
+    fs_instant first;  /* by which the first commit that may have been applied was made */
 } acquisition;
 
 static void remember(fs_backend *backend, const syncguard_acquire_op *op, const char *update_time)
@@ -35,22 +36,24 @@ static void remember(fs_backend *backend, const syncguard_acquire_op *op, const 
                        op->expires_at_ms, syncguard_wall_ms());
 }
 
-/* Our own id: an earlier commit of this operation was applied. */
-static syncguard_status take_own(acquisition *a, const fs_lock *lock, syncguard_error *err)
-{
-    if (!lock->complete)
-        return sg_fs_unreadable(err);
-    a->op->fence = strtoll(lock->record.fence, NULL, 10);
-    a->op->expires_at_ms = lock->record.expires_at_ms;
-    remember(a->backend, a->op, lock->update_time);
-    return SYNCGUARD_OK;
-}
-
 static syncguard_status guard(acquisition *a, fs_guarded what, const fs_instant *at,
                               syncguard_error *err)
 {
     return sg_fs_clock_guard(&a->backend->clock, &a->backend->base, a->backend->max_clock_drift_ms,
                              what, at, err);
+}
+
+/* Our own id: an earlier commit of this operation was applied. By now its expiry may have passed
+ * for everybody else: see commit_grant. */
+static syncguard_status take_own(acquisition *a, const fs_lock *lock, syncguard_error *err)
+{
+    a->sent = true;
+    if (!lock->complete)
+        return sg_fs_unreadable(err);
+    a->op->fence = strtoll(lock->record.fence, NULL, 10);
+    a->op->expires_at_ms = lock->record.expires_at_ms;
+    remember(a->backend, a->op, lock->update_time);
+    return guard(a, FS_GUARD_EXPIRY, &a->first, err);
 }
 
 /* Commits lock and counter. lock and counter are what was read; NULL: missing. */
@@ -101,8 +104,9 @@ static syncguard_status commit_grant(acquisition *a, const json_t *lock_document
         op->expires_at_ms = expires;
         remember(a->backend, op, sg_fs_write_time(answer, 0));
         /* A machine that stood still, clocks and all, learns from the answer that its lock may
-         * have run out for everybody else. */
-        status = guard(a, FS_GUARD_EXPIRY, at, err);
+         * have run out for everybody else; and an answer quicker than the one before tells more
+         * of a clock that has just called another's lock dead. */
+        status = guard(a, lock_document ? FS_GUARD_VERDICT : FS_GUARD_EXPIRY, at, err);
         if (status != SYNCGUARD_OK)
             a->sent = true;
     }
@@ -139,8 +143,10 @@ static syncguard_status decide(acquisition *a, const fs_answer *read, fs_answer 
     if (status != SYNCGUARD_OK)
         return status;
     /* The lease counts from the first commit that may have been applied. */
-    if (!a->sent)
+    if (!a->sent) {
         op->first_sent_ns = at.boot_ns;
+        a->first = at;
+    }
     status = commit_grant(a, document, counter, &at, commit, err);
     if (commit->ambiguous)
         a->sent = true;

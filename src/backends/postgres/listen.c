@@ -484,6 +484,7 @@ syncguard_status sg_pg_listener_forget(sg_pg_listener *listener, syncguard_error
     listener->requests = NULL;
     listener->not_before_ns = 0;
     listener->pause_ns = 0;
+    listener->looks_ns = 0;
     pthread_mutex_init(&listener->mutex, NULL);
     free_watches(listener);
     syncguard_parker_close(&listener->parker);
