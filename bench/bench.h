@@ -10,6 +10,7 @@
 #ifndef BENCH_H
 #define BENCH_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +33,14 @@ typedef struct bench_variant {
     const char *option; /* to add to the URL; NULL: none */
     double bar;         /* pair against the plain client, at most; 0: none */
 } bench_variant;
+
+/* Where the two processes of a plain hand-over meet. */
+enum { BENCH_HELD, BENCH_WAITED_FOR, BENCH_TAKEN };
+
+typedef struct bench_baton {
+    atomic_int state;
+    _Atomic double released_us; /* when release was called */
+} bench_baton;
 
 typedef struct bench_raw {
     const char *name;
@@ -56,9 +65,11 @@ typedef struct bench_raw {
     void (*round_trip)(void *raw);
     const char *round_trip_name;
     int turns; /* of a hand-over run; 0: not measured */
-    /* The same between two processes, by the plain client and as directly as can be; NULL: not
-     * measured. */
-    void (*turns_by_hand)(const char *url, double *times, int turns);
+    /* The same between two processes, by the plain client and as directly as can be: one holds,
+     * lets the other wait, and releases. NULL: not measured. */
+    const char *by_hand; /* who does it */
+    void (*give)(const char *url, bench_baton *shared, int turns);
+    void (*take)(const char *url, bench_baton *shared, double *times, int turns);
     double handover_bar[2]; /* p50 at 2 and at 8 processes, in round trips */
     double tail_bar[2];     /* p99 */
     double handover_us;     /* p50 at 2 and 8 processes, absolute */
@@ -92,6 +103,9 @@ int bench_answer(const char *url, const char *what, const char *number);
 void bench_handover(const bench_store *store); /* handover.c */
 /* One of the processes of a hand-over; their URL is in the environment, out of sight of ps. */
 int bench_take_turns(const char *url, char **arguments);
+void bench_await_baton(bench_baton *shared, int state);
+/* Lets it be waited for a while, and notes the time. */
+void bench_give_baton(bench_baton *shared);
 void bench_waiters(const bench_store *store); /* waiters.c */
 void bench_takeover(const bench_store *store);
 void bench_renewals(const bench_store *store); /* hold.c */

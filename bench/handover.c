@@ -99,10 +99,10 @@ int bench_take_turns(const char *url, char **arguments)
         if (syncguard_lock_release(lock, NULL, &err) != SYNCGUARD_OK)
             bench_die("release", err.message);
         syncguard_lock_dispose(lock);
-        if (write(fd, &mine, sizeof mine) != (ssize_t)sizeof mine)
-            bench_die(arguments[0], "cannot be written");
         if (race_us == 0)
             stay_away(shared, grant, processes);
+        if (write(fd, &mine, sizeof mine) != (ssize_t)sizeof mine)
+            bench_die(arguments[0], "cannot be written");
     }
     atomic_fetch_add(&shared->gone, 1);
     syncguard_close(backend);
@@ -205,6 +205,45 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
                  raw->tail_bar[which]);
 }
 
+void bench_await_baton(bench_baton *shared, int state)
+{
+    double end = bench_us() + 30e6;
+    while (atomic_load(&shared->state) != state) {
+        if (bench_us() > end)
+            bench_die("hand-over", "the plain one hangs");
+        bench_pause_us(LOOK_US);
+    }
+}
+
+void bench_give_baton(bench_baton *shared)
+{
+    atomic_store(&shared->state, BENCH_HELD);
+    bench_await_baton(shared, BENCH_WAITED_FOR);
+    bench_pause_us(HOLD_US);
+    atomic_store(&shared->released_us, bench_us());
+}
+
+static void turns_by_hand(const bench_store *store, double *times)
+{
+    const bench_raw *raw = store->raw;
+    bench_baton *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status = 0;
+    if (shared == MAP_FAILED)
+        bench_die("hand-over", "out of memory");
+    atomic_init(&shared->state, BENCH_TAKEN);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        raw->give(store->url, shared, raw->turns);
+        _exit(0);
+    }
+    raw->take(store->url, shared, times, raw->turns);
+    if (waitpid(child, &status, 0) != child || status != 0)
+        bench_die("hand-over", "the plain one failed");
+    munmap(shared, sizeof *shared);
+}
+
 /* How near to the limit of one report and one try a hand-over can come at all. */
 static void by_hand(const bench_store *store, void *plain)
 {
@@ -212,6 +251,7 @@ static void by_hand(const bench_store *store, void *plain)
     const bench_raw *raw = store->raw;
     double p50[BENCH_MAX_REPETITIONS], limit[BENCH_MAX_REPETITIONS], lone[BENCH_MAX_REPETITIONS];
     double again[BENCH_MAX_REPETITIONS];
+    char name[64];
 
     for (int r = 0; r < store->repetitions; r++) {
         double trips[400];
@@ -219,18 +259,23 @@ static void by_hand(const bench_store *store, void *plain)
             if (i >= 200) /* as a release comes: after a pause */
                 bench_pause_us(HOLD_US);
             double start = bench_us();
-            raw->round_trip(plain);
+            if (raw->round_trip != NULL)
+                raw->round_trip(plain);
+            else
+                raw->pair(plain, "bench:plain");
             trips[i] = bench_us() - start;
         }
         limit[r] = again[r] = bench_quantile(trips, 200, 0.5);
         lone[r] = bench_quantile(trips + 200, 200, 0.5);
-        raw->turns_by_hand(store->url, times, raw->turns);
+        turns_by_hand(store, times);
         p50[r] = bench_quantile(times, (size_t)raw->turns, 0.5);
     }
-    bench_report(store, "PING after a pause, p50", "us", lone, again, raw->round_trip_name,
-                 store->repetitions, BENCH_INTEREST, 0);
-    bench_report(store, "hand-over by plain hiredis, 2 processes, p50", "us", p50, limit,
-                 raw->round_trip_name, store->repetitions, BENCH_INTEREST, 0);
+    snprintf(name, sizeof name, "%s after a pause, p50", raw->round_trip_name);
+    bench_report(store, name, "us", lone, again, raw->round_trip_name, store->repetitions,
+                 BENCH_INTEREST, 0);
+    snprintf(name, sizeof name, "hand-over by %s, 2 processes, p50", raw->by_hand);
+    bench_report(store, name, "us", p50, limit, raw->round_trip_name, store->repetitions,
+                 BENCH_INTEREST, 0);
 }
 
 /* The smallest share that a process got of a fair eighth, in percent. */
@@ -269,7 +314,7 @@ void bench_handover(const bench_store *store)
     forced(store, plain, 2, 0);
     if (raw->turns >= 100)
         forced(store, plain, 8, 1);
-    if (raw->turns_by_hand != NULL)
+    if (raw->by_hand != NULL)
         by_hand(store, plain);
     bench_unpin(pid);
     if (raw->turns >= 100)

@@ -3,7 +3,7 @@
  * committed to the disk by itself, with blocking libpq.
  */
 #include <libpq-fe.h>
-#include <stdatomic.h>
+#include <poll.h>
 
 #include "bench.h"
 
@@ -104,6 +104,55 @@ static void renew(void *raw)
     check(self, PQexecPrepared(self->pg, "x", 1, one, NULL, NULL, 0));
 }
 
+/* ---- a hand-over by hand --------------------------------------------------------------------- */
+
+/* A release that tells, and that does not wait for the disk, as ours. */
+static void give_batons(const char *url, bench_baton *shared, int turns)
+{
+    plain *self = open_raw(url);
+    check(self, PQexec(self->pg, "SET synchronous_commit = off"));
+    check(self, PQprepare(self->pg, "t",
+                          "DELETE FROM syncguard_locks WHERE lock_id = $1 AND "
+                          "expires_at_ms > " NOW " - 1000 "
+                          "RETURNING pg_notify('bench_baton', 'x')",
+                          0, NULL));
+    for (int i = 0; i < turns; i++) {
+        char id[40];
+        const char *one[] = {id};
+        acquire(self, "bench:plain-baton", id);
+        bench_give_baton(shared);
+        check(self, PQexecPrepared(self->pg, "t", 1, one, NULL, NULL, 0));
+        bench_await_baton(shared, BENCH_TAKEN);
+    }
+    close_raw(self);
+}
+
+/* One connection that hears of the release and sends the acquire itself: nothing can be faster
+ * that is told by NOTIFY. */
+static void take_batons(const char *url, bench_baton *shared, double *times, int turns)
+{
+    plain *self = open_raw(url);
+    check(self, PQexec(self->pg, "LISTEN bench_baton"));
+    for (int i = 0; i < turns; i++) {
+        struct pollfd told = {PQsocket(self->pg), POLLIN, 0};
+        PGnotify *news = NULL;
+        char id[40];
+        const char *one[] = {id};
+        bench_await_baton(shared, BENCH_HELD);
+        atomic_store(&shared->state, BENCH_WAITED_FOR);
+        while ((news = PQnotifies(self->pg)) == NULL) {
+            if (poll(&told, 1, 10000) <= 0 || !PQconsumeInput(self->pg))
+                bench_die("postgres", "no notification came");
+        }
+        PQfreemem(news);
+        acquire(self, "bench:plain-baton", id);
+        times[i] = bench_us() - atomic_load(&shared->released_us);
+        check(self, PQexecPrepared(self->pg, "r", 1, one, NULL, NULL, 0));
+        atomic_store(&shared->state, BENCH_TAKEN);
+    }
+    close_raw(self);
+}
+
 static void grow(const char *url, long locks, char *out, size_t size)
 {
     plain *self = open_raw(url);
@@ -148,6 +197,9 @@ const bench_raw bench_raw_postgres = {
     .renew = renew,
     .round_trip_name = "plain durable libpq pair",
     .turns = 240,
+    .by_hand = "plain libpq",
+    .give = give_batons,
+    .take = take_batons,
     .handover_bar = {1.25, 2.0},
     .grow = grow,
     .held = 20000,

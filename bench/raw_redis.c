@@ -6,8 +6,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "backends/redis/internal.h"
@@ -214,25 +212,7 @@ static void grow(const char *url, long locks, char *out, size_t size)
 
 /* ---- a hand-over by hand --------------------------------------------------------------------- */
 
-enum { HELD, WAITED_FOR, TAKEN };
-
-typedef struct baton {
-    atomic_int state;
-    _Atomic double released_us;
-} baton;
-
-static void await_baton(baton *shared, int state)
-{
-    double end = bench_us() + 30e6;
-    while (atomic_load(&shared->state) != state) {
-        if (bench_us() > end)
-            bench_die("redis", "the plain hand-over hangs");
-        bench_pause_us(100);
-    }
-}
-
-/* The child: holds, lets the other one wait for a while, and releases. */
-static void give_baton(const char *url, baton *shared, int turns)
+static void give_batons(const char *url, bench_baton *shared, int turns)
 {
     plain *self = open_raw(url);
     plain_lock *lock = &self->locks[0];
@@ -240,13 +220,10 @@ static void give_baton(const char *url, baton *shared, int turns)
         make(self, lock, "bench:plain-baton");
         send_acquire(self, lock);
         take(self, 1);
-        atomic_store(&shared->state, HELD);
-        await_baton(shared, WAITED_FOR);
-        bench_pause_us(300);
-        atomic_store(&shared->released_us, bench_us());
+        bench_give_baton(shared);
         send_release(self, lock);
         take(self, 1);
-        await_baton(shared, TAKEN);
+        bench_await_baton(shared, BENCH_TAKEN);
     }
     close_raw(self);
 }
@@ -270,7 +247,7 @@ static void drop_replies(plain *self, int count)
 
 /* One thread that reads the report and sends the acquire itself: nothing can be faster that is
  * told by client tracking. */
-static void take_batons(const char *url, baton *shared, double *times, int turns)
+static void take_batons(const char *url, bench_baton *shared, double *times, int turns)
 {
     plain *self = open_raw(url);
     plain *reports = open_raw(url);
@@ -281,11 +258,11 @@ static void take_batons(const char *url, baton *shared, double *times, int turns
     freeReplyObject(id);
     for (int i = 0; i < turns; i++) {
         struct pollfd told = {reports->context->fd, POLLIN, 0};
-        await_baton(shared, HELD);
+        bench_await_baton(shared, BENCH_HELD);
         make(self, lock, "bench:plain-baton");
         send_arming(self, lock);
         drop_replies(self, 2);
-        atomic_store(&shared->state, WAITED_FOR);
+        atomic_store(&shared->state, BENCH_WAITED_FOR);
         if (poll(&told, 1, 10000) <= 0)
             bench_die("redis", "no report came");
         drop_replies(reports, 1);
@@ -296,30 +273,10 @@ static void take_batons(const char *url, baton *shared, double *times, int turns
         times[i] = bench_us() - atomic_load(&shared->released_us);
         send_release(self, lock);
         take(self, 1);
-        atomic_store(&shared->state, TAKEN);
+        atomic_store(&shared->state, BENCH_TAKEN);
     }
     close_raw(reports);
     close_raw(self);
-}
-
-static void turns_by_hand(const char *url, double *times, int turns)
-{
-    baton *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int status = 0;
-    if (shared == MAP_FAILED)
-        bench_die("redis", "out of memory");
-    atomic_init(&shared->state, TAKEN);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        give_baton(url, shared, turns);
-        _exit(0);
-    }
-    take_batons(url, shared, times, turns);
-    if (waitpid(child, &status, 0) != child || status != 0)
-        bench_die("redis", "the plain hand-over failed");
-    munmap(shared, sizeof *shared);
 }
 
 /* ---- the server's time ----------------------------------------------------------------------- */
@@ -425,7 +382,9 @@ const bench_raw bench_raw_redis = {
     .round_trip = ping,
     .round_trip_name = "one PING",
     .turns = 240,
-    .turns_by_hand = turns_by_hand,
+    .by_hand = "plain hiredis",
+    .give = give_batons,
+    .take = take_batons,
     .handover_bar = {3, 6},
     .tail_bar = {9, 18},
     .server_pid = server_pid,
