@@ -159,6 +159,17 @@ static size_t let_them(const bench_store *store, int processes, long turns, long
     return taken;
 }
 
+/* What a hand-over is counted in, in microseconds. */
+static double one_trip(const bench_raw *raw, void *plain)
+{
+    double start = bench_us();
+    if (raw->round_trip != NULL)
+        raw->round_trip(plain);
+    else
+        raw->pair(plain, "bench:plain");
+    return bench_us() - start;
+}
+
 static void forced(const bench_store *store, void *plain, int processes, int which)
 {
     static double times[MOST_TURNS];
@@ -172,12 +183,7 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
         size_t filled = 0;
         size_t samples = raw->turns < 200 ? (size_t)raw->turns : 200;
         for (size_t i = 0; i < samples; i++) {
-            double start = bench_us();
-            if (raw->round_trip != NULL)
-                raw->round_trip(plain);
-            else
-                raw->pair(plain, "bench:plain");
-            trips[i] = bench_us() - start;
+            trips[i] = one_trip(raw, plain);
         }
         limit[r] = again[r] = bench_quantile(trips, samples, 0.5);
         size_t taken = let_them(store, processes, raw->turns / processes, 0);
@@ -258,12 +264,7 @@ static void by_hand(const bench_store *store, void *plain)
         for (size_t i = 0; i < 400; i++) {
             if (i >= 200) /* as a release comes: after a pause */
                 bench_pause_us(HOLD_US);
-            double start = bench_us();
-            if (raw->round_trip != NULL)
-                raw->round_trip(plain);
-            else
-                raw->pair(plain, "bench:plain");
-            trips[i] = bench_us() - start;
+            trips[i] = one_trip(raw, plain);
         }
         limit[r] = again[r] = bench_quantile(trips, 200, 0.5);
         lone[r] = bench_quantile(trips + 200, 200, 0.5);
