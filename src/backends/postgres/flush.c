@@ -1,10 +1,8 @@
 /*
- * One round trip: the statements of a request leave in one write, and their
- * results come back in one read.
+ * A request: statements that go to the server in one exchange, on a connection of
+ * the pool.
  *
- * Statements are prepared where they are first used on a connection, in the
- * same flush. An error makes the server skip everything up to the end of the
- * request; the session is then rolled back before anybody else gets it.
+ * After an error the session is rolled back before anybody else gets it.
  *
  * What broke is sent again, once, on another connection: every request acts by
  * lock id, so that doing it twice is doing it once.
@@ -14,35 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg.h"
+#include "exchange.h"
 
 /* How often the server may prefer another transaction before that is the answer. */
 #define MAX_CONFLICTS 3
 /* The server gives up a twentieth of the time, at most this, before we do: so that its answer
  * still reaches us. */
 #define ANSWER_MS 50
-
-typedef enum outcome {
-    OUTCOME_DONE,
-    OUTCOME_REFUSED, /* the server answered with an error; the session lives */
-    OUTCOME_BROKEN,  /* the connection is gone */
-    OUTCOME_LEFT     /* our time is up, or the abort was triggered */
-} outcome;
-
-/* What one exchange is about. */
-typedef struct exchange {
-    sg_pg_connection *connection;
-    const syncguard_limits *limits;
-    syncguard_error *err;
-    syncguard_status status;
-    int spin_us;
-    char sqlstate[6];
-    bool final;  /* broken, but the server said that it ended the session */
-    bool spoilt; /* refused, and the session is of no more use */
-    /* which call an answer belongs to; -1 - statement: it prepares that one */
-    int expected[2 * SG_PG_MAX_CALLS];
-    int expected_count;
-} exchange;
 
 void sg_pg_flush_init(sg_pg_flush *flush)
 {
@@ -139,213 +115,18 @@ bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t s
     return true;
 }
 
-/* ---- sending and receiving --------------------------------------------------------------- */
-
-static outcome lost(exchange *ex)
+static sg_pg_outcome send_flush(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush)
 {
-    ex->status = sg_pg_fail(ex->err, ex->sqlstate);
-    return OUTCOME_BROKEN;
-}
-
-/* Looks whether an answer is there before it pays for a sleep. */
-static bool spin(const exchange *ex, struct pollfd *fd)
-{
-    int64_t end = syncguard_clock_ns() + (int64_t)ex->spin_us * 1000;
-
-    if (end > ex->limits->deadline_ns)
-        end = ex->limits->deadline_ns;
-    while (syncguard_clock_ns() < end && !syncguard_abort_triggered(ex->limits->abort_object)) {
-        if (poll(fd, 1, 0) > 0)
-            return true;
-    }
-    return false;
-}
-
-static outcome wait_for(exchange *ex, short events)
-{
-    struct pollfd fd = {PQsocket(ex->connection->pg), events, 0};
-
-    if (fd.fd < 0)
-        return lost(ex);
-    if (ex->spin_us == 0 || !spin(ex, &fd)) {
-        ex->status = syncguard_wait_fds(&fd, 1, ex->limits, ex->err);
-        if (ex->status != SYNCGUARD_OK)
-            return OUTCOME_LEFT;
-    }
-    if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) && !PQconsumeInput(ex->connection->pg))
-        return lost(ex);
-    return OUTCOME_DONE;
-}
-
-/* Lets everything that was queued leave, as the end of a request. */
-static outcome push(exchange *ex)
-{
-    PGconn *pg = ex->connection->pg;
-    int left;
-
-    if (!PQpipelineSync(pg))
-        return lost(ex);
-    while ((left = PQflush(pg)) > 0) {
-        outcome got = wait_for(ex, POLLIN | POLLOUT);
-
-        if (got != OUTCOME_DONE)
-            return got;
-    }
-    return left < 0 ? lost(ex) : OUTCOME_DONE;
-}
-
-bool sg_pg_says_end(const sg_pg_connection *connection, const PGresult *result)
-{
-    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-
-    return connection->direct && severity && strcmp(severity, "FATAL") == 0;
-}
-
-static void note_error(exchange *ex, const PGresult *result)
-{
-    const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-
-    if (code && !*ex->sqlstate)
-        snprintf(ex->sqlstate, sizeof ex->sqlstate, "%s", code);
-    if (code && sg_pg_says_end(ex->connection, result))
-        ex->final = true;
-}
-
-/* Keeps or drops one answer. True at the end of the request. */
-static bool take(exchange *ex, PGresult *result, int *at, PGresult **results)
-{
-    int which = *at < ex->expected_count ? ex->expected[*at] : -1;
-    PGresult *unwanted = result;
-    bool end = false;
-
-    if (!result) {
-        (*at)++;
-        return false;
-    }
-    switch (PQresultStatus(result)) {
-    case PGRES_PIPELINE_SYNC:
-        end = true;
-        break;
-    case PGRES_COMMAND_OK:
-    case PGRES_TUPLES_OK:
-        if (which < 0) {
-            ex->connection->prepared |= UINT32_C(1) << (-1 - which);
-        } else if (!results[which]) {
-            results[which] = result;
-            unwanted = NULL;
-        }
-        break;
-    case PGRES_PIPELINE_ABORTED:
-        break;
-    default:
-        note_error(ex, result);
-        break;
-    }
-    PQclear(unwanted);
-    return end;
-}
-
-/* Every statement was answered. One may not be although no code says so: libpq's own errors, such
- * as no memory for a result, have none. */
-static bool complete(const exchange *ex, PGresult *const *results)
-{
-    int i;
-
-    for (i = 0; i < ex->expected_count; i++) {
-        if (ex->expected[i] >= 0 && !results[ex->expected[i]])
-            return false;
-    }
-    return true;
-}
-
-static outcome collect(exchange *ex, PGresult **results)
-{
-    PGconn *pg = ex->connection->pg;
-    int at = 0;
-
-    for (;;) {
-        outcome got;
-
-        while (!PQisBusy(pg)) {
-            if (take(ex, PQgetResult(pg), &at, results)) {
-                if (*ex->sqlstate)
-                    return OUTCOME_REFUSED;
-                return complete(ex, results) ? OUTCOME_DONE : lost(ex);
-            }
-            if (PQstatus(pg) == CONNECTION_BAD)
-                return lost(ex);
-        }
-        got = wait_for(ex, POLLIN);
-        if (got != OUTCOME_DONE)
-            return got;
-    }
-}
-
-static bool queue_call(const sg_pg *pg, exchange *ex, const sg_pg_call *call, bool session,
-                       int which)
-{
-    PGconn *to = ex->connection->pg;
-    sg_pg_statement statement = session ? sg_pg_session_twin(call->statement) : call->statement;
-    int skip = statement != call->statement;
-    const char *const *values = call->values + skip;
-    const char *name = pg->names[statement];
-    const char *sql = pg->sql[statement];
-    int count = call->count - skip;
-
-    if (!ex->connection->direct || !atomic_load_explicit(&pg->prepared, memory_order_relaxed)) {
-        ex->expected[ex->expected_count++] = which;
-        return PQsendQueryParams(to, sql, count, NULL, values, NULL, NULL, 0);
-    }
-    if (!(ex->connection->prepared & (UINT32_C(1) << statement))) {
-        ex->expected[ex->expected_count++] = -1 - (int)statement;
-        if (!PQsendPrepare(to, name, sql, 0, NULL))
-            return false;
-    }
-    ex->expected[ex->expected_count++] = which;
-    return PQsendQueryPrepared(to, name, count, values, NULL, NULL, 0);
-}
-
-static outcome send_flush(sg_pg *pg, exchange *ex, sg_pg_flush *flush)
-{
-    outcome got;
     int i;
 
     for (i = 0; i < flush->count; i++) {
-        if (!queue_call(pg, ex, &flush->calls[i], flush->session, i))
-            return lost(ex);
+        if (!sg_pg_exchange_queue(pg, ex, &flush->calls[i], flush->session, i))
+            return sg_pg_exchange_lost(ex);
     }
     if (!flush->sent)
         flush->first_sent_ns = syncguard_clock_ns();
     flush->sent = true;
-    got = push(ex);
-    return got == OUTCOME_DONE ? collect(ex, flush->results) : got;
-}
-
-/* ---- requests outside the table ---------------------------------------------------------- */
-
-syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int count,
-                             const char *const *values, const syncguard_limits *limits,
-                             PGresult **result, syncguard_error *err)
-{
-    exchange ex = {.connection = connection, .limits = limits, .err = err};
-    PGresult *results[1] = {NULL};
-    outcome got;
-
-    ex.expected[ex.expected_count++] = 0;
-    if (!PQsendQueryParams(connection->pg, sql, count, NULL, values, NULL, NULL, 0))
-        got = lost(&ex);
-    else
-        got = push(&ex);
-    if (got == OUTCOME_DONE)
-        got = collect(&ex, results);
-    if (got == OUTCOME_REFUSED)
-        ex.status = sg_pg_fail(err, ex.sqlstate);
-    if (got == OUTCOME_DONE && result) {
-        *result = results[0];
-        results[0] = NULL;
-    }
-    PQclear(results[0]);
-    return got == OUTCOME_DONE ? SYNCGUARD_OK : ex.status;
+    return sg_pg_exchange_run(ex, flush->results);
 }
 
 /* ---- the pool's side --------------------------------------------------------------------- */
@@ -373,7 +154,7 @@ typedef struct resends {
 } resends;
 
 /* Says what the server's refusal means; true if the request should be sent again. */
-static bool refused(sg_pg *pg, exchange *ex, resends *sent)
+static bool refused(sg_pg *pg, sg_pg_exchange *ex, resends *sent)
 {
     const char *code = ex->sqlstate;
     bool again = false;
@@ -405,26 +186,26 @@ static bool refused(sg_pg *pg, exchange *ex, resends *sent)
 }
 
 /* One try on one connection. True if another should follow. */
-static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, resends *sent)
+static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, resends *sent)
 {
     sg_pg_connection *connection = ex->connection;
     bool again = false;
 
     switch (send_flush(pg, ex, flush)) {
-    case OUTCOME_DONE:
+    case SG_PG_DONE:
         sg_pg_give_back(connection);
         /* What an earlier try left there. */
         syncguard_error_clear(ex->err);
         ex->status = SYNCGUARD_OK;
         break;
-    case OUTCOME_REFUSED:
+    case SG_PG_REFUSED:
         again = refused(pg, ex, sent);
         if (ex->spoilt)
             sg_pg_discard(connection);
         else
             recover(pg, connection, ex->limits);
         break;
-    case OUTCOME_BROKEN:
+    case SG_PG_BROKEN:
         sg_pg_distrust(pg->pool);
         sg_pg_discard(connection);
         flush->perhaps_done = flush->sent;
@@ -437,7 +218,7 @@ static bool try_once(sg_pg *pg, exchange *ex, sg_pg_flush *flush, resends *sent)
         }
         again = sent->breaks++ < 1;
         break;
-    case OUTCOME_LEFT:
+    case SG_PG_LEFT:
         flush->unknown = flush->sent;
         flush->pending = flush->sent;
         sg_pg_abandon(connection, flush->sent ? flush->lock_id : NULL);
@@ -506,7 +287,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
     if (status != SYNCGUARD_OK)
         return status;
     while (again) {
-        exchange ex = {.limits = limits, .err = err, .spin_us = pg->spin_us};
+        sg_pg_exchange ex = {.limits = limits, .err = err, .spin_us = pg->spin_us};
 
         clear_results(flush);
         status = lend(pg->pool, limits, &in, &ex.connection, err);

@@ -5,7 +5,8 @@
  *   target.c    where to connect: connection string, hosts, TLS default
  *   connect.c   one connection attempt, in a thread that its caller may leave
  *   pool.c      connections: lending, dropping, abandoning, fork
- *   flush.c     one round trip: several statements in, their results out
+ *   exchange.c  one round trip: several statements in, their results out
+ *   flush.c     a request: which connection it goes to, and when again
  *   sql.c       the statements
  *   code.c      SQLSTATE to status
  *   mutate.c    acquire, release, extend, undo, cleanup
@@ -283,6 +284,15 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
                                  syncguard_error *err);
 void sg_pg_flush_clear(sg_pg_flush *flush);
 
+/* Reads a number; false if it is NULL or no number. */
+bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out);
+/* Copies a text; false if it is NULL or does not fit. */
+bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size);
+/* What the server is told when left_ms are left: so much less that its answer still comes. */
+int64_t sg_pg_server_ms(int64_t left_ms);
+
+/* ---- exchange.c -------------------------------------------------------------------------- */
+
 /* Runs one text outside the pool's statements; *result is the caller's. For setup and checks. */
 syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int count,
                              const char *const *values, const syncguard_limits *limits,
@@ -291,12 +301,6 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
 /* True if result says that the server has ended the session: nothing more of it is carried out. A
  * pooler may say so too, of a session that goes on. */
 bool sg_pg_says_end(const sg_pg_connection *connection, const PGresult *result);
-/* Reads a number; false if it is NULL or no number. */
-bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out);
-/* Copies a text; false if it is NULL or does not fit. */
-bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size);
-/* What the server is told when left_ms are left: so much less that its answer still comes. */
-int64_t sg_pg_server_ms(int64_t left_ms);
 
 /* ---- operations -------------------------------------------------------------------------- */
 
