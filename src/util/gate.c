@@ -9,16 +9,12 @@
  * it has unparked it. A light parker is unparked when the mutex is free again, or
  * the waiter would wake up only to wait for the mutex; its own word then tells that
  * the unpark is over. The others are unparked under the mutex, which tells it.
+ *
+ * One that was taken along is neither inside nor in the line. It belongs to who took
+ * it until that one unparks it, or until the two part in a way of their own.
  */
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
-
-struct syncguard_gate_waiter {
-    syncguard_parker parker;
-    struct syncguard_gate_waiter *next;
-    struct syncguard_gate_waiter *previous;
-    bool admitted;
-};
 
 syncguard_status syncguard_gate_init(syncguard_gate *gate, int places, syncguard_error *err)
 {
@@ -88,7 +84,23 @@ void syncguard_gate_leave(syncguard_gate *gate)
         syncguard_parker_unpark(&waiter->parker);
 }
 
-/* In line; only an admission unparks. */
+syncguard_gate_waiter *syncguard_gate_take(syncguard_gate *gate)
+{
+    syncguard_gate_waiter *waiter;
+
+    pthread_mutex_lock(&gate->mutex);
+    waiter = gate->first;
+    if (waiter && waiter->joins) {
+        take_out(gate, waiter);
+        waiter->taken = true;
+    } else {
+        waiter = NULL;
+    }
+    pthread_mutex_unlock(&gate->mutex);
+    return waiter;
+}
+
+/* In line; only who admits it or has taken it along unparks. */
 static syncguard_status wait_in_line(syncguard_gate *gate, struct syncguard_gate_waiter *waiter,
                                      const syncguard_limits *limits, syncguard_error *err)
 {
@@ -99,7 +111,7 @@ static syncguard_status wait_in_line(syncguard_gate *gate, struct syncguard_gate
         return status;
     pthread_mutex_lock(&gate->mutex);
     admitted = waiter->admitted;
-    if (!admitted)
+    if (!admitted && !waiter->taken)
         take_out(gate, waiter);
     pthread_mutex_unlock(&gate->mutex);
     if (admitted && status != SYNCGUARD_OK) {
@@ -111,34 +123,45 @@ static syncguard_status wait_in_line(syncguard_gate *gate, struct syncguard_gate
     return status;
 }
 
-static syncguard_status wait_for_place(syncguard_gate *gate, const syncguard_limits *limits,
-                                       syncguard_error *err)
+static syncguard_status wait_for_place(syncguard_gate *gate, syncguard_gate_waiter *waiter,
+                                       const syncguard_limits *limits, syncguard_error *err)
 {
-    struct syncguard_gate_waiter waiter = {SYNCGUARD_PARKER_INIT, NULL, NULL, false};
     syncguard_status status;
     bool in;
 
-    status = syncguard_parker_open_light(&waiter.parker, limits, err);
+    status = syncguard_parker_open_light(&waiter->parker, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
+    waiter->joins = waiter->joins && waiter->parker.light;
     pthread_mutex_lock(&gate->mutex);
     in = take_place(gate); /* one may have been left while the parker was opened */
     if (!in)
-        append(gate, &waiter);
+        append(gate, waiter);
     pthread_mutex_unlock(&gate->mutex);
     if (!in)
-        status = wait_in_line(gate, &waiter, limits, err);
-    syncguard_parker_close(&waiter.parker);
+        status = wait_in_line(gate, waiter, limits, err);
+    syncguard_parker_close(&waiter->parker);
     return status;
+}
+
+syncguard_status syncguard_gate_enter_or_join(syncguard_gate *gate, syncguard_gate_waiter *waiter,
+                                              const syncguard_limits *limits, syncguard_error *err)
+{
+    bool in;
+
+    waiter->admitted = false;
+    waiter->taken = false;
+    pthread_mutex_lock(&gate->mutex);
+    in = take_place(gate);
+    pthread_mutex_unlock(&gate->mutex);
+    return in ? SYNCGUARD_OK : wait_for_place(gate, waiter, limits, err);
 }
 
 syncguard_status syncguard_gate_enter(syncguard_gate *gate, const syncguard_limits *limits,
                                       syncguard_error *err)
 {
-    bool in;
+    syncguard_gate_waiter waiter;
 
-    pthread_mutex_lock(&gate->mutex);
-    in = take_place(gate);
-    pthread_mutex_unlock(&gate->mutex);
-    return in ? SYNCGUARD_OK : wait_for_place(gate, limits, err);
+    waiter.joins = false;
+    return syncguard_gate_enter_or_join(gate, &waiter, limits, err);
 }

@@ -391,6 +391,96 @@ static void test_gate_order(void **state)
     pthread_mutex_destroy(&l.mutex);
 }
 
+typedef struct carriage {
+    syncguard_gate gate;
+    int64_t patience_us;
+    atomic_int drove;
+    atomic_int rode;
+    atomic_int refused;
+} carriage;
+
+static void *travel(void *argument)
+{
+    carriage *c = argument;
+
+    for (int i = 0; i < 200; i++) {
+        syncguard_gate_waiter waiter = {.joins = i % 5 != 0};
+        syncguard_gate_waiter *other;
+        syncguard_limits limits = limits_in(0, NULL);
+        syncguard_status status;
+
+        limits.deadline_ns = syncguard_clock_ns() + c->patience_us * 1000;
+        status = syncguard_gate_enter_or_join(&c->gate, &waiter, &limits, NULL);
+        if (waiter.taken) {
+            assert_true(waiter.joins);
+            /* Still the other's. */
+            if (status != SYNCGUARD_OK)
+                (void)syncguard_parker_park(&waiter.parker, NULL, NULL);
+            atomic_fetch_add(&c->rode, 1);
+            continue;
+        }
+        if (status != SYNCGUARD_OK) {
+            atomic_fetch_add(&c->refused, 1);
+            continue;
+        }
+        other = syncguard_gate_take(&c->gate);
+        atomic_fetch_add(&c->drove, 1);
+        if (i % 16 == 0)
+            sched_yield();
+        if (other)
+            syncguard_parker_unpark(&other->parker);
+        syncguard_gate_leave(&c->gate);
+    }
+    return NULL;
+}
+
+/* Who is taken along has no place, and none is lost; also where giving up comes in between. */
+static void test_gate_taking(void **state)
+{
+    static const int64_t patience_us[] = {30000000, 0, 5, 20, 50, 80};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof patience_us / sizeof *patience_us; k++) {
+        carriage c = {.patience_us = patience_us[k]};
+        pthread_t threads[8];
+
+        assert_int_equal(syncguard_gate_init(&c.gate, 1, NULL), SYNCGUARD_OK);
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, travel, &c), 0);
+        for (int i = 0; i < 8; i++)
+            pthread_join(threads[i], NULL);
+        assert_int_equal(c.gate.places, 1);
+        assert_null(c.gate.first);
+        assert_int_equal(c.drove + c.rode + c.refused, 1600);
+        if (k == 0)
+            assert_int_equal(c.refused, 0);
+        syncguard_gate_destroy(&c.gate);
+    }
+}
+
+/* The first in line or nobody. */
+static void test_gate_takes_in_order(void **state)
+{
+    line l = {.count = 0};
+    visitor stays = {&l, 1};
+    pthread_t thread;
+
+    (void)state;
+    pthread_mutex_init(&l.mutex, NULL);
+    assert_int_equal(syncguard_gate_init(&l.gate, 1, NULL), SYNCGUARD_OK);
+    assert_null(syncguard_gate_take(&l.gate));
+    assert_int_equal(syncguard_gate_enter(&l.gate, NULL, NULL), SYNCGUARD_OK);
+    assert_int_equal(pthread_create(&thread, NULL, queue_up, &stays), 0);
+    while (waiting(&l.gate) < 1)
+        sched_yield();
+    assert_null(syncguard_gate_take(&l.gate));
+    syncguard_gate_leave(&l.gate);
+    pthread_join(thread, NULL);
+    assert_int_equal(l.count, 1);
+    syncguard_gate_destroy(&l.gate);
+    pthread_mutex_destroy(&l.mutex);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -405,6 +495,8 @@ int main(void)
         cmocka_unit_test(test_thread),
         cmocka_unit_test(test_gate),
         cmocka_unit_test(test_gate_order),
+        cmocka_unit_test(test_gate_taking),
+        cmocka_unit_test(test_gate_takes_in_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

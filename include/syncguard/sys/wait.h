@@ -97,6 +97,15 @@ typedef struct syncguard_gate {
     struct syncguard_gate_waiter *first;
     struct syncguard_gate_waiter *last;
 } syncguard_gate;
+/* One in the line. */
+typedef struct syncguard_gate_waiter {
+    syncguard_parker parker;
+    struct syncguard_gate_waiter *next;
+    struct syncguard_gate_waiter *previous;
+    bool joins; /* may be taken along; only one whose parker is light can be */
+    bool admitted;
+    bool taken;
+} syncguard_gate_waiter;
 SYNCGUARD_API syncguard_status syncguard_gate_init(syncguard_gate *gate, int places,
                                                    syncguard_error *err);
 SYNCGUARD_API void syncguard_gate_destroy(syncguard_gate *gate);
@@ -104,6 +113,18 @@ SYNCGUARD_API syncguard_status syncguard_gate_enter(syncguard_gate *gate,
                                                     const syncguard_limits *limits,
                                                     syncguard_error *err);
 SYNCGUARD_API void syncguard_gate_leave(syncguard_gate *gate);
+/*
+ * Enters, unless somebody inside takes the waiter along meanwhile and so does for it what it
+ * wanted to enter for. If waiter->taken, then it is not inside, whatever is returned: OK when who
+ * took it has unparked it, else the limits have ended before, and the waiter is still the other's.
+ */
+SYNCGUARD_API syncguard_status syncguard_gate_enter_or_join(syncguard_gate *gate,
+                                                            syncguard_gate_waiter *waiter,
+                                                            const syncguard_limits *limits,
+                                                            syncguard_error *err);
+/* For who is inside: takes the first in line along, if it joins. It must be unparked when it has
+ * what it wanted. */
+SYNCGUARD_API syncguard_gate_waiter *syncguard_gate_take(syncguard_gate *gate);
 
 /* pthread_create with all signals blocked in the new thread. Returns 0 or an errno value. */
 SYNCGUARD_API int syncguard_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
