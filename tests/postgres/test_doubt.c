@@ -23,7 +23,7 @@ static PGconn *plain;
 
 typedef enum mode {
     PASS,
-    END_AFTER_COMMIT, /* the server's last word comes between the commit and the end */
+    END_AFTER_COMMIT, /* the server's last word comes between the commit and its answer */
     NO_CODE           /* the answers of one request are an error without a code */
 } mode;
 
@@ -68,15 +68,13 @@ static bool pass_message(line *self, const unsigned char *message, size_t length
         self->swallow = true;
         return put_error(self->client, uncoded, sizeof uncoded);
     }
-    if (!put(self->client, message, length))
-        return false;
     if (now == END_AFTER_COMMIT && strcmp(tag, "COMMIT") == 0) {
         atomic_store(&proxy_mode, PASS);
         atomic_store(&proxy_closed, true);
         (void)put_error(self->client, fatal, sizeof fatal);
         return false;
     }
-    return true;
+    return put(self->client, message, length);
 }
 
 static bool from_server(line *self)

@@ -3,7 +3,8 @@
  * results come back in one read.
  *
  * Statements are prepared where they are first used on a connection, in the
- * same exchange. An error makes the server skip everything up to its end.
+ * same exchange. An error makes the server skip everything up to its end: requests
+ * before it have been carried out, those behind it have not.
  */
 #include <stdio.h>
 #include <string.h>
@@ -70,18 +71,20 @@ bool sg_pg_says_end(const sg_pg_connection *connection, const PGresult *result)
     return connection->direct && severity && strcmp(severity, "FATAL") == 0;
 }
 
-static void note_error(sg_pg_exchange *ex, const PGresult *result)
+static void note_error(sg_pg_exchange *ex, const PGresult *result, int at)
 {
     const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 
-    if (code && !*ex->sqlstate)
+    if (code && !*ex->sqlstate) {
         snprintf(ex->sqlstate, sizeof ex->sqlstate, "%s", code);
+        ex->refused_at = at;
+    }
     if (code && sg_pg_says_end(ex->connection, result))
         ex->final = true;
 }
 
 /* Keeps or drops one answer. True at the end of the request. */
-static bool take(sg_pg_exchange *ex, PGresult *result, int *at, PGresult **results)
+static bool take(sg_pg_exchange *ex, PGresult *result, int *at)
 {
     int which = *at < ex->expected_count ? ex->expected[*at] : -1;
     PGresult *unwanted = result;
@@ -99,47 +102,70 @@ static bool take(sg_pg_exchange *ex, PGresult *result, int *at, PGresult **resul
     case PGRES_TUPLES_OK:
         if (which < 0) {
             ex->connection->prepared |= UINT32_C(1) << (-1 - which);
-        } else if (!results[which]) {
-            results[which] = result;
+        } else if (!ex->results[which]) {
+            ex->results[which] = result;
             unwanted = NULL;
         }
         break;
     case PGRES_PIPELINE_ABORTED:
         break;
     default:
-        note_error(ex, result);
+        note_error(ex, result, *at);
         break;
     }
     PQclear(unwanted);
     return end;
 }
 
-/* Every statement was answered. One may not be although no code says so: libpq's own errors, such
- * as no memory for a result, have none. */
-static bool complete(const sg_pg_exchange *ex, PGresult *const *results)
+PGresult **sg_pg_exchange_results(sg_pg_exchange *ex, int request)
+{
+    return ex->results + (ptrdiff_t)request * SG_PG_MAX_CALLS;
+}
+
+/* Every statement of a request was answered. One may not be although no code says so: libpq's own
+ * errors, such as no memory for a result, have none. */
+static bool complete(const sg_pg_exchange *ex, int request)
 {
     int i;
 
-    for (i = 0; i < ex->expected_count; i++) {
-        if (ex->expected[i] >= 0 && !results[ex->expected[i]])
+    for (i = ex->request[request].first; i < ex->request[request].calls; i++) {
+        if (!ex->results[request * SG_PG_MAX_CALLS + i])
             return false;
     }
     return true;
 }
 
-static sg_pg_outcome collect(sg_pg_exchange *ex, PGresult **results)
+sg_pg_outcome sg_pg_exchange_part(const sg_pg_exchange *ex, int request, sg_pg_outcome all)
+{
+    if (request < ex->requests && complete(ex, request))
+        return SG_PG_DONE;
+    if (all != SG_PG_REFUSED)
+        return all;
+    if (ex->refused_at >= ex->request[request].end)
+        return SG_PG_BROKEN;
+    if (request > 0 && ex->refused_at < ex->request[request - 1].end)
+        return SG_PG_SKIPPED;
+    return SG_PG_REFUSED;
+}
+
+static sg_pg_outcome collect(sg_pg_exchange *ex)
 {
     PGconn *pg = ex->connection->pg;
     int at = 0;
+    int i;
 
     for (;;) {
         sg_pg_outcome got;
 
         while (!PQisBusy(pg)) {
-            if (take(ex, PQgetResult(pg), &at, results)) {
+            if (take(ex, PQgetResult(pg), &at)) {
                 if (*ex->sqlstate)
                     return SG_PG_REFUSED;
-                return complete(ex, results) ? SG_PG_DONE : sg_pg_exchange_lost(ex);
+                for (i = 0; i < ex->requests; i++) {
+                    if (!complete(ex, i))
+                        return sg_pg_exchange_lost(ex);
+                }
+                return SG_PG_DONE;
             }
             if (PQstatus(pg) == CONNECTION_BAD)
                 return sg_pg_exchange_lost(ex);
@@ -150,35 +176,65 @@ static sg_pg_outcome collect(sg_pg_exchange *ex, PGresult **results)
     }
 }
 
-sg_pg_outcome sg_pg_exchange_run(sg_pg_exchange *ex, PGresult **results)
+sg_pg_outcome sg_pg_exchange_run(sg_pg_exchange *ex)
 {
     sg_pg_outcome got = push(ex);
 
-    return got == SG_PG_DONE ? collect(ex, results) : got;
+    return got == SG_PG_DONE ? collect(ex) : got;
 }
 
-bool sg_pg_exchange_queue(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_call *call, bool session,
-                          int which)
+/* The form of a statement: how long it may wait, and what follows it. */
+static sg_pg_statement form_of(const sg_pg_flush *flush, sg_pg_statement statement, int request)
+{
+    if (!flush->shared)
+        return flush->session ? sg_pg_session_twin(statement) : statement;
+    if (statement == SG_PG_COMMIT && request == 0)
+        return SG_PG_COMMIT_CHAIN;
+    return sg_pg_shared_twin(statement);
+}
+
+static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_call *call,
+                       sg_pg_statement statement, int which)
 {
     PGconn *to = ex->connection->pg;
-    sg_pg_statement statement = session ? sg_pg_session_twin(call->statement) : call->statement;
-    int skip = statement != call->statement;
+    int skip = statement != call->statement && call->count > 0;
     const char *const *values = call->values + skip;
     const char *name = pg->names[statement];
     const char *sql = pg->sql[statement];
     int count = call->count - skip;
+    uint32_t bit = UINT32_C(1) << statement;
 
     if (!ex->connection->direct || !atomic_load_explicit(&pg->prepared, memory_order_relaxed)) {
         ex->expected[ex->expected_count++] = which;
         return PQsendQueryParams(to, sql, count, NULL, values, NULL, NULL, 0);
     }
-    if (!(ex->connection->prepared & (UINT32_C(1) << statement))) {
+    if (!((ex->connection->prepared | ex->preparing) & bit)) {
+        ex->preparing |= bit;
         ex->expected[ex->expected_count++] = -1 - (int)statement;
         if (!PQsendPrepare(to, name, sql, 0, NULL))
             return false;
     }
     ex->expected[ex->expected_count++] = which;
     return PQsendQueryPrepared(to, name, count, values, NULL, NULL, 0);
+}
+
+bool sg_pg_exchange_queue(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush)
+{
+    int request = ex->requests++;
+    int i;
+
+    /* The second's BEGIN comes with the COMMIT of the first. */
+    ex->request[request].first = request > 0 ? 1 : 0;
+    ex->request[request].calls = flush->count;
+    for (i = ex->request[request].first; i < flush->count; i++) {
+        const sg_pg_call *call = &flush->calls[i];
+
+        if (!queue_call(pg, ex, call, form_of(flush, call->statement, request),
+                        request * SG_PG_MAX_CALLS + i))
+            return false;
+    }
+    ex->request[request].end = ex->expected_count;
+    return true;
 }
 
 /* ---- requests outside the table ---------------------------------------------------------- */
@@ -188,20 +244,20 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
                              PGresult **result, syncguard_error *err)
 {
     sg_pg_exchange ex = {.connection = connection, .limits = limits, .err = err};
-    PGresult *results[1] = {NULL};
     sg_pg_outcome got;
 
+    ex.request[ex.requests++].calls = 1;
     ex.expected[ex.expected_count++] = 0;
     if (!PQsendQueryParams(connection->pg, sql, count, NULL, values, NULL, NULL, 0))
         got = sg_pg_exchange_lost(&ex);
     else
-        got = sg_pg_exchange_run(&ex, results);
+        got = sg_pg_exchange_run(&ex);
     if (got == SG_PG_REFUSED)
         ex.status = sg_pg_fail(err, ex.sqlstate);
     if (got == SG_PG_DONE && result) {
-        *result = results[0];
-        results[0] = NULL;
+        *result = ex.results[0];
+        ex.results[0] = NULL;
     }
-    PQclear(results[0]);
+    PQclear(ex.results[0]);
     return got == SG_PG_DONE ? SYNCGUARD_OK : ex.status;
 }

@@ -6,13 +6,18 @@
  *
  * What broke is sent again, once, on another connection: every request acts by
  * lock id, so that doing it twice is doing it once.
+ *
+ * Where all connections are in use, a request that gets one takes the next in line
+ * along (ride.c). Neither may then wait for long inside the server, for the answers
+ * come together: what meets a lock is refused after SG_PG_SHARED_MS, and what is sent
+ * again, for whatever reason, goes alone.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exchange.h"
+#include "ride.h"
 
 /* How often the server may prefer another transaction before that is the answer. */
 #define MAX_CONFLICTS 3
@@ -115,20 +120,6 @@ bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t s
     return true;
 }
 
-static sg_pg_outcome send_flush(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush)
-{
-    int i;
-
-    for (i = 0; i < flush->count; i++) {
-        if (!sg_pg_exchange_queue(pg, ex, &flush->calls[i], flush->session, i))
-            return sg_pg_exchange_lost(ex);
-    }
-    if (!flush->sent)
-        flush->first_sent_ns = syncguard_clock_ns();
-    flush->sent = true;
-    return sg_pg_exchange_run(ex, flush->results);
-}
-
 /* ---- the pool's side --------------------------------------------------------------------- */
 
 /* Makes a session that had an error fit for the next request. */
@@ -153,22 +144,30 @@ typedef struct resends {
     int unprepared;
 } resends;
 
+/* The session is not what it was taken for: a pooler is in between. */
+static bool spoils(const char *code)
+{
+    return strcmp(code, "26000") == 0 || strcmp(code, "42P05") == 0;
+}
+
 /* Says what the server's refusal means; true if the request should be sent again. */
-static bool refused(sg_pg *pg, sg_pg_exchange *ex, resends *sent)
+static bool refused(sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush, resends *sent)
 {
     const char *code = ex->sqlstate;
     bool again = false;
 
     if (strcmp(code, "40001") == 0 || strcmp(code, "40P01") == 0) {
         again = sent->conflicts++ < MAX_CONFLICTS;
-    } else if (strcmp(code, "26000") == 0 || strcmp(code, "42P05") == 0) {
-        /* Another server session than the one that prepared it: a pooler is in between. */
+    } else if (strcmp(code, "55P03") == 0 && flush->shared) {
+        /* It may wait longer when it goes alone. */
+        again = true;
+    } else if (spoils(code)) {
+        /* Another server session than the one that prepared it. */
         if (atomic_exchange(&pg->prepared, false))
             syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
                                   "prepared statements get lost, so they are not used any more; "
                                   "behind a transaction pooler open with pooler=1");
         again = sent->unprepared++ < 1;
-        ex->spoilt = true;
     } else if (strcmp(code, "25006") == 0) {
         /* The primary has moved: all connections lead to the old one. */
         sg_pg_distrust(pg->pool);
@@ -185,66 +184,159 @@ static bool refused(sg_pg *pg, sg_pg_exchange *ex, resends *sent)
     return again;
 }
 
-/* One try on one connection. True if another should follow. */
-static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, resends *sent)
+static void mark_sent(sg_pg_flush *flush)
 {
-    sg_pg_connection *connection = ex->connection;
-    bool again = false;
+    if (!flush->sent)
+        flush->first_sent_ns = syncguard_clock_ns();
+    flush->sent = true;
+}
 
-    switch (send_flush(pg, ex, flush)) {
+/* The request may have been carried out; unless that is final, it may still be. */
+static void doubt(sg_pg_flush *flush, bool final)
+{
+    flush->perhaps_done = flush->sent;
+    flush->unknown = flush->unknown || flush->sent;
+    flush->pending = flush->pending || (flush->sent && !final);
+}
+
+/* Sends a request, and with it the one that the seat was filled with. */
+static sg_pg_outcome send_flush(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, sg_pg_seat *seat)
+{
+    bool queued;
+
+    set_bound(ex->connection, flush, ex->limits);
+    flush->shared = seat->filled;
+    queued = sg_pg_exchange_queue(pg, ex, flush);
+    if (queued)
+        mark_sent(flush);
+    if (seat->filled) {
+        sg_pg_flush *second = seat->ride->flush;
+
+        set_bound(ex->connection, second, seat->ride->limits);
+        second->shared = true;
+        if (queued) {
+            mark_sent(second);
+            queued = sg_pg_exchange_queue(pg, ex, second);
+        }
+        sg_pg_seat_sent(pg->pool, seat);
+    }
+    return queued ? sg_pg_exchange_run(ex) : sg_pg_exchange_lost(ex);
+}
+
+/* What becomes of the connection. lock_id: of the acquire that is left on it, or NULL. */
+static void put_away(sg_pg *pg, const sg_pg_exchange *ex, sg_pg_outcome all, const char *lock_id)
+{
+    switch (all) {
     case SG_PG_DONE:
-        sg_pg_give_back(connection);
+        sg_pg_give_back(ex->connection);
+        break;
+    case SG_PG_REFUSED:
+        if (spoils(ex->sqlstate))
+            sg_pg_discard(ex->connection);
+        else
+            recover(pg, ex->connection, ex->limits);
+        break;
+    case SG_PG_SKIPPED: /* of a part only */
+    case SG_PG_BROKEN:
+        sg_pg_distrust(pg->pool);
+        sg_pg_discard(ex->connection);
+        break;
+    case SG_PG_LEFT:
+        sg_pg_abandon(ex->connection, lock_id);
+        break;
+    }
+}
+
+/* What became of a request. True if it should be sent again. */
+static bool conclude(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, sg_pg_outcome outcome,
+                     resends *sent)
+{
+    switch (outcome) {
+    case SG_PG_DONE:
         /* What an earlier try left there. */
         syncguard_error_clear(ex->err);
         ex->status = SYNCGUARD_OK;
-        break;
+        return false;
     case SG_PG_REFUSED:
-        again = refused(pg, ex, sent);
-        if (ex->spoilt)
-            sg_pg_discard(connection);
-        else
-            recover(pg, connection, ex->limits);
-        break;
+        return refused(pg, ex, flush, sent);
+    case SG_PG_SKIPPED:
+        return true;
     case SG_PG_BROKEN:
-        sg_pg_distrust(pg->pool);
-        sg_pg_discard(connection);
-        flush->perhaps_done = flush->sent;
         /* Also if the server has said its last word: that may have been after the commit. */
-        if (flush->sent) {
-            flush->unknown = true;
-            flush->pending = flush->pending || !ex->final;
-            if (flush->lock_id)
-                sg_pg_doubt_add(pg->pool, flush->lock_id, ex->final);
-        }
-        again = sent->breaks++ < 1;
-        break;
+        doubt(flush, ex->final);
+        return sent->breaks++ < 1;
     case SG_PG_LEFT:
         flush->unknown = flush->sent;
         flush->pending = flush->sent;
-        sg_pg_abandon(connection, flush->sent ? flush->lock_id : NULL);
-        break;
+        return false;
     }
+    return false;
+}
+
+/* One try on one connection. True if another should follow. */
+static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, bool shares, resends *sent)
+{
+    sg_pg_seat seat = {.filled = false};
+    sg_pg_outcome all;
+    sg_pg_outcome mine;
+    const char *lock_id;
+    bool again;
+
+    if (shares && ex->connection->bounded)
+        sg_pg_seat_fill(pg->pool, &seat);
+    all = send_flush(pg, ex, flush, &seat);
+    mine = sg_pg_exchange_part(ex, 0, all);
+    memcpy(flush->results, sg_pg_exchange_results(ex, 0), sizeof flush->results);
+    if (seat.filled)
+        sg_pg_seat_end(pg->pool, &seat, ex, all);
+    lock_id = flush->sent ? flush->lock_id : NULL;
+    if (lock_id && mine == SG_PG_BROKEN)
+        sg_pg_doubt_add(pg->pool, lock_id, ex->final);
+    again = conclude(pg, ex, flush, mine, sent);
+    put_away(pg, ex, all, mine == SG_PG_LEFT ? lock_id : NULL);
     return again;
 }
 
+/* A request was taken along, and is back, or its time is up: waited says that. True if it should be
+ * sent again. */
+static bool arrive(sg_pg *pg, sg_pg_exchange *ex, sg_pg_ride *ride, syncguard_status waited,
+                   resends *sent)
+{
+    ex->status = waited;
+    if (waited != SYNCGUARD_OK && sg_pg_ride_leave(pg->pool, ride))
+        return conclude(pg, ex, ride->flush, SG_PG_LEFT, sent);
+    memcpy(ex->sqlstate, ride->sqlstate, sizeof ex->sqlstate);
+    ex->final = ride->final;
+    return conclude(pg, ex, ride->flush, ride->outcome, sent);
+}
+
+/* True if there is time for a try together with another and, if that is refused, for one alone. A
+ * rider cannot be reached by an abort. */
+static bool may_share(const sg_pg_flush *flush, const syncguard_limits *limits)
+{
+    return flush->shares && !limits->abort_object &&
+           syncguard_limits_left_ns(limits) >= 4 * SG_PG_SHARED_MS * SYNCGUARD_NS_PER_MS;
+}
+
 /*
- * Lets a request in: *in is the gate to leave, NULL for one that stays out of the line. One that
- * is pressing may find the line full of callers whose key is stuck in the server: it waits there
- * for a quarter of its time, then for the place aside.
+ * Lets a request in, unless it is taken along: *in is the gate to leave, NULL for one that stays
+ * out of the line. One that is pressing may find the line full of callers whose key is stuck in the
+ * server: it waits there for a quarter of its time, then for the place aside.
  */
-static syncguard_status enter(sg_pg_pool *pool, const sg_pg_flush *flush,
-                              const syncguard_limits *limits, syncguard_gate **in,
+static syncguard_status enter(sg_pg_pool *pool, sg_pg_ride *ride, syncguard_gate **in,
                               syncguard_error *err)
 {
+    const sg_pg_flush *flush = ride->flush;
+    const syncguard_limits *limits = ride->limits;
     int64_t now;
     syncguard_limits patience;
-    syncguard_status status;
+    syncguard_status status = syncguard_limits_check(limits, err);
 
     *in = flush->apart ? NULL : &pool->gate;
-    if (flush->apart)
-        return SYNCGUARD_OK;
+    if (status != SYNCGUARD_OK || flush->apart)
+        return status;
     if (!flush->pressing)
-        return syncguard_gate_enter(&pool->gate, limits, err);
+        return syncguard_gate_enter_or_join(&pool->gate, &ride->waiter, limits, err);
     now = syncguard_clock_ns();
     patience = syncguard_limits_until(limits, syncguard_clock_after(now, pool->timeout_ms));
     patience.deadline_ns = now + (patience.deadline_ns - now) / 4;
@@ -277,27 +369,38 @@ static syncguard_status lend(sg_pg_pool *pool, const syncguard_limits *limits, s
 syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
                                  syncguard_error *err)
 {
-    syncguard_status status = syncguard_limits_check(limits, err);
+    syncguard_status status = SYNCGUARD_OK;
     resends sent = {0, 0, 0};
     syncguard_gate *in = NULL;
+    bool inside = false;
+    bool shares = may_share(flush, limits);
     bool again = true;
 
-    if (status == SYNCGUARD_OK)
-        status = enter(pg->pool, flush, limits, &in, err);
-    if (status != SYNCGUARD_OK)
-        return status;
-    while (again) {
+    for (; again; shares = false) {
         sg_pg_exchange ex = {.limits = limits, .err = err, .spin_us = pg->spin_us};
 
         clear_results(flush);
+        if (!inside) {
+            sg_pg_ride ride;
+
+            sg_pg_ride_init(&ride, flush, limits, shares);
+            status = enter(pg->pool, &ride, &in, err);
+            if (ride.waiter.taken) {
+                again = arrive(pg, &ex, &ride, status, &sent);
+                status = ex.status;
+                continue;
+            }
+            if (status != SYNCGUARD_OK)
+                return status;
+            inside = true;
+        }
         status = lend(pg->pool, limits, &in, &ex.connection, err);
         if (status != SYNCGUARD_OK)
             break;
-        set_bound(ex.connection, flush, limits);
-        again = try_once(pg, &ex, flush, &sent);
+        again = try_once(pg, &ex, flush, shares, &sent);
         status = ex.status;
     }
-    if (in)
+    if (inside && in)
         syncguard_gate_leave(in);
     return status;
 }

@@ -7,6 +7,7 @@
  *   pool.c      connections: lending, dropping, abandoning, fork
  *   exchange.c  one round trip: several statements in, their results out
  *   flush.c     a request: which connection it goes to, and when again
+ *   ride.c      a request that goes along in another's round trip
  *   sql.c       the statements
  *   code.c      SQLSTATE to status
  *   mutate.c    acquire, release, extend, undo, cleanup
@@ -35,15 +36,18 @@
 typedef enum sg_pg_statement {
     SG_PG_BEGIN,
     SG_PG_COMMIT,
+    SG_PG_COMMIT_CHAIN,         /* and begins again */
     SG_PG_BOUND,                /* timeout */
     SG_PG_LOCK_KEY,             /* timeout, name */
     SG_PG_LOCK_KEY_SESSION,     /* name */
+    SG_PG_LOCK_KEY_SHARED,      /* name */
     SG_PG_ACQUIRE_LOOK,         /* name, tolerance less slack, id */
     SG_PG_ACQUIRE,              /* name, id, ttl, tolerance, key, counter's name, limit, owner */
     SG_PG_LOCK_ID,              /* timeout, id */
     SG_PG_LOCK_ID_SESSION,      /* id */
     SG_PG_LOCK_RELEASE,         /* timeout, id */
     SG_PG_LOCK_RELEASE_SESSION, /* id */
+    SG_PG_LOCK_RELEASE_SHARED,  /* id */
     SG_PG_EXTEND,               /* id, tolerance, ttl */
     SG_PG_RELEASE,              /* id, tolerance */
     SG_PG_UNDO,                 /* name, id */
@@ -76,6 +80,10 @@ char *sg_pg_sql(sg_pg_statement statement, const sg_pg_table *locks, const sg_pg
 /* The form of a statement without its first value, the timeout, for when that of the session is
  * right; statement itself if it has none. */
 sg_pg_statement sg_pg_session_twin(sg_pg_statement statement);
+/* Its form for a shared round trip, also without that value: what follows in its transaction waits
+ * at most SG_PG_SHARED_MS for each lock. */
+sg_pg_statement sg_pg_shared_twin(sg_pg_statement statement);
+#define SG_PG_SHARED_MS 100
 #define SG_PG_NAME_SIZE 24
 /* The name under which a text is prepared: it says which text that is, because sessions behind a
  * pooler may also be those of other handles and other versions. */
@@ -199,6 +207,11 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id);
  * known of any. */
 int sg_pg_doubts_open(sg_pg_pool *pool, const char *lock_id, int *total);
 void sg_pg_doubt_add(sg_pg_pool *pool, const char *lock_id, bool final);
+/* The same under the mutex; returns what to settle it by. */
+int sg_pg_doubt_put(sg_pg_pool *pool, const char *lock_id, bool final);
+/* Under the mutex: the request can no longer be carried out. Does nothing if the doubt has made
+ * room for another. */
+void sg_pg_doubt_settle(sg_pg_pool *pool, int doubt, const char *lock_id);
 /* True if pid serves a connection of this pool. */
 bool sg_pg_is_own(sg_pg_pool *pool, int pid);
 
@@ -258,12 +271,14 @@ typedef struct sg_pg_flush {
     const char *lock_id; /* of an acquire, which must be taken back if its outcome is unknown */
     bool apart;          /* does not wait in line for a connection: takes one more if need be */
     bool pressing;       /* waits in line for a part of its time only, then aside */
+    bool shares;         /* may share a round trip with another that may */
     /* for the calls' values: milliseconds the server may wait */
     char timeout[24];
     /* out */
     PGresult *results[SG_PG_MAX_CALLS];
     int64_t first_sent_ns;
     bool session;      /* the time limits of the session are right */
+    bool shared;       /* shares a round trip, so that it may hardly wait for others' locks */
     bool sent;         /* something may have left */
     bool perhaps_done; /* an earlier try may have been carried out */
     bool unknown;      /* a request that failed may have been carried out */

@@ -1,9 +1,9 @@
 /*
  * Connections: lending them, ending them, and leaving them in the middle.
  *
- * At most `max` callers are past the gate, each with one connection; renewals can
- * have two more. A broken one is found by using it; then its whole generation is
- * distrusted, because a restart or a failover breaks all at once.
+ * At most `max` callers are past the gate, each with one connection, on which one
+ * more from the line may ride along; renewals can have two more. A broken one is found by using it;
+ * then its whole generation is distrusted, because a restart or a failover breaks all at once.
  *
  * A caller whose time is up leaves its connection to a thread, which asks the
  * server to cancel (a request over a second connection, and it blocks), reads
@@ -200,8 +200,7 @@ bool sg_pg_is_own(sg_pg_pool *pool, int pid)
 
 /* ---- doubts ------------------------------------------------------------------------------ */
 
-/* Under the mutex: the slot of a new doubt. */
-static int add_doubt(sg_pg_pool *pool, const char *lock_id, bool final)
+int sg_pg_doubt_put(sg_pg_pool *pool, const char *lock_id, bool final)
 {
     int slot = (int)(pool->next_doubt++ % SG_PG_DOUBTS);
 
@@ -213,8 +212,14 @@ static int add_doubt(sg_pg_pool *pool, const char *lock_id, bool final)
 void sg_pg_doubt_add(sg_pg_pool *pool, const char *lock_id, bool final)
 {
     pthread_mutex_lock(&pool->mutex);
-    add_doubt(pool, lock_id, final);
+    sg_pg_doubt_put(pool, lock_id, final);
     pthread_mutex_unlock(&pool->mutex);
+}
+
+void sg_pg_doubt_settle(sg_pg_pool *pool, int doubt, const char *lock_id)
+{
+    if (memcmp(pool->doubts[doubt].lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE) == 0)
+        pool->doubts[doubt].final = true;
 }
 
 int sg_pg_doubts_open(sg_pg_pool *pool, const char *lock_id, int *total)
@@ -302,9 +307,8 @@ static void *run_drain(void *argument)
     sg_pg_discard(connection);
     pthread_mutex_lock(&pool->mutex);
     pool->drains--;
-    if (left->doubt >= 0 && final &&
-        memcmp(pool->doubts[left->doubt].lock_id, left->lock_id, sizeof left->lock_id) == 0)
-        pool->doubts[left->doubt].final = true;
+    if (left->doubt >= 0 && final)
+        sg_pg_doubt_settle(pool, left->doubt, left->lock_id);
     pthread_mutex_unlock(&pool->mutex);
     syncguard_free(left);
     sg_pg_pool_unref(pool);
@@ -327,7 +331,7 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
         pool->references++;
     }
     if (lock_id) {
-        int slot = add_doubt(pool, lock_id, false);
+        int slot = sg_pg_doubt_put(pool, lock_id, false);
 
         if (left) {
             left->doubt = slot;

@@ -30,6 +30,10 @@
     "pg_catalog.set_config('lock_timeout', $1, true) = "                                           \
     "pg_catalog.set_config('statement_timeout', $1, true)"
 #define NOT_DURABLE "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off'"
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+#define BRIEFLY                                                                                    \
+    "pg_catalog.set_config('lock_timeout', '" TEXT(SG_PG_SHARED_MS) "', true) IS NOT NULL"
 #define ADVISORY(name) " THEN pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(" name ")) END"
 
 /*
@@ -78,9 +82,11 @@ static const char extend_many_sql[] =
 static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BEGIN] = "BEGIN ISOLATION LEVEL READ COMMITTED",
     [SG_PG_COMMIT] = "COMMIT",
+    [SG_PG_COMMIT_CHAIN] = "COMMIT AND CHAIN",
     [SG_PG_BOUND] = "SELECT " BOUND,
     [SG_PG_LOCK_KEY] = "SELECT CASE WHEN " BOUND ADVISORY("$2"),
     [SG_PG_LOCK_KEY_SESSION] = "SELECT CASE WHEN true" ADVISORY("$1"),
+    [SG_PG_LOCK_KEY_SHARED] = "SELECT CASE WHEN " BRIEFLY ADVISORY("$1"),
     /*
      * What is there. A row that is near its end, or past it, is locked: the decision must not
      * wait for it. One far from its end needs no lock, for it makes the answer "locked" in any
@@ -101,6 +107,8 @@ static const char *const texts[SG_PG_STATEMENTS] = {
         "key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
     [SG_PG_LOCK_RELEASE_SESSION] =
         "SELECT CASE WHEN " NOT_DURABLE ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
+    [SG_PG_LOCK_RELEASE_SHARED] = "SELECT CASE WHEN " NOT_DURABLE " AND " BRIEFLY ADVISORY(
+        "key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
@@ -129,6 +137,18 @@ sg_pg_statement sg_pg_session_twin(sg_pg_statement statement)
         return SG_PG_LOCK_ID_SESSION;
     case SG_PG_LOCK_RELEASE:
         return SG_PG_LOCK_RELEASE_SESSION;
+    default:
+        return statement;
+    }
+}
+
+sg_pg_statement sg_pg_shared_twin(sg_pg_statement statement)
+{
+    switch (statement) {
+    case SG_PG_LOCK_KEY:
+        return SG_PG_LOCK_KEY_SHARED;
+    case SG_PG_LOCK_RELEASE:
+        return SG_PG_LOCK_RELEASE_SHARED;
     default:
         return statement;
     }
