@@ -515,7 +515,11 @@ static void *impatient(void *context)
         syncguard_grant grant;
         syncguard_status status;
 
-        snprintf(key, sizeof key, "crowd-%d", (int)(rand_r(&seed) % 6));
+        /* Some take until about the deadline of those that share with them. */
+        if (rand_r(&seed) % 50 == 0)
+            snprintf(key, sizeof key, "sleepy 0.41 %u", rand_r(&seed));
+        else
+            snprintf(key, sizeof key, "crowd-%d", (int)(rand_r(&seed) % 6));
         status = syncguard_acquire(context, key, 2000, &call, &grant, &own);
         if (status == SYNCGUARD_OK) {
             (void)syncguard_release(context, grant.lock_id, &call, &own);

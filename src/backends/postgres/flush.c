@@ -212,7 +212,6 @@ static sg_pg_outcome send_flush(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flus
     if (seat->filled) {
         sg_pg_flush *second = seat->ride->flush;
 
-        set_bound(ex->connection, second, seat->ride->limits);
         second->shared = true;
         if (queued) {
             mark_sent(second);
