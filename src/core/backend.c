@@ -32,6 +32,7 @@ static syncguard_status make_core(syncguard_backend *backend, const syncguard_op
     core->room = room != NULL ? room : &core->own_room;
     core->watches = store->unwatch != NULL;
     core->watch_lasts = store->watch_lasts;
+    core->listens = store->listen != NULL;
     atomic_init(&core->references, 1);
     atomic_init(&core->pid, getpid());
     if (options->owner != NULL) {
@@ -83,6 +84,7 @@ syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_
     if (status == SYNCGUARD_OK) { /* inner may be a decorator itself */
         outer->core->watches = inner->core->watches;
         outer->core->watch_lasts = inner->core->watch_lasts;
+        outer->core->listens = inner->core->listens;
     }
     return status;
 }
@@ -368,19 +370,17 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
 /* ---- release, extend, is_locked ----------------------------------------------------------------
  */
 
-syncguard_status sg_release_once(syncguard_backend *backend, const char *lock_id, const char *key,
-                                 size_t key_length, const syncguard_limits *limits,
-                                 syncguard_error *err)
+syncguard_status sg_release_once(syncguard_backend *backend, syncguard_release_op *op,
+                                 const char *key, size_t key_length, syncguard_error *err)
 {
-    syncguard_release_op op = {.lock_id = lock_id, .limits = *limits};
-    syncguard_status status = begin(backend, limits, err);
+    syncguard_status status = begin(backend, &op->limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = settled(backend->ops->release(backend, &op, err), err);
+    status = settled(backend->ops->release(backend, op, err), err);
     if (status == SYNCGUARD_OK) {
         if (key == NULL) {
-            key = op.key;
-            key_length = op.key_length;
+            key = op->key;
+            key_length = op->key_length;
         }
         if (key_length > 0)
             sg_room_freed(backend->core->room, key, key_length, backend->core->watch_lasts);
@@ -391,16 +391,16 @@ syncguard_status sg_release_once(syncguard_backend *backend, const char *lock_id
 syncguard_status syncguard_release(syncguard_backend *backend, const char *lock_id,
                                    const syncguard_call *call, syncguard_error *err)
 {
-    syncguard_limits limits;
+    syncguard_release_op op = {.lock_id = lock_id};
 
     syncguard_error_clear(err);
     if (backend == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend is NULL");
     syncguard_status status = check_id(lock_id, err);
     if (status == SYNCGUARD_OK)
-        status = sg_limits_read(backend, call, &limits, err);
+        status = sg_limits_read(backend, call, &op.limits, err);
     if (status == SYNCGUARD_OK)
-        status = sg_release_once(backend, lock_id, NULL, 0, &limits, err);
+        status = sg_release_once(backend, &op, NULL, 0, err);
     return status;
 }
 

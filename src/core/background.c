@@ -78,6 +78,7 @@ static bool carry_out(sg_background *work, sg_task *task)
 {
     syncguard_backend *backend = work->backend;
     syncguard_limits limits = {syncguard_clock_ns() + STEP_NS, work->abort_object};
+    syncguard_release_op release = {.lock_id = task->lock_id, .limits = limits};
     syncguard_status status;
     bool freed;
 
@@ -91,8 +92,7 @@ static bool carry_out(sg_background *work, sg_task *task)
                           backend->core->watch_lasts);
         return status == SYNCGUARD_OK;
     case TASK_RELEASE: /* tells the waiters itself when it is OK */
-        status =
-            sg_release_once(backend, task->lock_id, task->key, task->key_length, &limits, NULL);
+        status = sg_release_once(backend, &release, task->key, task->key_length, NULL);
         if (freed_unheard(task, status))
             sg_room_freed(backend->core->room, task->key, task->key_length,
                           backend->core->watch_lasts);

@@ -29,14 +29,27 @@ typedef struct sg_waiter {
     syncguard_parker parker;
     bool woken;  /* was chosen to try after news */
     bool trying; /* woken, or in the middle of a try */
+    bool may_listen;
+    pthread_t thread;
 } sg_waiter;
 
 #define SG_ROOM_BUCKETS 256
+
+/* Who reads the store's reports. */
+typedef enum sg_ear {
+    SG_EAR_STORE, /* the backend, in a thread of its own, if it has any to read */
+    SG_EAR_WAITER,
+    SG_EAR_NOBODY /* nobody sleeps here */
+} sg_ear;
 
 typedef struct sg_room {
     pthread_mutex_t mutex;
     atomic_size_t group_count; /* readable without the mutex: is anybody waiting at all? */
     atomic_ulong releases;     /* by this handle, of any key */
+    size_t waiters;
+    bool claimed;            /* there is a waiter that may listen */
+    syncguard_parker parker; /* its; opened for the first */
+    sg_ear ear;
     sg_group *buckets[SG_ROOM_BUCKETS];
 } sg_room;
 
@@ -53,9 +66,9 @@ void sg_room_forget(sg_room *room);
 
 /* Joins the waiters of key after a try that left remaining_ms to the lock in the way (-1: unknown).
  * *armed: no try is needed before waiting. It will wait with the abort object of limits, if any. */
-syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, int64_t remaining_ms,
-                              const syncguard_limits *limits, sg_waiter *waiter, bool *armed,
-                              syncguard_error *err);
+syncguard_status sg_room_join(sg_room *room, const syncguard_backend *backend, const char *key,
+                              size_t length, int64_t remaining_ms, const syncguard_limits *limits,
+                              sg_waiter *waiter, bool *armed, syncguard_error *err);
 /* granted_until_ns: when the lock that this waiter got dies by itself; 0 if it got none. */
 void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
                    int64_t granted_until_ns);
@@ -68,8 +81,9 @@ void sg_room_try_failed(sg_room *room, sg_waiter *waiter);
 /* True if some waiter of this key has begun a try after since_ns. */
 bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns);
 /* Waits for news, expiry, or until_ns. OK fills *turn; else Aborted or NetworkTimeout. */
-syncguard_status sg_room_wait(sg_room *room, sg_waiter *waiter, int64_t until_ns,
-                              const syncguard_limits *limits, sg_turn *turn, syncguard_error *err);
+syncguard_status sg_room_wait(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
+                              int64_t until_ns, const syncguard_limits *limits, sg_turn *turn,
+                              syncguard_error *err);
 /* This handle has freed key. */
 void sg_room_freed(sg_room *room, const char *key, size_t length, bool watch_lasts);
 
@@ -185,6 +199,7 @@ struct syncguard_core {
     sg_room *room; /* own_room, or that of the decorated backend */
     bool watches;  /* the store can report releases */
     bool watch_lasts;
+    bool listens;
     sg_background background;
     sg_heartbeat heartbeat;
     pthread_mutex_t warnings_mutex;
@@ -216,10 +231,10 @@ syncguard_status sg_ttl_check(int64_t ttl_ms, syncguard_error *err);
  */
 syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_op *op,
                                  char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err);
-/* Releases by id and wakes the local waiters; key may be NULL if it is not known. */
-syncguard_status sg_release_once(syncguard_backend *backend, const char *lock_id, const char *key,
-                                 size_t key_length, const syncguard_limits *limits,
-                                 syncguard_error *err);
+/* Releases by id and wakes the local waiters; key may be NULL if it is not known. op's in fields
+ * are filled in by the caller. */
+syncguard_status sg_release_once(syncguard_backend *backend, syncguard_release_op *op,
+                                 const char *key, size_t key_length, syncguard_error *err);
 
 /* Looks up by key or, if lock_id is not NULL, by id. */
 syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const char *lock_id,
@@ -235,6 +250,7 @@ typedef enum sg_lane_name { SG_LANE_NONE, SG_LANE_BATCH, SG_LANE_SINGLE } sg_lan
 struct syncguard_lock {
     syncguard_backend *backend;
     pid_t pid;
+    bool contended;       /* had to be waited for */
     atomic_bool claimed;  /* an operation on this lock is in flight: one at a time */
     atomic_bool released; /* its one release has begun */
     /* The end of the lease on our clock; once lost, and for good, the negative reason. One word, so

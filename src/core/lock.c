@@ -252,11 +252,13 @@ static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status c
                                         const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
+    syncguard_release_op op = {
+        .lock_id = lock->lock_id, .limits = *limits, .contended = lock->contended};
     syncguard_status status = claimed;
     if (status == SYNCGUARD_OK && sg_lock_judge(lock) == SYNCGUARD_LOST_ABSENT)
         return SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK)
-        status = sg_release_once(backend, lock->lock_id, lock->key, lock->key_length, limits, err);
+        status = sg_release_once(backend, &op, lock->key, lock->key_length, err);
     if (status < SYNCGUARD_OK) {
         syncguard_error_key(err, lock->key, lock->key_length);
         sg_lock_release_later(lock);

@@ -156,7 +156,8 @@ static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
     int64_t until = pause < SYNCGUARD_NO_DEADLINE - begun ? begun + pause : SYNCGUARD_NO_DEADLINE;
     for (;;) {
         sg_turn turn;
-        syncguard_status status = sg_room_wait(room, &h->waiter, until, &h->limits, &turn, err);
+        syncguard_status status =
+            sg_room_wait(room, h->backend, &h->waiter, until, &h->limits, &turn, err);
         if (status != SYNCGUARD_OK)
             return status;
         if (turn == SG_TURN_PAUSE) {
@@ -196,11 +197,12 @@ static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguar
 {
     sg_room *room = h->backend->core->room;
     bool armed = true;
-    syncguard_status joined = sg_room_join(room, h->op.key, h->op.key_length, h->op.remaining_ms,
-                                           &h->limits, &h->waiter, &armed, err);
+    syncguard_status joined = sg_room_join(room, h->backend, h->op.key, h->op.key_length,
+                                           h->op.remaining_ms, &h->limits, &h->waiter, &armed, err);
     if (joined != SYNCGUARD_OK)
         return joined;
 
+    h->lock->contended = true;
     if (status == SYNCGUARD_LOCKED && !armed && may_have_missed_news(h))
         status = try_in_room(h, err);
     while (retryable(h, status) && !out_of_retries(h)) {
@@ -259,11 +261,12 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
 static void give_back(syncguard_lock *lock)
 {
     syncguard_backend *backend = lock->backend;
-    syncguard_limits limits = {
-        syncguard_clock_after(syncguard_clock_ns(), syncguard_backend_options(backend)->timeout_ms),
-        NULL};
-    if (sg_release_once(backend, lock->lock_id, lock->key, lock->key_length, &limits, NULL) <
-        SYNCGUARD_OK)
+    int64_t timeout_ms = syncguard_backend_options(backend)->timeout_ms;
+    syncguard_release_op op = {
+        .lock_id = lock->lock_id,
+        .limits = {syncguard_clock_after(syncguard_clock_ns(), timeout_ms), NULL},
+        .contended = lock->contended};
+    if (sg_release_once(backend, &op, lock->key, lock->key_length, NULL) < SYNCGUARD_OK)
         sg_lock_release_later(lock);
 }
 

@@ -230,6 +230,23 @@ static void tele_unwatch(syncguard_backend *backend, const char *key, size_t key
         inner->ops->unwatch(inner, key, key_length);
 }
 
+static syncguard_status tele_listen(syncguard_backend *backend, syncguard_parker *parker,
+                                    const syncguard_limits *limits, syncguard_error *err)
+{
+    syncguard_backend *inner = inner_of(backend);
+
+    return inner->ops->listen != NULL ? inner->ops->listen(inner, parker, limits, err)
+                                      : SYNCGUARD_ABSENT;
+}
+
+static void tele_take_over(syncguard_backend *backend)
+{
+    syncguard_backend *inner = inner_of(backend);
+
+    if (inner->ops->take_over != NULL)
+        inner->ops->take_over(inner);
+}
+
 static syncguard_status tele_examine(syncguard_backend *backend, const syncguard_limits *limits,
                                      syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
@@ -284,6 +301,8 @@ static const syncguard_backend_ops telemetry_ops = {
     .undo = tele_undo,
     .cleanup = tele_cleanup,
     .unwatch = tele_unwatch,
+    .listen = tele_listen,
+    .take_over = tele_take_over,
     .examine = tele_examine,
     .after_fork = tele_after_fork,
     .observe_wait = tele_observe_wait,

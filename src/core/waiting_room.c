@@ -17,6 +17,12 @@
  * report, and nothing has been reported since. Reports of an unarmed group are
  * echoes (of our own grant, of a release that was told locally) and wake nobody.
  *
+ * Who hears: a waiter that sleeps may read the store's reports itself (listen), so
+ * that its own news need not come by way of another thread. One at a time has the
+ * descriptor for that (may_listen). Whoever sleeps sees to it that somebody
+ * listens: itself, another waiter, or the backend (take_over). While the only waiter
+ * tries, nobody needs to.
+ *
  * Locking: everything is guarded by room->mutex. Waiters live on their threads'
  * stacks and are only touched while they are members of a group.
  */
@@ -52,6 +58,10 @@ static uint64_t hash_bytes(const char *bytes, size_t length)
 syncguard_status sg_room_init(sg_room *room, syncguard_error *err)
 {
     memset(room->buckets, 0, sizeof room->buckets);
+    room->waiters = 0;
+    room->claimed = false;
+    room->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+    room->ear = SG_EAR_STORE;
     atomic_init(&room->group_count, 0);
     atomic_init(&room->releases, 0);
     if (pthread_mutex_init(&room->mutex, NULL) != 0)
@@ -61,6 +71,7 @@ syncguard_status sg_room_init(sg_room *room, syncguard_error *err)
 
 void sg_room_destroy(sg_room *room)
 {
+    syncguard_parker_close(&room->parker);
     pthread_mutex_destroy(&room->mutex);
 }
 
@@ -73,6 +84,7 @@ void sg_room_forget(sg_room *room)
             syncguard_free(group);
         }
     }
+    syncguard_parker_close(&room->parker);
     (void)sg_room_init(room, NULL);
 }
 
@@ -117,13 +129,45 @@ static int64_t death_of(int64_t remaining_ms)
                             : syncguard_clock_after(syncguard_clock_ns(), remaining_ms);
 }
 
-syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, int64_t remaining_ms,
-                              const syncguard_limits *limits, sg_waiter *waiter, bool *armed,
-                              syncguard_error *err)
+/* Only who may listen needs a descriptor to be woken by, and there is one for whoever that is. */
+static syncguard_status open_parker(sg_room *room, const syncguard_backend *backend,
+                                    const syncguard_limits *limits, sg_waiter *waiter,
+                                    syncguard_error *err)
 {
-    syncguard_status status = syncguard_parker_open_light(&waiter->parker, limits, err);
+    waiter->may_listen = false;
+    if (backend->core->listens) {
+        pthread_mutex_lock(&room->mutex);
+        if (!room->claimed && (room->parker.fds[0] >= 0 ||
+                               syncguard_parker_open(&room->parker, NULL) == SYNCGUARD_OK))
+            room->claimed = waiter->may_listen = true;
+        pthread_mutex_unlock(&room->mutex);
+    }
+    if (!waiter->may_listen)
+        return syncguard_parker_open_light(&waiter->parker, limits, err);
+    waiter->parker = room->parker;
+    return SYNCGUARD_OK;
+}
+
+/* Caller holds the mutex. */
+static void give_claim_back(sg_room *room, sg_waiter *waiter)
+{
+    room->claimed = room->claimed && !waiter->may_listen;
+}
+
+static void close_parker(sg_waiter *waiter)
+{
+    if (!waiter->may_listen)
+        syncguard_parker_close(&waiter->parker);
+}
+
+syncguard_status sg_room_join(sg_room *room, const syncguard_backend *backend, const char *key,
+                              size_t length, int64_t remaining_ms, const syncguard_limits *limits,
+                              sg_waiter *waiter, bool *armed, syncguard_error *err)
+{
+    syncguard_status status = open_parker(room, backend, limits, waiter, err);
     if (status != SYNCGUARD_OK)
         return status;
+    waiter->thread = pthread_self();
 
     uint64_t hash = hash_bytes(key, length);
     pthread_mutex_lock(&room->mutex);
@@ -131,6 +175,7 @@ syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, int
     if (group == NULL)
         group = make_group(room, hash, key, length);
     if (group != NULL) {
+        room->waiters++;
         waiter->group = group;
         waiter->next = NULL;
         waiter->previous = group->last;
@@ -144,11 +189,13 @@ syncguard_status sg_room_join(sg_room *room, const char *key, size_t length, int
         *armed = group->armed || group->trying > 0;
         if (group->free_at_ns == SYNCGUARD_NO_DEADLINE)
             group->free_at_ns = death_of(remaining_ms);
+    } else {
+        give_claim_back(room, waiter);
     }
     pthread_mutex_unlock(&room->mutex);
 
     if (group == NULL) {
-        syncguard_parker_close(&waiter->parker);
+        close_parker(waiter);
         return syncguard_fail_memory(err);
     }
     return SYNCGUARD_OK;
@@ -162,7 +209,8 @@ static void wake_one(sg_group *group)
             waiter->woken = true;
             waiter->trying = true;
             group->trying++;
-            syncguard_parker_unpark(&waiter->parker);
+            if (!pthread_equal(waiter->thread, pthread_self())) /* it heard this itself */
+                syncguard_parker_unpark(&waiter->parker);
             return;
         }
     }
@@ -198,6 +246,8 @@ void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
     bool unanswered = waiter->trying && granted_until_ns == 0;
     end_try(waiter);
     unlink_waiter(waiter);
+    room->waiters--;
+    give_claim_back(room, waiter);
     if (granted_until_ns != 0) {
         group->armed = group->armed && backend->core->watch_lasts;
         group->free_at_ns = granted_until_ns;
@@ -213,7 +263,7 @@ void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
         syncguard_parker_unpark(&group->first->parker); /* watches for this expiry from now on */
     }
     pthread_mutex_unlock(&room->mutex);
-    syncguard_parker_close(&waiter->parker);
+    close_parker(waiter);
 }
 
 uint64_t sg_room_try_begin(sg_room *room, sg_waiter *waiter)
@@ -286,23 +336,69 @@ static bool take_turn(sg_waiter *waiter, int64_t *until_ns, sg_turn *turn)
     return now >= *until_ns;
 }
 
-syncguard_status sg_room_wait(sg_room *room, sg_waiter *waiter, int64_t until_ns,
-                              const syncguard_limits *limits, sg_turn *turn, syncguard_error *err)
+/* Caller holds the mutex. */
+static void leave_to_store(sg_room *room, syncguard_backend *backend)
 {
+    room->ear = SG_EAR_STORE;
+    backend->ops->take_over(backend);
+}
+
+/* Before a waiter sleeps. Caller holds the mutex. */
+static void find_ear(sg_room *room, syncguard_backend *backend, const sg_waiter *waiter)
+{
+    if (waiter->may_listen)
+        room->ear = SG_EAR_WAITER;
+    else if (room->ear == SG_EAR_NOBODY)
+        leave_to_store(room, backend);
+}
+
+/* Before a waiter does something else. Caller holds the mutex. */
+static void stop_listening(sg_room *room, syncguard_backend *backend, const sg_waiter *waiter)
+{
+    if (!waiter->may_listen || room->ear != SG_EAR_WAITER)
+        return;
+    if (room->waiters > 1)
+        leave_to_store(room, backend);
+    else
+        room->ear = SG_EAR_NOBODY;
+}
+
+/* Until it is unparked, has heard something, or limits end. */
+static syncguard_status rest(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
+                             const syncguard_limits *limits, syncguard_error *err)
+{
+    if (waiter->may_listen) {
+        syncguard_status status = backend->ops->listen(backend, &waiter->parker, limits, err);
+        if (status != SYNCGUARD_ABSENT)
+            return status;
+        pthread_mutex_lock(&room->mutex);
+        leave_to_store(room, backend);
+        pthread_mutex_unlock(&room->mutex);
+    }
+    return syncguard_parker_park(&waiter->parker, limits, err);
+}
+
+syncguard_status sg_room_wait(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
+                              int64_t until_ns, const syncguard_limits *limits, sg_turn *turn,
+                              syncguard_error *err)
+{
+    syncguard_status status = SYNCGUARD_OK;
     for (;;) {
         int64_t wake_ns = until_ns;
         pthread_mutex_lock(&room->mutex);
-        bool mine = take_turn(waiter, &wake_ns, turn);
+        bool mine = status != SYNCGUARD_OK || take_turn(waiter, &wake_ns, turn);
+        if (mine)
+            stop_listening(room, backend, waiter);
+        else
+            find_ear(room, backend, waiter);
         pthread_mutex_unlock(&room->mutex);
         if (mine)
-            return SYNCGUARD_OK;
+            return status;
 
         syncguard_limits step = syncguard_limits_until(limits, wake_ns);
-        syncguard_status status = syncguard_parker_park(&waiter->parker, &step, err);
+        status = rest(room, backend, waiter, &step, err);
         if (status == SYNCGUARD_E_NETWORK_TIMEOUT)
             status = syncguard_limits_check(limits, err); /* the pause ended, or the whole? */
-        if (status != SYNCGUARD_OK)
-            return status;
     }
 }
 

@@ -93,35 +93,74 @@ static void unwatch(syncguard_backend *backend, const char *key, size_t key_leng
     atomic_fetch_add(&((puppet *)backend)->unwatches, 1);
 }
 
+static syncguard_status listen_for_news(syncguard_backend *backend, syncguard_parker *parker,
+                                        const syncguard_limits *limits, syncguard_error *err)
+{
+    puppet *p = (puppet *)backend;
+    struct pollfd fds[2] = {{p->news.fds[0], POLLIN, 0}, {parker->fds[0], POLLIN, 0}};
+    const syncguard_limits now = {0, NULL};
+    if (atomic_load(&p->deaf))
+        return SYNCGUARD_ABSENT;
+    atomic_fetch_add(&p->listens, 1);
+    syncguard_status status = syncguard_wait_fds(fds, 2, limits, err);
+    if (status == SYNCGUARD_OK && fds[0].revents != 0) {
+        (void)syncguard_parker_park(&p->news, &now, NULL);
+        syncguard_backend_stirred(backend, "k", 1);
+    }
+    if (status == SYNCGUARD_OK && fds[1].revents != 0)
+        (void)syncguard_parker_park(parker, &now, NULL);
+    return status;
+}
+
+static void take_over(syncguard_backend *backend)
+{
+    atomic_fetch_add(&((puppet *)backend)->take_overs, 1);
+}
+
 static void destroy(syncguard_backend *backend)
 {
     puppet *p = (puppet *)backend;
     if (p->destroyed != NULL)
         atomic_store(p->destroyed, true);
+    syncguard_parker_close(&p->news);
     syncguard_backend_fini(backend);
     free(p);
 }
 
-puppet *puppet_open(const syncguard_options *options)
+static puppet *open_with(const syncguard_backend_ops *ops, const syncguard_options *options)
 {
-    static const syncguard_backend_ops ops = {
-        .acquire = acquire,
-        .release = release,
-        .extend = extend,
-        .extend_many = extend_many,
-        .is_locked = is_locked,
-        .lookup = lookup,
-        .list = list,
-        .undo = undo,
-        .unwatch = unwatch,
-        .destroy = destroy,
-    };
     static const syncguard_capabilities capabilities = {"puppet", true, SYNCGUARD_TIME_SERVER};
     const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
     puppet *p = calloc(1, sizeof *p);
-    if (p != NULL && syncguard_backend_init(&p->base, &ops, &capabilities,
-                                            options != NULL ? options : &defaults, NULL) != 0) {
+    if (p == NULL)
+        return NULL;
+    p->news = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+    if (syncguard_backend_init(&p->base, ops, &capabilities, options != NULL ? options : &defaults,
+                               NULL) != 0) {
         free(p);
+        p = NULL;
+    }
+    return p;
+}
+
+#define PUPPET_OPS                                                                                 \
+    .acquire = acquire, .release = release, .extend = extend, .extend_many = extend_many,          \
+    .is_locked = is_locked, .lookup = lookup, .list = list, .undo = undo, .unwatch = unwatch,      \
+    .destroy = destroy
+
+puppet *puppet_open(const syncguard_options *options)
+{
+    static const syncguard_backend_ops ops = {PUPPET_OPS};
+    return open_with(&ops, options);
+}
+
+puppet *puppet_open_listening(void)
+{
+    static const syncguard_backend_ops ops = {PUPPET_OPS, .listen = listen_for_news,
+                                              .take_over = take_over};
+    puppet *p = open_with(&ops, NULL);
+    if (p != NULL && syncguard_parker_open(&p->news, NULL) != SYNCGUARD_OK) {
+        syncguard_close(&p->base);
         p = NULL;
     }
     return p;

@@ -27,6 +27,10 @@ struct puppet {
     atomic_int batches;
     atomic_int undos;
     atomic_int unwatches;
+    atomic_int listens;     /* of a listening puppet: calls of listen */
+    atomic_int take_overs;  /* and of take_over */
+    atomic_bool deaf;       /* listen is ABSENT */
+    syncguard_parker news;  /* unpark it: something happened to "k", for who listens */
     bool batch_answers;     /* extend_many is OK even if it decided nothing: the keys are busy */
     atomic_bool *destroyed; /* set by destroy, outlives the puppet */
     atomic_llong fence;
@@ -34,6 +38,8 @@ struct puppet {
 
 /* options may be NULL. */
 puppet *puppet_open(const syncguard_options *options);
+/* The same, and its waiters can listen. */
+puppet *puppet_open_listening(void);
 
 /* Waits up to thirty seconds until *counter reaches target; false if it does not. */
 bool puppet_reached(atomic_int *counter, int target);

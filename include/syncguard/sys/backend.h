@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 /* Changes with every incompatible change of this header. */
-#define SYNCGUARD_ABI 1
+#define SYNCGUARD_ABI 2
 
 /* A lock as stored. Filled by lookup and list; key in NFC. */
 typedef struct syncguard_record {
@@ -76,6 +76,7 @@ typedef struct syncguard_release_op {
     /* in */
     const char *lock_id;
     syncguard_limits limits;
+    bool contended; /* its owner had to wait for it: others probably do now */
     /* out, OK: the key that is free now if the store told it, else length 0 */
     char key[SYNCGUARD_KEY_SIZE];
     size_t key_length;
@@ -187,6 +188,17 @@ typedef struct syncguard_backend_ops {
     /* True: what watch armed lasts until unwatch, and news of this handle's own releases are
      * filtered out. False: it ends with the first news, or with a grant. */
     bool watch_lasts;
+    /*
+     * A waiter that has nothing to do reads the store's reports in its own thread, so that its own
+     * news need not come by way of another: until something was read (waiters have been stirred),
+     * parker is unparked (it has a descriptor), or limits end. One thread at a time; the backend's
+     * own leaves the reports alone from here until take_over. ABSENT: there is nothing to read
+     * from at present. May be NULL, then take_over is, too.
+     */
+    syncguard_status (*listen)(syncguard_backend *backend, syncguard_parker *parker,
+                               const syncguard_limits *limits, syncguard_error *err);
+    /* Waiters sleep and none of them listens: the backend has to. Called as unwatch is. */
+    void (*take_over)(syncguard_backend *backend);
     /* Reports what would break the promises on this store. May be NULL. */
     syncguard_status (*examine)(syncguard_backend *backend, const syncguard_limits *limits,
                                 syncguard_finding_fn fn, void *context, syncguard_error *err);
