@@ -82,6 +82,21 @@ static void unwatch(syncguard_backend *base, const char *key, size_t key_length)
         sg_redis_tracker_unwatch(backend->tracker, name.text, name.length);
 }
 
+static syncguard_status listen_to_reports(syncguard_backend *base, syncguard_parker *parker,
+                                          const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_backend *backend = of(base);
+    return backend->tracker != NULL ? sg_redis_tracker_listen(backend->tracker, parker, limits, err)
+                                    : SYNCGUARD_ABSENT;
+}
+
+static void take_over(syncguard_backend *base)
+{
+    sg_backend *backend = of(base);
+    if (backend->tracker != NULL)
+        sg_redis_tracker_take_over(backend->tracker);
+}
+
 static syncguard_status after_fork(syncguard_backend *base, syncguard_error *err)
 {
     sg_backend *backend = of(base);
@@ -113,6 +128,8 @@ const syncguard_backend_ops sg_redis_ops = {
     .cleanup = sg_redis_cleanup,
     .unwatch = unwatch,
     .watch_lasts = false,
+    .listen = listen_to_reports,
+    .take_over = take_over,
     .examine = sg_redis_examine,
     .after_fork = after_fork,
     .destroy = destroy,

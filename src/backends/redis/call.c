@@ -22,6 +22,7 @@ void sg_redis_call_init(sg_call *call, sg_script_id script, int keys)
     call->arg_count = 0;
     call->watch_name = NULL;
     call->watch_length = 0;
+    call->contended = false;
     call->link = NULL;
     call->reply = NULL;
     call->serial = 0;
@@ -123,6 +124,7 @@ static syncguard_status send_once(sg_backend *backend, sg_call *call, progress *
     p->request.replies = replies;
     p->request.count = count;
     p->request.watch = watch;
+    p->request.hurry = watch || call->contended;
     (void)backend;
     syncguard_status status = sg_redis_link_exchange(link, &p->request, limits, err);
     if (p->request.sent && call->first_sent_ns == 0)

@@ -12,7 +12,8 @@
  *
  * Order of locks: link->mutex before tracker->mutex or route->mutex; none of them
  * is held during a wait or a call into the core, except that the core's waiting
- * room is locked when it calls unwatch.
+ * room is locked when it calls unwatch or take_over, and that tracker->read_mutex is held while
+ * reports are passed on.
  */
 #ifndef SYNCGUARD_REDIS_INTERNAL_H
 #define SYNCGUARD_REDIS_INTERNAL_H
@@ -246,6 +247,7 @@ typedef struct sg_request {
     redisReply **replies;
     size_t count;
     bool watch; /* needs a connection that reports to the tracker */
+    bool hurry; /* others wait for what comes of it */
     /* out */
     bool sent;       /* the server may have got it */
     int64_t sent_ns; /* just before the first byte left */
@@ -291,6 +293,10 @@ void sg_redis_tracker_unwatch(sg_tracker *tracker, const char *name, size_t name
 int sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn);
 /* The reply to that; epoch: conn->tracked as prepare has set it. */
 void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisReply *reply);
+/* See syncguard_backend_ops. */
+syncguard_status sg_redis_tracker_listen(sg_tracker *tracker, syncguard_parker *parker,
+                                         const syncguard_limits *limits, syncguard_error *err);
+void sg_redis_tracker_take_over(sg_tracker *tracker);
 /* A connection that may have reported is gone. */
 void sg_redis_tracker_lost(sg_tracker *tracker);
 
@@ -320,7 +326,8 @@ typedef struct sg_call {
     size_t arg_count;
     const char *watch_name; /* acquire of a waiter: arm this name first */
     size_t watch_length;
-    sg_link *link; /* NULL: any of the shared ones */
+    bool contended; /* release of a lock that others probably wait for */
+    sg_link *link;  /* NULL: any of the shared ones */
     /* out */
     redisReply *reply;
     uint64_t serial; /* of the connection that answered */

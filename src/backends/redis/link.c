@@ -30,9 +30,10 @@
 
 /* A connection unused for this long is checked before it is trusted with a request. */
 #define IDLE_NS (100 * SYNCGUARD_NS_PER_MS)
-/* Who was woken for a lock that has just been released looks for the answer this long before it
- * sleeps: it comes within a round trip, and others wait for the lock. */
-#define WOKEN_SPIN_NS 50000
+/* Who was woken for a lock that has just been released, or releases one that it had to wait for,
+ * looks for the answer this long before it sleeps: it comes within a round trip, and others wait
+ * for the lock, perhaps for this very processor to be awake. */
+#define HURRY_SPIN_NS 50000
 /* Longest time that commands wait for those who were woken to come for their replies. */
 #define PICK_NS (2 * SYNCGUARD_NS_PER_MS)
 /* A connection that has owed a reply in silence for this long when a caller gives up is given up,
@@ -357,8 +358,8 @@ static syncguard_status lead_read(sg_link *link, sg_slot *self, const syncguard_
     bool blocked = conn->blocked;
     int64_t spin = link->backend->config.spin_ns;
     int filled = 0;
-    if (self->request->watch && spin < WOKEN_SPIN_NS)
-        spin = WOKEN_SPIN_NS;
+    if (self->request->hurry && spin < HURRY_SPIN_NS)
+        spin = HURRY_SPIN_NS;
     bool others = link->unpicked > 0;
     syncguard_limits brief = *limits;
     if (others)

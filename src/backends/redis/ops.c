@@ -322,6 +322,7 @@ syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op 
     sg_redis_call_arg_int(&call, backend->tolerance_ms);
     if (backend->config.names_hashed)
         sg_redis_call_arg_int(&call, 1);
+    call.contended = op->contended;
     syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
     if (status == SYNCGUARD_OK) {
         if (call.reply->type == REDIS_REPLY_STRING)

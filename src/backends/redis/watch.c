@@ -8,13 +8,19 @@
  * reads are tracked, so uncontended work pays nothing. NOLOOP: what the same
  * connection changes is no news.
  *
+ * A waiter that sleeps reads the reports itself (tracker_listen), and is then one
+ * wake-up nearer to its news; the thread reads them only while there are waiters
+ * of which none does. Either way it watches over the connections and makes new ones.
+ *
  * The thread starts with the first waiter. Tries made before it is ready, and
  * waiters whose reporting connection is lost, are stirred when it is ready
  * again, so nobody is forgotten. A server or user that may not do this turns
  * it off for the handle, with one line in the log; waiters then poll.
  *
  * Locking: tracker->mutex guards the fields below it; it is never held while
- * the core is called or the network is waited for.
+ * the core is called or the network is waited for. read_mutex is held by who
+ * takes bytes from the connection, also while it tells the core about them. The
+ * connection is closed by the last who uses it, the thread or a listener.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,9 +46,12 @@ struct sg_tracker {
     sg_backend *backend;
     syncguard_abort *stop;
     syncguard_parker parker;
+    pthread_mutex_t read_mutex;
     pthread_mutex_t mutex;
     pthread_t thread;
-    sg_conn *conn; /* the thread's; here so that a forked child can close it */
+    sg_conn *conn;              /* what reports come by, NULL: nothing at present */
+    syncguard_parker *listener; /* of the waiter that reads them */
+    bool thread_reads;
     bool started;
     bool off;       /* this server or user cannot */
     bool ready;     /* reports can be redirected to client_id */
@@ -67,12 +76,17 @@ syncguard_status sg_redis_tracker_create(sg_backend *backend, sg_tracker **out,
         return syncguard_fail_memory(err);
     tracker->backend = backend;
     tracker->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
-    if (pthread_mutex_init(&tracker->mutex, NULL) != 0) {
-        syncguard_free(tracker);
-        return syncguard_fail_memory(err);
+    if (pthread_mutex_init(&tracker->mutex, NULL) != 0)
+        goto no_memory;
+    if (pthread_mutex_init(&tracker->read_mutex, NULL) != 0) {
+        pthread_mutex_destroy(&tracker->mutex);
+        goto no_memory;
     }
     *out = tracker;
     return SYNCGUARD_OK;
+no_memory:
+    syncguard_free(tracker);
+    return syncguard_fail_memory(err);
 }
 
 void sg_redis_tracker_free(sg_tracker *tracker, bool forked)
@@ -94,8 +108,10 @@ void sg_redis_tracker_free(sg_tracker *tracker, bool forked)
     }
     syncguard_abort_free(tracker->stop);
     syncguard_parker_close(&tracker->parker);
-    if (!forked)
+    if (!forked) {
+        pthread_mutex_destroy(&tracker->read_mutex);
         pthread_mutex_destroy(&tracker->mutex);
+    }
     syncguard_free(tracker);
 }
 
@@ -225,7 +241,7 @@ void sg_redis_tracker_lost(sg_tracker *tracker)
     pthread_mutex_unlock(&tracker->mutex);
 }
 
-/* --- the thread --- */
+/* --- reading reports --- */
 
 static void stir(sg_tracker *tracker, const redisReply *name)
 {
@@ -271,18 +287,101 @@ static void handle_message(sg_tracker *tracker, const redisReply *reply)
 /* False: the connection is broken. */
 static bool handle_messages(sg_tracker *tracker, sg_conn *conn)
 {
-    if (sg_redis_conn_fill(conn) < 0)
-        return false;
-    for (;;) {
+    pthread_mutex_lock(&tracker->read_mutex);
+    bool fine = sg_redis_conn_fill(conn) >= 0;
+    while (fine) {
         redisReply *reply = NULL;
-        if (!sg_redis_conn_reply(conn, &reply))
-            return false;
+        fine = sg_redis_conn_reply(conn, &reply);
         if (reply == NULL)
-            return true;
+            break;
         handle_message(tracker, reply);
         freeReplyObject(reply);
     }
+    pthread_mutex_unlock(&tracker->read_mutex);
+    return fine;
 }
+
+/* Bytes that have left the socket and wait inside OpenSSL, where poll does not see them. */
+static bool has_more(sg_tracker *tracker, const sg_conn *conn)
+{
+    if (conn->ssl == NULL)
+        return false;
+    pthread_mutex_lock(&tracker->read_mutex);
+    bool more = SSL_pending(conn->ssl) > 0;
+    pthread_mutex_unlock(&tracker->read_mutex);
+    return more;
+}
+
+/* Caller holds the mutex. */
+static void drop_conn(sg_conn *conn)
+{
+    if (--conn->refs == 0)
+        sg_redis_conn_close(conn);
+}
+
+/* --- in the thread of a waiter --- */
+
+static sg_conn *begin_listening(sg_tracker *tracker, syncguard_parker *parker)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    sg_conn *conn = tracker->ready ? tracker->conn : NULL;
+    if (conn != NULL) {
+        conn->refs++;
+        tracker->listener = parker;
+        if (tracker->thread_reads)
+            syncguard_parker_unpark(&tracker->parker); /* it looks elsewhere from now on */
+        tracker->thread_reads = false;
+    }
+    pthread_mutex_unlock(&tracker->mutex);
+    return conn;
+}
+
+static void end_listening(sg_tracker *tracker, sg_conn *conn, bool fine)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    tracker->listener = NULL;
+    if (!fine && tracker->conn == conn) {
+        tracker->reconnect = true;
+        tracker->ready = false;
+        syncguard_parker_unpark(&tracker->parker);
+    }
+    drop_conn(conn);
+    pthread_mutex_unlock(&tracker->mutex);
+}
+
+syncguard_status sg_redis_tracker_listen(sg_tracker *tracker, syncguard_parker *parker,
+                                         const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_conn *conn = begin_listening(tracker, parker);
+    if (conn == NULL)
+        return SYNCGUARD_ABSENT;
+    struct pollfd fds[2] = {{conn->fd, POLLIN, 0}, {parker->fds[0], POLLIN, 0}};
+    syncguard_status status = SYNCGUARD_OK;
+    bool fine = true;
+    if (has_more(tracker, conn))
+        fds[0].revents = POLLIN;
+    else
+        status = syncguard_wait_fds(fds, 2, limits, err);
+    if (status == SYNCGUARD_OK && fds[0].revents != 0)
+        fine = handle_messages(tracker, conn);
+    if (status == SYNCGUARD_OK && fds[1].revents != 0) {
+        syncguard_limits now = {0, NULL};
+        (void)syncguard_parker_park(parker, &now, NULL);
+    }
+    end_listening(tracker, conn, fine);
+    return status;
+}
+
+void sg_redis_tracker_take_over(sg_tracker *tracker)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    if (!tracker->thread_reads && tracker->started)
+        syncguard_parker_unpark(&tracker->parker);
+    tracker->thread_reads = true;
+    pthread_mutex_unlock(&tracker->mutex);
+}
+
+/* --- the thread --- */
 
 static syncguard_status open_conn(sg_tracker *tracker, const syncguard_limits *limits,
                                   sg_conn **out, syncguard_error *err)
@@ -337,6 +436,8 @@ static syncguard_status establish(sg_tracker *tracker, sg_conn **out, syncguard_
     tracker->ready = !tracker->off;
     tracker->reconnect = false;
     tracker->conn = conn;
+    tracker->thread_reads = true;
+    conn->refs = 1;
     pthread_mutex_unlock(&tracker->mutex);
     *out = conn;
     conn = NULL;
@@ -362,7 +463,10 @@ typedef struct watch_set {
 static void gather(sg_tracker *tracker, const sg_conn *conn, watch_set *set)
 {
     sg_backend *backend = tracker->backend;
-    set->fds[0] = (struct pollfd){conn->fd, POLLIN, 0};
+    pthread_mutex_lock(&tracker->mutex);
+    bool reads = tracker->thread_reads;
+    pthread_mutex_unlock(&tracker->mutex);
+    set->fds[0] = (struct pollfd){conn->fd, reads ? POLLIN : POLLRDHUP, 0};
     set->fds[1] = (struct pollfd){tracker->parker.fds[0], POLLIN, 0};
     set->count = 2;
     for (size_t i = 0; i < backend->link_count && set->count < MOST_WATCHED; i++) {
@@ -405,7 +509,7 @@ static void read_reports(sg_tracker *tracker, sg_conn *conn)
     while (useful) {
         watch_set set;
         gather(tracker, conn, &set);
-        if (conn->ssl != NULL && SSL_pending(conn->ssl) > 0)
+        if ((set.fds[0].events & POLLIN) != 0 && has_more(tracker, conn))
             set.fds[0].revents = POLLIN;
         else if (syncguard_wait_fds(set.fds, set.count, &limits, NULL) != SYNCGUARD_OK)
             useful = false;
@@ -434,8 +538,10 @@ static void *run(void *argument)
             read_reports(tracker, conn);
             pthread_mutex_lock(&tracker->mutex);
             tracker->conn = NULL;
+            drop_conn(conn);
+            if (tracker->listener != NULL)
+                syncguard_parker_unpark(tracker->listener); /* it listens in vain */
             pthread_mutex_unlock(&tracker->mutex);
-            sg_redis_conn_close(conn);
         } else {
             bool denied = status == SYNCGUARD_E_AUTH_FAILED || status == SYNCGUARD_E_INTERNAL;
             denials = denied ? denials + 1 : 0;
