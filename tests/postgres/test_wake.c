@@ -191,6 +191,139 @@ static void lost_listener_is_replaced(void **state)
     syncguard_close(other);
 }
 
+#define LISTENING                                                                                  \
+    "(SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock')"
+
+/* Lets a waiter be woken, and its try be stuck in the session that listened. */
+static PGconn *stick_what_is_tried(syncguard_backend *holder, const char *key,
+                                   const syncguard_grant *grant)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    int64_t end = now_ms() + 5000;
+
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT 1 FROM syncguard_fence_counters WHERE fence_key LIKE '%%%s' FOR UPDATE",
+           key);
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant->lock_id, NULL, &err));
+    while (
+        pg_number(plain, "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN " LISTENING) ==
+        0) {
+        assert_true(now_ms() < end);
+        sleep_ms(1);
+    }
+    return foreign;
+}
+
+/* What is tried in the listening session may break there as anywhere else. */
+static void listening_session_may_end_in_a_try(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        PGconn *foreign;
+        int64_t freed;
+        waiter one;
+
+        assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "ends", 60000, NULL, &grant, &err));
+        start_waiter(&one, other, "ends");
+        foreign = stick_what_is_tried(holder, "ends", &grant);
+        pg_sql(plain, "SELECT pg_terminate_backend(pid) FROM " LISTENING " l");
+        freed = now_ms();
+        PQfinish(foreign);
+        assert_true(finish_waiter(&one, freed) < 3000);
+    }
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+/* Nor does it wait longer there than it may, and the next waiter is woken again. */
+static void listening_session_may_be_left_in_a_try(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, "timeout_ms=500"));
+    syncguard_grant grant;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        PGconn *foreign;
+        int64_t released;
+        waiter one;
+
+        assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "left", 60000, NULL, &grant, &err));
+        start_waiter(&one, other, "left");
+        foreign = stick_what_is_tried(holder, "left", &grant);
+        released = now_ms();
+        pthread_join(one.thread, NULL);
+        assert_int_equal(one.status, SYNCGUARD_E_NETWORK_TIMEOUT);
+        assert_true(now_ms() - released < 3000);
+        PQfinish(foreign);
+
+        assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "next", 60000, NULL, &grant, &err));
+        start_waiter(&one, other, "next");
+        released = now_ms();
+        assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+        assert_true(finish_waiter(&one, released) < 3000);
+    }
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+/* Who has its lock, and waits for nothing more, still takes what the server tells: a session that
+ * is not read would hold up the notifications of the whole database. */
+static void news_are_read_when_nobody_waits(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+    waiter one;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "flood", 60000, NULL, &grant, &err));
+    start_waiter(&one, other, "flood");
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    while (!atomic_load(&one.done))
+        sleep_ms(1);
+    sleep_ms(300);
+    pg_sql(plain, "SELECT count(pg_notify('syncguard', repeat('x', 7000) || i)) "
+                  "FROM generate_series(1, 4000) i");
+    sleep_ms(1000);
+    assert_int_equal(
+        pg_number(plain, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"),
+        0);
+    (void)finish_waiter(&one, now_ms());
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+/* A try that is stuck in the listening session keeps nobody else from being woken. */
+static void stuck_try_leaves_others_a_listener(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, "timeout_ms=20000"));
+    syncguard_grant grant, more;
+    PGconn *foreign;
+    waiter one, two;
+    int64_t released;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "stays", 60000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "goes", 60000, NULL, &more, &err));
+    start_waiter(&one, other, "stays");
+    foreign = stick_what_is_tried(holder, "stays", &grant);
+    start_waiter(&two, other, "goes");
+    released = now_ms();
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, more.lock_id, NULL, &err));
+    assert_true(finish_waiter(&two, released) < 3000);
+    assert_false(atomic_load(&one.done));
+    PQfinish(foreign);
+    (void)finish_waiter(&one, released);
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
 /* Without a connection to listen on, waiting is polling and goes on. */
 static void without_listening_waiters_poll(void **state)
 {
@@ -341,6 +474,10 @@ int main(void)
         cmocka_unit_test(notified_only_where_somebody_waits),
         cmocka_unit_test(every_release_is_heard),
         cmocka_unit_test(lost_listener_is_replaced),
+        cmocka_unit_test(listening_session_may_end_in_a_try),
+        cmocka_unit_test(listening_session_may_be_left_in_a_try),
+        cmocka_unit_test(news_are_read_when_nobody_waits),
+        cmocka_unit_test(stuck_try_leaves_others_a_listener),
         cmocka_unit_test(without_listening_waiters_poll),
         cmocka_unit_test(slow_arming_leaves_time_to_try),
         cmocka_unit_test(stuck_key_delays_no_renewal),

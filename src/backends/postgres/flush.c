@@ -281,7 +281,7 @@ static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, bool sha
     const char *lock_id;
     bool again;
 
-    if (shares && ex->connection->bounded)
+    if (shares && ex->connection->bounded && !ex->connection->listener)
         sg_pg_seat_fill(pg->pool, &seat);
     all = send_flush(pg, ex, flush, &seat);
     mine = sg_pg_exchange_part(ex, 0, all);
@@ -348,11 +348,15 @@ static syncguard_status enter(sg_pg_pool *pool, sg_pg_ride *ride, syncguard_gate
 
 /* Who is not in the line wants one connection more. Where the server has none, it is the line
  * after all: there is one for each who is past it. */
-static syncguard_status lend(sg_pg_pool *pool, const syncguard_limits *limits, syncguard_gate **in,
-                             sg_pg_connection **out, syncguard_error *err)
+static syncguard_status lend(sg_pg *pg, const sg_pg_flush *flush, const syncguard_limits *limits,
+                             syncguard_gate **in, sg_pg_connection **out, syncguard_error *err)
 {
-    syncguard_status status = sg_pg_lend(pool, limits, out, err);
+    sg_pg_pool *pool = pg->pool;
+    syncguard_status status;
 
+    if (flush->contended && pg->listener && sg_pg_listener_lend(pg->listener, out))
+        return SYNCGUARD_OK;
+    status = sg_pg_lend(pool, limits, out, err);
     if (status != SYNCGUARD_E_RATE_LIMITED || *in == &pool->gate)
         return status;
     if (*in)
@@ -393,7 +397,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
                 return status;
             inside = true;
         }
-        status = lend(pg->pool, limits, &in, &ex.connection, err);
+        status = lend(pg, flush, limits, &in, &ex.connection, err);
         if (status != SYNCGUARD_OK)
             break;
         again = try_once(pg, &ex, flush, shares, &sent);

@@ -2,6 +2,12 @@
  * Waiters woken by LISTEN: one connection and one thread per handle, started by
  * the first waiter.
  *
+ * The connection has one user at a time. A waiter that sleeps reads the
+ * notifications itself (listen), and what it then tries goes over the same
+ * connection (lend): its server process is awake, and no other thread is in between.
+ * The thread has it to arm and to disarm, and to read while there are waiters of which
+ * none does. Either asks the other to let go, by unparking it.
+ *
  * Watching a key means holding its wait lock, shared, in the listening session:
  * a releaser that cannot get it exclusively knows that somebody waits and sends
  * a notification with the hash of the name. The lock is held before the waiter
@@ -12,8 +18,8 @@
  * tries again and so arms again; between failed attempts to connect there is a
  * pause in which waiters just poll.
  *
- * Locking: the mutex guards watches and requests. The thread alone uses the
- * connection. Nothing is called back with the mutex held.
+ * Locking: the mutex guards watches, requests and who uses the connection. Only
+ * its user touches the connection. Nothing is called back with the mutex held.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,14 +33,19 @@
 /* Arming may take this much of a caller's time, and at most a quarter of it: the rest is for the
  * attempt itself, which polls then. */
 #define LONGEST_ARMING_NS (500 * SYNCGUARD_NS_PER_MS)
+/* The connection is lent only if it was alive so shortly ago: it may have been idle for hours. */
+#define ALIVE_NS (1000 * SYNCGUARD_NS_PER_MS)
+/* Longest that the thread waits for a request that has the connection, perhaps for a key that is
+ * stuck: then that may keep it, and there is a new one. */
+#define LENT_NS (20 * SYNCGUARD_NS_PER_MS)
 /* Notifications that are told in one go. */
 #define MAX_NEWS 16
 
 /* A releaser holds the wait lock for an instant only: whoever makes us wait longer is foreign. */
-static const char listen_sql[] = "SELECT pg_catalog.set_config('lock_timeout', '1000', false)";
 static const char arm_sql[] =
     "SELECT pg_catalog.hashtext($1), "
-    "pg_catalog.pg_advisory_lock_shared(" SG_PG_WAIT_SPACE ", pg_catalog.hashtext($1))";
+    "CASE WHEN pg_catalog.set_config('lock_timeout', '1000', true) IS NOT NULL THEN "
+    "pg_catalog.pg_advisory_lock_shared(" SG_PG_WAIT_SPACE ", pg_catalog.hashtext($1)) END";
 static const char disarm_sql[] =
     "SELECT pg_catalog.pg_advisory_unlock_shared(" SG_PG_WAIT_SPACE ", pg_catalog.hashtext($1))";
 
@@ -58,9 +69,17 @@ typedef struct request {
     syncguard_parker parker;
 } request;
 
+typedef enum user { NOBODY, THREAD, WAITER } user;
+
 struct sg_pg_listener {
     sg_pg *pg;
     pthread_mutex_t mutex;
+    user user;                  /* of the connection */
+    bool thread_reads;          /* nobody else listens, and somebody should */
+    bool thread_waits;          /* for the connection */
+    syncguard_parker *ear;      /* of the waiter that listens */
+    syncguard_parker *next_ear; /* of one that waits for its turn */
+    sg_pg_connection *lent;     /* the connection, while a request has it */
     watch *watches;
     request *requests;
     bool started;
@@ -71,7 +90,8 @@ struct sg_pg_listener {
     syncguard_parker parker;
     syncguard_abort *abort_object;
     pthread_t thread;
-    sg_pg_connection *connection; /* the thread's */
+    sg_pg_connection *connection; /* its user's */
+    int64_t alive_ns;             /* when something came over it; its user's */
 };
 
 static watch *find(sg_pg_listener *listener, const char *key, size_t length)
@@ -109,17 +129,28 @@ static void answer(sg_pg_listener *listener, const watch *w, bool armed)
     }
 }
 
-/* ---- the thread -------------------------------------------------------------------------- */
+/* ---- the connection and its user --------------------------------------------------------- */
 
-/* The connection is gone or never came: nobody is watched for. */
-static void hang_up(sg_pg_listener *listener, bool failed)
+/* Under the mutex. */
+static void let_go(sg_pg_listener *listener)
+{
+    listener->user = NOBODY;
+    listener->ear = NULL;
+    listener->lent = NULL;
+    if (listener->thread_waits)
+        syncguard_parker_unpark(&listener->parker);
+    if (listener->next_ear)
+        syncguard_parker_unpark(listener->next_ear);
+}
+
+/* The connection is gone, without its user's doing anything more about it, or never came: nobody
+ * is watched for. */
+static void forget_connection(sg_pg_listener *listener, bool failed)
 {
     int64_t now = syncguard_clock_ns();
     bool had = listener->connection != NULL;
     watch *w;
 
-    if (had)
-        sg_pg_discard(listener->connection);
     listener->connection = NULL;
     pthread_mutex_lock(&listener->mutex);
     for (w = listener->watches; w; w = w->next)
@@ -136,6 +167,61 @@ static void hang_up(sg_pg_listener *listener, bool failed)
         syncguard_backend_stirred_all(&listener->pg->base);
 }
 
+/* Under the mutex: asks the waiter that has the connection for it. One that has had it too long for
+ * a request keeps it: true, it is not ours any more. */
+static bool press(sg_pg_listener *listener, int64_t since_ns)
+{
+    if (listener->ear)
+        syncguard_parker_unpark(listener->ear);
+    if (!listener->lent || syncguard_clock_ns() - since_ns < LENT_NS)
+        return false;
+    listener->lent = NULL;
+    return true;
+}
+
+/* For the thread, from a waiter if need be. False: the end has come. */
+static bool take_connection(sg_pg_listener *listener)
+{
+    int64_t since_ns = syncguard_clock_ns();
+    bool parked = false;
+    bool mine = false;
+
+    while (!mine && !syncguard_abort_triggered(listener->abort_object)) {
+        bool given_up = false;
+
+        pthread_mutex_lock(&listener->mutex);
+        if (listener->user == WAITER)
+            given_up = press(listener, since_ns);
+        mine = listener->user != WAITER || given_up;
+        listener->thread_waits = !mine;
+        if (mine)
+            listener->user = THREAD;
+        pthread_mutex_unlock(&listener->mutex);
+        if (given_up)
+            forget_connection(listener, false);
+        if (!mine) {
+            syncguard_limits limits = {syncguard_clock_ns() + LENT_NS, listener->abort_object};
+
+            parked = true;
+            (void)syncguard_parker_park(&listener->parker, &limits, NULL);
+        }
+    }
+    if (parked) /* that may have been meant for another reason to look */
+        syncguard_parker_unpark(&listener->parker);
+    return mine;
+}
+
+static void hang_up(sg_pg_listener *listener, bool failed)
+{
+    sg_pg_connection *connection = listener->connection;
+
+    forget_connection(listener, failed);
+    if (connection)
+        sg_pg_discard(connection);
+}
+
+/* ---- the thread -------------------------------------------------------------------------- */
+
 static bool connect_up(sg_pg_listener *listener)
 {
     syncguard_limits limits = query_limits(listener);
@@ -145,8 +231,6 @@ static bool connect_up(sg_pg_listener *listener)
     /* What is set in the session of a pooler stays there for others. */
     if (status == SYNCGUARD_OK && !listener->connection->direct)
         status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
-    if (status == SYNCGUARD_OK)
-        status = sg_pg_query(listener->connection, listen_sql, 0, NULL, &limits, NULL, NULL);
     if (status == SYNCGUARD_OK)
         status = sg_pg_query(listener->connection, "LISTEN " SG_PG_CHANNEL, 0, NULL, &limits, NULL,
                              NULL);
@@ -246,12 +330,17 @@ static int64_t serve(sg_pg_listener *listener, bool had_news)
         if (!arm)
             drop = take_unneeded(listener, syncguard_clock_ns(), &next_ns);
         listener->looks_ns = arm || drop ? 0 : next_ns;
+        /* Every notification of the database comes here: somebody has to take them. */
+        if (!listener->watches)
+            listener->thread_reads = true;
         pthread_mutex_unlock(&listener->mutex);
         if (arm) {
             /* Stays in the list: it has a request. */
+            if (!take_connection(listener))
+                return 0;
             arm_one(listener, arm);
         } else if (drop) {
-            if (drop->armed)
+            if (drop->armed && take_connection(listener))
                 disarm_one(listener, drop);
             syncguard_free(drop);
         } else {
@@ -302,6 +391,43 @@ static bool read_news(sg_pg_listener *listener)
     return told;
 }
 
+/* False: the connection is lost, and nobody is watched for any more. */
+static bool receive(sg_pg_listener *listener)
+{
+    PGconn *pg = listener->connection->pg;
+
+    if (PQconsumeInput(pg) && PQstatus(pg) != CONNECTION_BAD) {
+        listener->alive_ns = syncguard_clock_ns();
+        return true;
+    }
+    hang_up(listener, false);
+    return false;
+}
+
+/* Has the connection if it should, and only then. */
+static bool has_connection(sg_pg_listener *listener)
+{
+    bool reads;
+
+    pthread_mutex_lock(&listener->mutex);
+    reads = listener->thread_reads;
+    if (!reads && listener->user == THREAD)
+        let_go(listener);
+    pthread_mutex_unlock(&listener->mutex);
+    return reads && take_connection(listener);
+}
+
+/* The server has changed, and nobody would miss the connection: the next one leads to the new. */
+static bool is_out_of_date(sg_pg_listener *listener)
+{
+    bool idle;
+
+    pthread_mutex_lock(&listener->mutex);
+    idle = !listener->watches;
+    pthread_mutex_unlock(&listener->mutex);
+    return idle && listener->connection && !sg_pg_is_trusted(listener->connection);
+}
+
 static void *run(void *argument)
 {
     sg_pg_listener *listener = argument;
@@ -311,23 +437,24 @@ static void *run(void *argument)
         struct pollfd fds[2] = {{listener->parker.fds[0], POLLIN, 0}, {-1, POLLIN, 0}};
         syncguard_limits limits = {serve(listener, had_news), listener->abort_object};
         syncguard_limits none = {0, NULL};
+        bool reads = has_connection(listener);
+        nfds_t count = 1;
 
         had_news = false;
-        (void)read_news(listener);
+        if (reads)
+            (void)read_news(listener);
+        if (reads && is_out_of_date(listener))
+            hang_up(listener, false);
         if (syncguard_abort_triggered(listener->abort_object))
             break;
-        if (listener->connection)
-            fds[1].fd = PQsocket(listener->connection->pg);
-        if (syncguard_wait_fds(fds, listener->connection ? 2 : 1, &limits, NULL) != SYNCGUARD_OK)
+        if (reads && listener->connection)
+            fds[count++].fd = PQsocket(listener->connection->pg);
+        if (syncguard_wait_fds(fds, count, &limits, NULL) != SYNCGUARD_OK)
             continue;
         if (fds[0].revents)
             (void)syncguard_parker_park(&listener->parker, &none, NULL);
-        if (fds[1].revents && (!PQconsumeInput(listener->connection->pg) ||
-                               PQstatus(listener->connection->pg) == CONNECTION_BAD)) {
-            hang_up(listener, false);
-            continue;
-        }
-        had_news = read_news(listener);
+        if (fds[1].revents && receive(listener))
+            had_news = read_news(listener);
     }
     if (listener->connection)
         sg_pg_discard(listener->connection);
@@ -420,6 +547,118 @@ void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t len
     pthread_mutex_unlock(&listener->mutex);
 }
 
+/* ---- for the waiters --------------------------------------------------------------------- */
+
+/* True if the connection is the caller's now. If the thread has it, that is asked to let go and
+ * unparks then; if there is none, *none is set. */
+static bool begin_listening(sg_pg_listener *listener, syncguard_parker *parker, bool *none)
+{
+    bool mine;
+
+    pthread_mutex_lock(&listener->mutex);
+    mine = listener->user == NOBODY && !listener->thread_waits && listener->connection;
+    *none = !listener->started || (listener->user == NOBODY && !listener->connection);
+    if (mine) {
+        listener->user = WAITER;
+        listener->ear = parker;
+        listener->next_ear = NULL;
+    } else if (!*none) {
+        listener->next_ear = parker;
+        if (listener->thread_reads)
+            syncguard_parker_unpark(&listener->parker);
+    }
+    if (!*none)
+        listener->thread_reads = false;
+    pthread_mutex_unlock(&listener->mutex);
+    return mine;
+}
+
+static void end_listening(sg_pg_listener *listener, const syncguard_parker *parker, bool mine)
+{
+    pthread_mutex_lock(&listener->mutex);
+    if (listener->next_ear == parker)
+        listener->next_ear = NULL;
+    if (mine)
+        let_go(listener);
+    pthread_mutex_unlock(&listener->mutex);
+}
+
+syncguard_status sg_pg_listener_listen(sg_pg_listener *listener, syncguard_parker *parker,
+                                       const syncguard_limits *limits, syncguard_error *err)
+{
+    struct pollfd fds[2] = {{parker->fds[0], POLLIN, 0}, {-1, POLLIN, 0}};
+    syncguard_limits now = {0, NULL};
+    syncguard_status status = SYNCGUARD_OK;
+    bool none;
+    bool mine = begin_listening(listener, parker, &none);
+
+    if (none)
+        return SYNCGUARD_ABSENT;
+    if (mine)
+        fds[1].fd = PQsocket(listener->connection->pg);
+    /* What came with the answers of the last request is in libpq's hands already. */
+    if (!mine || !read_news(listener))
+        status = syncguard_wait_fds(fds, mine ? 2 : 1, limits, err);
+    if (status == SYNCGUARD_OK && fds[1].revents && receive(listener))
+        (void)read_news(listener);
+    if (status == SYNCGUARD_OK && fds[0].revents)
+        (void)syncguard_parker_park(parker, &now, NULL);
+    end_listening(listener, parker, mine);
+    return status;
+}
+
+void sg_pg_listener_take_over(sg_pg_listener *listener)
+{
+    pthread_mutex_lock(&listener->mutex);
+    if (!listener->thread_reads)
+        syncguard_parker_unpark(&listener->parker);
+    listener->thread_reads = true;
+    pthread_mutex_unlock(&listener->mutex);
+}
+
+bool sg_pg_listener_lend(sg_pg_listener *listener, sg_pg_connection **out)
+{
+    bool free;
+
+    pthread_mutex_lock(&listener->mutex);
+    free = listener->user == NOBODY && !listener->thread_waits && !listener->thread_reads &&
+           !listener->next_ear && listener->connection && sg_pg_is_trusted(listener->connection) &&
+           syncguard_clock_ns() - listener->alive_ns < ALIVE_NS;
+    if (free) {
+        listener->user = WAITER;
+        listener->lent = listener->connection;
+        listener->lent->listener = listener;
+        *out = listener->lent;
+    }
+    pthread_mutex_unlock(&listener->mutex);
+    return free;
+}
+
+bool sg_pg_listener_take_back(sg_pg_connection *connection, bool usable)
+{
+    sg_pg_listener *listener = connection->listener;
+    bool ours;
+
+    connection->listener = NULL;
+    pthread_mutex_lock(&listener->mutex);
+    ours = listener->lent == connection;
+    if (ours)
+        listener->lent = NULL; /* from here on the thread waits for it */
+    pthread_mutex_unlock(&listener->mutex);
+    if (!ours)
+        return false;
+    if (usable) {
+        listener->alive_ns = syncguard_clock_ns();
+        (void)read_news(listener);
+    } else {
+        forget_connection(listener, false);
+    }
+    pthread_mutex_lock(&listener->mutex);
+    let_go(listener);
+    pthread_mutex_unlock(&listener->mutex);
+    return true;
+}
+
 /* ---- life -------------------------------------------------------------------------------- */
 
 static void free_watches(sg_pg_listener *listener)
@@ -441,6 +680,7 @@ syncguard_status sg_pg_listener_create(sg_pg *pg, sg_pg_listener **out, syncguar
     if (!listener)
         return syncguard_fail_memory(err);
     listener->pg = pg;
+    listener->thread_reads = true;
     listener->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
     status = syncguard_parker_open(&listener->parker, err);
     if (status == SYNCGUARD_OK)
@@ -480,6 +720,12 @@ syncguard_status sg_pg_listener_forget(sg_pg_listener *listener, syncguard_error
 
     /* The pool has cut the connection off. */
     listener->connection = NULL;
+    listener->user = NOBODY;
+    listener->thread_reads = true;
+    listener->thread_waits = false;
+    listener->ear = NULL;
+    listener->next_ear = NULL;
+    listener->lent = NULL;
     listener->started = false;
     listener->requests = NULL;
     listener->not_before_ns = 0;

@@ -22,6 +22,25 @@ static void unwatch(syncguard_backend *backend, const char *key, size_t key_leng
         sg_pg_listener_disarm(pg->listener, key, key_length);
 }
 
+static syncguard_status listen_to_notifications(syncguard_backend *backend,
+                                                syncguard_parker *parker,
+                                                const syncguard_limits *limits,
+                                                syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+
+    return pg->listener ? sg_pg_listener_listen(pg->listener, parker, limits, err)
+                        : SYNCGUARD_ABSENT;
+}
+
+static void take_over(syncguard_backend *backend)
+{
+    sg_pg *pg = sg_pg_of(backend);
+
+    if (pg->listener)
+        sg_pg_listener_take_over(pg->listener);
+}
+
 static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
@@ -69,6 +88,8 @@ static const syncguard_backend_ops ops = {
     .cleanup = sg_pg_cleanup,
     .unwatch = unwatch,
     .watch_lasts = true,
+    .listen = listen_to_notifications,
+    .take_over = take_over,
     .examine = sg_pg_examine,
     .after_fork = after_fork,
     .destroy = destroy,

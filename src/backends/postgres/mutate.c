@@ -144,6 +144,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     sg_pg_flush_init(&flush);
     flush.lock_id = op->lock_id;
     flush.shares = true;
+    flush.contended = op->watch;
     build_acquire(pg, op, name, counter, ttl, label(op, owner, sizeof owner), &flush);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status == SYNCGUARD_OK)
@@ -179,6 +180,7 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     op->reason = SYNCGUARD_REASON_NONE;
     sg_pg_flush_init(&flush);
     flush.shares = true;
+    flush.contended = op->contended;
     add(&flush, SG_PG_BEGIN);
     sg_pg_flush_add(&flush, SG_PG_LOCK_RELEASE, 2,
                     (const char *const[]){flush.timeout, op->lock_id});

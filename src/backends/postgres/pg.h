@@ -124,16 +124,18 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg);
 /* ---- pool.c, connect.c ------------------------------------------------------------------- */
 
 typedef struct sg_pg_pool sg_pg_pool;
+typedef struct sg_pg_listener sg_pg_listener;
 
 typedef struct sg_pg_connection {
     PGconn *pg;     /* NULL while nothing was begun */
     int server_pid; /* 0 until connected; guarded by the pool's mutex, unlike pg */
     sg_pg_pool *pool;
     uint64_t generation;
-    uint32_t prepared; /* bit per sg_pg_statement */
-    bool direct;       /* no pooler in between: the session is ours alone */
-    bool bounded;      /* direct, and the session has the target's time limits */
-    bool busy;         /* not in the idle list: in a fork the parent goes on using it */
+    uint32_t prepared;        /* bit per sg_pg_statement */
+    bool direct;              /* no pooler in between: the session is ours alone */
+    bool bounded;             /* direct, and the session has the target's time limits */
+    bool busy;                /* not in the idle list: in a fork the parent goes on using it */
+    sg_pg_listener *listener; /* that lent it, for one request; NULL: the pool did */
     struct sg_pg_connection *next_idle;
     _Atomic(struct sg_pg_connection *) next; /* of all; readable at any instant (fork) */
 } sg_pg_connection;
@@ -198,6 +200,7 @@ syncguard_status sg_pg_lend(sg_pg_pool *pool, const syncguard_limits *limits,
 void sg_pg_give_back(sg_pg_connection *connection);
 /* Ends one that is of no more use. */
 void sg_pg_discard(sg_pg_connection *connection);
+bool sg_pg_is_trusted(const sg_pg_connection *connection);
 /* The server or its role has changed: what is connected now is not lent again. */
 void sg_pg_distrust(sg_pg_pool *pool);
 /* Leaves one in the middle of a request, which is cancelled in the background. lock_id: of the
@@ -225,8 +228,6 @@ syncguard_status sg_pg_connect_wait(sg_pg_pool *pool, const syncguard_limits *li
                                     sg_pg_connection **out, syncguard_error *err);
 
 /* ---- the handle -------------------------------------------------------------------------- */
-
-typedef struct sg_pg_listener sg_pg_listener;
 
 typedef struct sg_pg {
     syncguard_backend base;
@@ -270,6 +271,7 @@ typedef struct sg_pg_flush {
     sg_pg_call calls[SG_PG_MAX_CALLS];
     const char *lock_id; /* of an acquire, which must be taken back if its outcome is unknown */
     bool apart;          /* does not wait in line for a connection: takes one more if need be */
+    bool contended;      /* others wait for the key: may go over the listening connection */
     bool pressing;       /* waits in line for a part of its time only, then aside */
     bool shares;         /* may share a round trip with another that may */
     /* for the calls' values: milliseconds the server may wait */
@@ -362,5 +364,15 @@ syncguard_status sg_pg_listener_forget(sg_pg_listener *listener, syncguard_error
 bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
                         const syncguard_limits *limits);
 void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t length);
+/* See syncguard_backend_ops. */
+syncguard_status sg_pg_listener_listen(sg_pg_listener *listener, syncguard_parker *parker,
+                                       const syncguard_limits *limits, syncguard_error *err);
+void sg_pg_listener_take_over(sg_pg_listener *listener);
+/* Lends the listening connection for one request, if nobody needs it now; it goes back as any other
+ * does. */
+bool sg_pg_listener_lend(sg_pg_listener *listener, sg_pg_connection **out);
+/* For the pool. usable: false if it is ended or left. False: the listener has another one by now,
+ * and this one should end. */
+bool sg_pg_listener_take_back(sg_pg_connection *connection, bool usable);
 
 #endif

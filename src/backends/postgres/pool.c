@@ -111,6 +111,8 @@ static void unlink_connection(sg_pg_connection *connection)
 
 void sg_pg_discard(sg_pg_connection *connection)
 {
+    if (connection->listener)
+        (void)sg_pg_listener_take_back(connection, false);
     unlink_connection(connection);
     if (connection->pg)
         PQfinish(connection->pg);
@@ -122,7 +124,7 @@ void sg_pg_distrust(sg_pg_pool *pool)
     atomic_fetch_add(&pool->generation, 1);
 }
 
-static bool trusted(const sg_pg_connection *connection)
+bool sg_pg_is_trusted(const sg_pg_connection *connection)
 {
     return connection->generation == atomic_load(&connection->pool->generation);
 }
@@ -132,8 +134,13 @@ void sg_pg_give_back(sg_pg_connection *connection)
     sg_pg_pool *pool = connection->pool;
     bool keep;
 
+    if (connection->listener) {
+        if (!sg_pg_listener_take_back(connection, true))
+            sg_pg_discard(connection);
+        return;
+    }
     pthread_mutex_lock(&pool->mutex);
-    keep = !pool->closed && trusted(connection);
+    keep = !pool->closed && sg_pg_is_trusted(connection);
     if (keep) {
         connection->busy = false;
         connection->next_idle = pool->idle;
@@ -165,7 +172,7 @@ syncguard_status sg_pg_lend(sg_pg_pool *pool, const syncguard_limits *limits,
     sg_pg_connection *connection;
 
     while ((connection = take_idle(pool)) != NULL) {
-        if (trusted(connection)) {
+        if (sg_pg_is_trusted(connection)) {
             *out = connection;
             return SYNCGUARD_OK;
         }
@@ -322,6 +329,8 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
     bool room;
     pthread_t thread;
 
+    if (connection->listener)
+        (void)sg_pg_listener_take_back(connection, false);
     pthread_mutex_lock(&pool->mutex);
     room = left && pool->drains < MAX_DRAINS;
     if (room) {
