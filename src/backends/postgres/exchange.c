@@ -261,3 +261,27 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
     PQclear(ex.results[0]);
     return got == SG_PG_DONE ? SYNCGUARD_OK : ex.status;
 }
+
+syncguard_status sg_pg_prepare(const sg_pg *pg, sg_pg_connection *connection,
+                               const sg_pg_statement *statements, int count,
+                               const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_pg_exchange ex = {.connection = connection, .limits = limits, .err = err};
+    sg_pg_outcome got = SG_PG_DONE;
+    int i;
+
+    for (i = 0; i < count && got == SG_PG_DONE; i++) {
+        sg_pg_statement each = statements[i];
+
+        if (connection->prepared & (UINT32_C(1) << each))
+            continue;
+        ex.expected[ex.expected_count++] = -1 - (int)each;
+        if (!PQsendPrepare(connection->pg, pg->names[each], pg->sql[each], 0, NULL))
+            got = sg_pg_exchange_lost(&ex);
+    }
+    if (got == SG_PG_DONE && ex.expected_count > 0)
+        got = sg_pg_exchange_run(&ex);
+    if (got == SG_PG_REFUSED)
+        ex.status = sg_pg_fail(err, ex.sqlstate);
+    return got == SG_PG_DONE ? SYNCGUARD_OK : ex.status;
+}

@@ -244,6 +244,24 @@ static bool connect_up(sg_pg_listener *listener)
     return true;
 }
 
+/* What is lent must not begin with the parsing of statements. */
+static bool prepare(sg_pg_listener *listener)
+{
+    static const sg_pg_statement wanted[] = {
+        SG_PG_BEGIN,  SG_PG_LOCK_KEY_SESSION,     SG_PG_ACQUIRE_LOOK, SG_PG_ACQUIRE,
+        SG_PG_COMMIT, SG_PG_LOCK_RELEASE_SESSION, SG_PG_RELEASE,
+    };
+    syncguard_limits limits = query_limits(listener);
+
+    return sg_pg_prepare(listener->pg, listener->connection, wanted,
+                         (int)(sizeof wanted / sizeof wanted[0]), &limits, NULL) == SYNCGUARD_OK;
+}
+
+static bool is_prepared(const sg_pg_connection *connection)
+{
+    return (connection->prepared & UINT32_C(1) << SG_PG_ACQUIRE) != 0;
+}
+
 static void arm_one(sg_pg_listener *listener, watch *w)
 {
     syncguard_limits limits = query_limits(listener);
@@ -270,6 +288,8 @@ static void arm_one(sg_pg_listener *listener, watch *w)
     w->armed = true;
     answer(listener, w, true);
     pthread_mutex_unlock(&listener->mutex);
+    if (listener->connection->bounded && !is_prepared(listener->connection) && !prepare(listener))
+        hang_up(listener, true);
 }
 
 static void disarm_one(sg_pg_listener *listener, const watch *w)
@@ -622,7 +642,8 @@ bool sg_pg_listener_lend(sg_pg_listener *listener, sg_pg_connection **out)
 
     pthread_mutex_lock(&listener->mutex);
     free = listener->user == NOBODY && !listener->thread_waits && !listener->thread_reads &&
-           !listener->next_ear && listener->connection && sg_pg_is_trusted(listener->connection) &&
+           !listener->next_ear && listener->connection && is_prepared(listener->connection) &&
+           sg_pg_is_trusted(listener->connection) &&
            syncguard_clock_ns() - listener->alive_ns < ALIVE_NS;
     if (free) {
         listener->user = WAITER;

@@ -314,6 +314,10 @@ int64_t sg_pg_server_ms(int64_t left_ms);
 syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int count,
                              const char *const *values, const syncguard_limits *limits,
                              PGresult **result, syncguard_error *err);
+/* Prepares statements ahead of their first use; at most 12. */
+syncguard_status sg_pg_prepare(const sg_pg *pg, sg_pg_connection *connection,
+                               const sg_pg_statement *statements, int count,
+                               const syncguard_limits *limits, syncguard_error *err);
 
 /* True if result says that the server has ended the session: nothing more of it is carried out. A
  * pooler may say so too, of a session that goes on. */
