@@ -16,6 +16,7 @@
  *   schema.c    check and setup
  *   examine.c   findings for the doctor
  *   listen.c    waiters woken by LISTEN
+ *   line.c      the connection for that, and who uses it
  *
  * Lock order: none of the mutexes below is held while another is taken, nor
  * over a system call that can block.
