@@ -71,17 +71,21 @@ static bool connect_up(sg_pg_listener *listener)
     return true;
 }
 
-/* What is lent must not begin with the parsing of statements. */
-static bool prepare(sg_pg_listener *listener)
+/* What is lent must not begin with the parsing of statements. If the server refuses, nothing is
+ * lent. */
+static void prepare(sg_pg_listener *listener)
 {
     static const sg_pg_statement wanted[] = {
         SG_PG_BEGIN,  SG_PG_LOCK_KEY_SESSION,     SG_PG_ACQUIRE_LOOK, SG_PG_ACQUIRE,
         SG_PG_COMMIT, SG_PG_LOCK_RELEASE_SESSION, SG_PG_RELEASE,
     };
     syncguard_limits limits = query_limits(listener);
+    syncguard_status status = sg_pg_prepare(listener->pg, listener->connection, wanted,
+                                            (int)(sizeof wanted / sizeof wanted[0]), &limits, NULL);
+    bool broken = PQstatus(listener->connection->pg) == CONNECTION_BAD;
 
-    return sg_pg_prepare(listener->pg, listener->connection, wanted,
-                         (int)(sizeof wanted / sizeof wanted[0]), &limits, NULL) == SYNCGUARD_OK;
+    if (broken || status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_ABORTED)
+        sg_pg_line_hang_up(listener, !broken);
 }
 
 static void arm_one(sg_pg_listener *listener, sg_pg_watch *w)
@@ -110,9 +114,8 @@ static void arm_one(sg_pg_listener *listener, sg_pg_watch *w)
     w->armed = true;
     sg_pg_listener_answer(listener, w, true);
     pthread_mutex_unlock(&listener->mutex);
-    if (listener->connection->bounded && !sg_pg_line_is_ready(listener->connection) &&
-        !prepare(listener))
-        sg_pg_line_hang_up(listener, true);
+    if (listener->connection->bounded && !sg_pg_line_is_ready(listener->connection))
+        prepare(listener);
 }
 
 static void disarm_one(sg_pg_listener *listener, const sg_pg_watch *w)
