@@ -31,6 +31,17 @@ void syncguard_gate_destroy(syncguard_gate *gate)
     pthread_mutex_destroy(&gate->mutex);
 }
 
+static void prepend(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
+{
+    waiter->previous = NULL;
+    waiter->next = gate->first;
+    if (gate->first)
+        gate->first->previous = waiter;
+    else
+        gate->last = waiter;
+    gate->first = waiter;
+}
+
 static void append(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
 {
     waiter->next = NULL;
@@ -90,7 +101,7 @@ syncguard_gate_waiter *syncguard_gate_take(syncguard_gate *gate)
 
     pthread_mutex_lock(&gate->mutex);
     waiter = gate->first;
-    if (waiter && waiter->joins) {
+    if (waiter && syncguard_clock_ns() < waiter->joins_until_ns) {
         take_out(gate, waiter);
         waiter->taken = true;
     } else {
@@ -132,10 +143,13 @@ static syncguard_status wait_for_place(syncguard_gate *gate, syncguard_gate_wait
     status = syncguard_parker_open_light(&waiter->parker, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    waiter->joins = waiter->joins && waiter->parker.light;
+    if (!waiter->parker.light)
+        waiter->joins_until_ns = 0;
     pthread_mutex_lock(&gate->mutex);
     in = take_place(gate); /* one may have been left while the parker was opened */
-    if (!in)
+    if (!in && waiter->returns)
+        prepend(gate, waiter);
+    else if (!in)
         append(gate, waiter);
     pthread_mutex_unlock(&gate->mutex);
     if (!in)
@@ -162,6 +176,7 @@ syncguard_status syncguard_gate_enter(syncguard_gate *gate, const syncguard_limi
 {
     syncguard_gate_waiter waiter;
 
-    waiter.joins = false;
+    waiter.joins_until_ns = 0;
+    waiter.returns = false;
     return syncguard_gate_enter_or_join(gate, &waiter, limits, err);
 }

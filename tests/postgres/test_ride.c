@@ -511,7 +511,7 @@ static void *impatient(void *context)
     syncguard_error own;
 
     while (!atomic_load(&stop)) {
-        syncguard_call call = call_of(400 + rand_r(&seed) % 40, NULL);
+        syncguard_call call = call_of(800 + rand_r(&seed) % 40, NULL);
         syncguard_grant grant;
         syncguard_status status;
 

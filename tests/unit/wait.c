@@ -404,7 +404,8 @@ static void *travel(void *argument)
     carriage *c = argument;
 
     for (int i = 0; i < 200; i++) {
-        syncguard_gate_waiter waiter = {.joins = i % 5 != 0};
+        syncguard_gate_waiter waiter = {.joins_until_ns = i % 5 != 0 ? SYNCGUARD_NO_DEADLINE : 0,
+                                        .returns = i % 7 == 0};
         syncguard_gate_waiter *other;
         syncguard_limits limits = limits_in(0, NULL);
         syncguard_status status;
@@ -412,7 +413,7 @@ static void *travel(void *argument)
         limits.deadline_ns = syncguard_clock_ns() + c->patience_us * 1000;
         status = syncguard_gate_enter_or_join(&c->gate, &waiter, &limits, NULL);
         if (waiter.taken) {
-            assert_true(waiter.joins);
+            assert_true(waiter.joins_until_ns > 0);
             /* Still the other's. */
             if (status != SYNCGUARD_OK)
                 (void)syncguard_parker_park(&waiter.parker, NULL, NULL);

@@ -102,7 +102,8 @@ typedef struct syncguard_gate_waiter {
     syncguard_parker parker;
     struct syncguard_gate_waiter *next;
     struct syncguard_gate_waiter *previous;
-    bool joins; /* may be taken along; only one whose parker is light can be */
+    int64_t joins_until_ns; /* until then it may be taken along; only one with a light parker can */
+    bool returns;           /* was taken along in vain: goes to the head of the line */
     bool admitted;
     bool taken;
 } syncguard_gate_waiter;

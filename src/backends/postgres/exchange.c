@@ -143,6 +143,10 @@ sg_pg_outcome sg_pg_exchange_part(const sg_pg_exchange *ex, int request, sg_pg_o
         return all;
     if (ex->refused_at >= ex->request[request].end)
         return SG_PG_BROKEN;
+    /* COMMIT AND CHAIN may fail after the COMMIT; a conflict is found before. */
+    if (request == 0 && ex->requests > 1 && ex->refused_at == ex->request[0].end - 1 &&
+        strncmp(ex->sqlstate, "40", 2) != 0)
+        return SG_PG_BROKEN;
     if (request > 0 && ex->refused_at < ex->request[request - 1].end)
         return SG_PG_SKIPPED;
     return SG_PG_REFUSED;

@@ -158,7 +158,7 @@ static bool refused(sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush, res
 
     if (strcmp(code, "40001") == 0 || strcmp(code, "40P01") == 0) {
         again = sent->conflicts++ < MAX_CONFLICTS;
-    } else if (strcmp(code, "55P03") == 0 && flush->shared) {
+    } else if ((strcmp(code, "55P03") == 0 || strcmp(code, "57014") == 0) && flush->shared) {
         /* It may wait longer when it goes alone. */
         again = true;
     } else if (spoils(code)) {
@@ -237,7 +237,6 @@ static void put_away(sg_pg *pg, const sg_pg_exchange *ex, sg_pg_outcome all, con
         break;
     case SG_PG_SKIPPED: /* of a part only */
     case SG_PG_BROKEN:
-        sg_pg_distrust(pg->pool);
         sg_pg_discard(ex->connection);
         break;
     case SG_PG_LEFT:
@@ -272,6 +271,24 @@ static bool conclude(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, sg_pg_ou
     return false;
 }
 
+/* True if there is time for a try together with another and, if that is refused, for one alone. A
+ * rider cannot be reached by an abort. */
+static bool may_share(const sg_pg_flush *flush, const syncguard_limits *limits)
+{
+    return flush->shares && !limits->abort_object &&
+           syncguard_limits_left_ns(limits) >= SG_PG_SHARING_MS * SYNCGUARD_NS_PER_MS;
+}
+
+/* When may_share ends, 0 if it has. */
+static int64_t shares_until(const sg_pg_flush *flush, const syncguard_limits *limits)
+{
+    if (!may_share(flush, limits))
+        return 0;
+    return limits->deadline_ns == SYNCGUARD_NO_DEADLINE
+               ? SYNCGUARD_NO_DEADLINE
+               : limits->deadline_ns - SG_PG_SHARING_MS * SYNCGUARD_NS_PER_MS;
+}
+
 /* One try on one connection. True if another should follow. */
 static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, bool shares, resends *sent)
 {
@@ -281,11 +298,15 @@ static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, bool sha
     const char *lock_id;
     bool again;
 
-    if (shares && ex->connection->bounded && !ex->connection->listener)
+    /* It may have come here late. */
+    if (shares && may_share(flush, ex->limits) && ex->connection->bounded &&
+        !ex->connection->listener)
         sg_pg_seat_fill(pg->pool, &seat);
     all = send_flush(pg, ex, flush, &seat);
     mine = sg_pg_exchange_part(ex, 0, all);
     memcpy(flush->results, sg_pg_exchange_results(ex, 0), sizeof flush->results);
+    if (all == SG_PG_BROKEN) /* before the other sends again */
+        sg_pg_distrust(pg->pool);
     if (seat.filled)
         sg_pg_seat_end(pg->pool, &seat, ex, all);
     lock_id = flush->sent ? flush->lock_id : NULL;
@@ -306,15 +327,15 @@ static bool arrive(sg_pg *pg, sg_pg_exchange *ex, sg_pg_ride *ride, syncguard_st
         return conclude(pg, ex, ride->flush, SG_PG_LEFT, sent);
     memcpy(ex->sqlstate, ride->sqlstate, sizeof ex->sqlstate);
     ex->final = ride->final;
+    if (ride->outcome == SG_PG_BROKEN && ride->left && ride->flush->lock_id) {
+        /* The server lives: a grant to what was sent first might come after the release of what
+         * is sent again. */
+        doubt(ride->flush, false);
+        ex->status = syncguard_fail(ex->err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                                    "the connection was left while the lock was asked for");
+        return false;
+    }
     return conclude(pg, ex, ride->flush, ride->outcome, sent);
-}
-
-/* True if there is time for a try together with another and, if that is refused, for one alone. A
- * rider cannot be reached by an abort. */
-static bool may_share(const sg_pg_flush *flush, const syncguard_limits *limits)
-{
-    return flush->shares && !limits->abort_object &&
-           syncguard_limits_left_ns(limits) >= 4 * SG_PG_SHARED_MS * SYNCGUARD_NS_PER_MS;
 }
 
 /*
@@ -376,7 +397,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
     resends sent = {0, 0, 0};
     syncguard_gate *in = NULL;
     bool inside = false;
-    bool shares = may_share(flush, limits);
+    bool shares = true;
     bool again = true;
 
     for (; again; shares = false) {
@@ -386,7 +407,8 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
         if (!inside) {
             sg_pg_ride ride;
 
-            sg_pg_ride_init(&ride, flush, limits, shares);
+            sg_pg_ride_init(&ride, flush, limits, shares ? shares_until(flush, limits) : 0,
+                            !shares);
             status = enter(pg->pool, &ride, &in, err);
             if (ride.waiter.taken) {
                 again = arrive(pg, &ex, &ride, status, &sent);

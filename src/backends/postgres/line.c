@@ -206,14 +206,16 @@ static bool begin_listening(sg_pg_listener *listener, syncguard_parker *parker, 
 
     pthread_mutex_lock(&listener->mutex);
     mine = listener->user == SG_PG_NOBODY && !listener->thread_waits && listener->connection;
-    *none = !listener->started || (listener->user == SG_PG_NOBODY && !listener->connection);
+    /* What is lent may be gone for long: the thread is better at insisting. */
+    *none = !listener->started || listener->lent ||
+            (listener->user == SG_PG_NOBODY && !listener->connection);
     if (mine) {
         listener->user = SG_PG_WAITER;
         listener->ear = parker;
         listener->next_ear = NULL;
     } else if (!*none) {
         listener->next_ear = parker;
-        if (listener->thread_reads)
+        if (listener->user == SG_PG_THREAD)
             syncguard_parker_unpark(&listener->parker);
     }
     if (!*none)
@@ -243,6 +245,12 @@ syncguard_status sg_pg_listener_listen(sg_pg_listener *listener, syncguard_parke
 
     if (none)
         return SYNCGUARD_ABSENT;
+    if (mine && !sg_pg_is_trusted(listener->connection)) {
+        /* The server has changed: everybody tries, and arms where the new one is. */
+        sg_pg_line_hang_up(listener, false);
+        end_listening(listener, parker, mine);
+        return SYNCGUARD_OK;
+    }
     if (mine)
         fds[1].fd = PQsocket(listener->connection->pg);
     /* What came with the answers of the last request is in libpq's hands already. */

@@ -97,6 +97,8 @@ static void arm_one(sg_pg_listener *listener, sg_pg_watch *w)
     int64_t hash = 0;
     syncguard_status status = sg_pg_name(w->key, name, NULL);
 
+    if (listener->connection && !sg_pg_is_trusted(listener->connection))
+        sg_pg_line_hang_up(listener, false);
     if (!listener->connection && !connect_up(listener))
         return;
     if (status == SYNCGUARD_OK)
@@ -208,17 +210,6 @@ static bool has_connection(sg_pg_listener *listener)
     return reads && sg_pg_line_take(listener);
 }
 
-/* The server has changed, and nobody would miss the connection: the next one leads to the new. */
-static bool is_out_of_date(sg_pg_listener *listener)
-{
-    bool idle;
-
-    pthread_mutex_lock(&listener->mutex);
-    idle = !listener->watches;
-    pthread_mutex_unlock(&listener->mutex);
-    return idle && listener->connection && !sg_pg_is_trusted(listener->connection);
-}
-
 static void *run(void *argument)
 {
     sg_pg_listener *listener = argument;
@@ -234,7 +225,7 @@ static void *run(void *argument)
         had_news = false;
         if (reads)
             (void)sg_pg_line_read(listener);
-        if (reads && is_out_of_date(listener))
+        if (reads && listener->connection && !sg_pg_is_trusted(listener->connection))
             sg_pg_line_hang_up(listener, false);
         if (syncguard_abort_triggered(listener->abort_object))
             break;

@@ -143,7 +143,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     number(ttl, op->ttl_ms);
     sg_pg_flush_init(&flush);
     flush.lock_id = op->lock_id;
-    flush.shares = true;
+    flush.shares = op->ttl_ms >= SG_PG_SHARING_MS; /* its answer may come late */
     flush.contended = op->watch;
     build_acquire(pg, op, name, counter, ttl, label(op, owner, sizeof owner), &flush);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);

@@ -85,6 +85,8 @@ sg_pg_statement sg_pg_session_twin(sg_pg_statement statement);
  * at most SG_PG_SHARED_MS for each lock. */
 sg_pg_statement sg_pg_shared_twin(sg_pg_statement statement);
 #define SG_PG_SHARED_MS 100
+/* What shares one has time for several such waits, and for a round trip of its own. */
+#define SG_PG_SHARING_MS (8 * SG_PG_SHARED_MS)
 #define SG_PG_NAME_SIZE 24
 /* The name under which a text is prepared: it says which text that is, because sessions behind a
  * pooler may also be those of other handles and other versions. */

@@ -24,10 +24,11 @@
 #define RIDER 1
 
 void sg_pg_ride_init(sg_pg_ride *ride, sg_pg_flush *flush, const syncguard_limits *limits,
-                     bool joins)
+                     int64_t joins_until_ns, bool returns)
 {
     memset(ride, 0, sizeof *ride);
-    ride->waiter.joins = joins;
+    ride->waiter.joins_until_ns = joins_until_ns;
+    ride->waiter.returns = returns;
     ride->flush = flush;
     ride->limits = limits;
 }
@@ -93,12 +94,12 @@ void sg_pg_seat_end(sg_pg_pool *pool, sg_pg_seat *seat, sg_pg_exchange *ex, sg_p
     sg_pg_ride *ride;
     int i;
 
-    /* To the rider it is all the same why nobody waits for its answer any more. */
-    if (outcome == SG_PG_LEFT)
-        outcome = SG_PG_BROKEN;
     pthread_mutex_lock(&pool->mutex);
     ride = seat->ride;
     if (ride) {
+        ride->left = outcome == SG_PG_LEFT;
+        if (ride->left)
+            outcome = SG_PG_BROKEN;
         ride->outcome = outcome;
         ride->final = ex->final;
         memcpy(ride->sqlstate, ex->sqlstate, sizeof ride->sqlstate);

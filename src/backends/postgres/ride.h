@@ -20,6 +20,7 @@ typedef struct sg_pg_ride {
     /* how it ended */
     sg_pg_outcome outcome;
     bool final; /* broken, but the server said that it ended the session */
+    bool left; /* who drove has left the connection: what was sent may still be carried out there */
     char sqlstate[6];
 } sg_pg_ride;
 
@@ -31,9 +32,10 @@ typedef struct sg_pg_seat {
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
 } sg_pg_seat;
 
-/* Before a request waits in line. joins: it may be taken along. */
+/* Before a request waits in line. joins_until_ns: it may be taken along until then. returns: it
+ * was, and in vain. */
 void sg_pg_ride_init(sg_pg_ride *ride, sg_pg_flush *flush, const syncguard_limits *limits,
-                     bool joins);
+                     int64_t joins_until_ns, bool returns);
 /* The time of one that was taken is up. True if it has left; false if its ride is over. */
 bool sg_pg_ride_leave(sg_pg_pool *pool, sg_pg_ride *ride);
 
