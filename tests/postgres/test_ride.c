@@ -79,6 +79,17 @@ static int in_line(syncguard_backend *backend)
     return count;
 }
 
+static int free_places(syncguard_backend *backend)
+{
+    syncguard_gate *gate = &sg_pg_of(backend)->pool->gate;
+    int places;
+
+    pthread_mutex_lock(&gate->mutex);
+    places = gate->places;
+    pthread_mutex_unlock(&gate->mutex);
+    return places;
+}
+
 static void await_line(syncguard_backend *backend, int count)
 {
     int64_t end = now_ms() + 10000;
@@ -534,7 +545,6 @@ static void *impatient(void *context)
 static void crowd_in_trouble(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=3&listen=0"));
-    sg_pg_pool *pool = sg_pg_of(backend)->pool;
     pthread_t threads[12];
     int64_t end = now_ms() + 4000;
 
@@ -559,8 +569,13 @@ static void crowd_in_trouble(void **state)
         pthread_join(threads[i], NULL);
     print_message("    %d pairs\n", atomic_load(&pairs));
     assert_true(atomic_load(&pairs) > 20);
+    /* What was left in doubt is still being undone, which takes a place now and then. */
+    end = now_ms() + 10000;
+    while (free_places(backend) != 3) {
+        assert_true(now_ms() < end);
+        sleep_ms(5);
+    }
     assert_int_equal(in_line(backend), 0);
-    assert_int_equal(pool->gate.places, 3);
     for (int i = 0; i < 6; i++) {
         char key[16];
 
