@@ -33,7 +33,7 @@
 /* Who was woken for a lock that has just been released, or releases one that it had to wait for,
  * looks for the answer this long before it sleeps: it comes within a round trip, and others wait
  * for the lock, perhaps for this very processor to be awake. */
-#define HURRY_SPIN_NS 50000
+#define HURRY_SPIN_NS 100000
 /* Longest time that commands wait for those who were woken to come for their replies. */
 #define PICK_NS (2 * SYNCGUARD_NS_PER_MS)
 /* A connection that has owed a reply in silence for this long when a caller gives up is given up,
