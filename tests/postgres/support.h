@@ -67,4 +67,20 @@ static inline syncguard_call call_of(int64_t timeout_ms, syncguard_abort *abort_
     return call;
 }
 
+static inline long lock_rows(PGconn *pg, const char *key)
+{
+    return pg_number(pg, "SELECT count(*) FROM syncguard_locks WHERE key = '%s'", key);
+}
+
+/* What is undone in the background takes a moment. */
+static inline void expect_gone(PGconn *pg, const char *key)
+{
+    int64_t end = now_ms() + 10000;
+
+    while (lock_rows(pg, key) != 0) {
+        assert_true(now_ms() < end);
+        sleep_ms(20);
+    }
+}
+
 #endif

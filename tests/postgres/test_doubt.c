@@ -227,21 +227,6 @@ static void pair(syncguard_backend *backend, const char *key)
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
 }
 
-static long rows(const char *key)
-{
-    return pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE key = '%s'", key);
-}
-
-static void expect_gone(const char *key)
-{
-    int64_t end = now_ms() + 10000;
-
-    while (rows(key) != 0) {
-        assert_true(now_ms() < end);
-        sleep_ms(20);
-    }
-}
-
 static void last_word_after_the_commit(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
@@ -253,9 +238,9 @@ static void last_word_after_the_commit(void **state)
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "ended", 60000, NULL, &grant, &err));
     assert_true(atomic_load(&proxy_closed));
-    assert_int_equal(rows("ended"), 1);
+    assert_int_equal(lock_rows(plain, "ended"), 1);
     atomic_store(&proxy_closed, false);
-    expect_gone("ended");
+    expect_gone(plain, "ended");
     pair(backend, "ended");
     syncguard_close(backend);
 }
@@ -301,7 +286,7 @@ static void carried_out_after_the_connection_broke(void **state)
     assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE fence_key "
                                       "= 'fence:late'"),
                      2);
-    expect_gone("late");
+    expect_gone(plain, "late");
     syncguard_close(backend);
 }
 

@@ -150,21 +150,6 @@ static bool has_shared(syncguard_backend *backend)
     return shared;
 }
 
-static long rows(const char *key)
-{
-    return pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE key = '%s'", key);
-}
-
-static void expect_gone(const char *key)
-{
-    int64_t end = now_ms() + 10000;
-
-    while (rows(key) != 0) {
-        assert_true(now_ms() < end);
-        sleep_ms(20);
-    }
-}
-
 static long fence(const char *key)
 {
     return pg_number(plain,
@@ -204,7 +189,7 @@ static void each_gets_its_own(void **state)
     start_together(backend, &c, &d);
     expect(&c, SYNCGUARD_LOCKED);
     expect(&d, SYNCGUARD_OK);
-    assert_int_equal(rows("own-b"), 0);
+    assert_int_equal(lock_rows(plain, "own-b"), 0);
     let_go(backend, &a.grant);
     a = acquiring("own-same", 8000);
     b = acquiring("own-same", 8000);
@@ -293,7 +278,7 @@ static void refused_behind(void **state)
         expect(&b, cases[i].status);
         assert_string_equal(b.error.native, cases[i].code);
         assert_int_equal(fence(front), 1);
-        assert_int_equal(rows(front), 1);
+        assert_int_equal(lock_rows(plain, front), 1);
         /* The session was rolled back, or is gone. */
         let_go(backend, &a.grant);
     }
@@ -347,7 +332,7 @@ static void session_ended_in_the_second(void **state)
     terminate_in_sleep();
     expect(&a, SYNCGUARD_OK);
     expect(&b, SYNCGUARD_OK);
-    assert_int_equal(rows("first"), 0);
+    assert_int_equal(lock_rows(plain, "first"), 0);
     assert_int_equal(fence("sleepy 0.3 second"), 1);
     let_go(backend, &b.grant);
     syncguard_close(backend);
@@ -367,8 +352,8 @@ static void driver_out_of_time(void **state)
     expect(&b, SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(b.took_ms < 3000);
     sleep_ms(300);
-    expect_gone("sleepy 3 driver");
-    expect_gone("goes-on");
+    expect_gone(plain, "sleepy 3 driver");
+    expect_gone(plain, "goes-on");
     syncguard_close(backend);
 }
 
@@ -385,13 +370,13 @@ static void rider_out_of_time(void **state)
     assert_in_range(b.took_ms, 800, 1800);
     expect(&a, SYNCGUARD_OK);
     assert_true(has_shared(backend));
-    expect_gone("leaves");
+    expect_gone(plain, "leaves");
     /* It was granted in between, for the counter has moved. */
     assert_int_equal(fence("leaves"), 1);
     let_go(backend, &a.grant);
     /* And is over for good: nothing comes back. */
     sleep_ms(300);
-    assert_int_equal(rows("leaves"), 0);
+    assert_int_equal(lock_rows(plain, "leaves"), 0);
     syncguard_close(backend);
 }
 
@@ -426,7 +411,7 @@ static void stuck_one_waits_alone(void **state)
         pg_sql(foreign, "SELECT pg_advisory_unlock_all()");
         let_go(backend, &keep.grant);
         let_go(backend, &passes->grant);
-        expect_gone("stuck");
+        expect_gone(plain, "stuck");
         syncguard_close(backend);
     }
 }
@@ -507,7 +492,7 @@ static void others_go_on(void **state)
     assert_true(atomic_load(&pairs) > 200);
     assert_true(atomic_load(&slowest_ms) < 2000);
     (void)syncguard_release(backend, grant.lock_id, NULL, &err);
-    expect_gone("row");
+    expect_gone(plain, "row");
     syncguard_abort_free(abort_object);
     syncguard_close(backend);
 }

@@ -275,21 +275,21 @@ void sg_pg_listener_take_over(sg_pg_listener *listener)
 
 bool sg_pg_listener_lend(sg_pg_listener *listener, sg_pg_connection **out)
 {
-    bool free;
+    bool idle;
 
     pthread_mutex_lock(&listener->mutex);
-    free = listener->user == SG_PG_NOBODY && !listener->thread_waits && !listener->thread_reads &&
+    idle = listener->user == SG_PG_NOBODY && !listener->thread_waits && !listener->thread_reads &&
            !listener->next_ear && listener->connection &&
            sg_pg_line_is_ready(listener->connection) && sg_pg_is_trusted(listener->connection) &&
            syncguard_clock_ns() - listener->alive_ns < ALIVE_NS;
-    if (free) {
+    if (idle) {
         listener->user = SG_PG_WAITER;
         listener->lent = listener->connection;
         listener->lent->listener = listener;
         *out = listener->lent;
     }
     pthread_mutex_unlock(&listener->mutex);
-    return free;
+    return idle;
 }
 
 bool sg_pg_listener_take_back(sg_pg_connection *connection, bool usable)
