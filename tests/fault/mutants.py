@@ -101,8 +101,8 @@ MUTANTS = [
                            "local left = expires + 500 - now")], EXPIRING),
 
     ("postgres", SIGN, [
-        (POSTGRES + "sql.c", "l.expires_at_ms > t.now - \"\n    \"$4::bigint)",
-         "l.expires_at_ms > t.now + \"\n    \"$4::bigint)"),
+        (POSTGRES + "sql.c", "l.expires_at_ms > @N - \"\n    \"$4::bigint)",
+         "l.expires_at_ms > @N + \"\n    \"$4::bigint)"),
         (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
          "l.expires_at_ms <= excluded.acquired_at_ms + $4::bigint")], []),
     ("postgres", OWNER, [
@@ -121,8 +121,8 @@ MUTANTS = [
          "WHERE l.lock_id = $1 AND l.expires_at_ms > $2::bigint RETURNING l.expires_at_ms")],
      EXPIRING),
     ("postgres", TOLERANCE, [
-        (POSTGRES + "sql.c", "l.expires_at_ms > t.now - \"\n    \"$4::bigint)",
-         "l.expires_at_ms > t.now - \"\n    \"$4::bigint / 2)"),
+        (POSTGRES + "sql.c", "l.expires_at_ms > @N - \"\n    \"$4::bigint)",
+         "l.expires_at_ms > @N - \"\n    \"$4::bigint / 2)"),
         (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
          "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint / 2")], EXPIRING),
 

@@ -133,19 +133,18 @@ static syncguard_backend *open_one(void)
     return open_url(pg_url(server, DATABASE, "pool_max=1&listen=0"));
 }
 
-/* True if a connection that the handle has still got was shared: then it knows the statements which
+/* True if a connection that the handle has still got was shared: then it knows the statement that
  * only those use who share. */
 static bool has_shared(syncguard_backend *backend)
 {
-    const uint32_t forms = UINT32_C(1) << SG_PG_LOCK_KEY_SHARED | UINT32_C(1)
-                                                                      << SG_PG_LOCK_RELEASE_SHARED;
+    const uint32_t chain = UINT32_C(1) << SG_PG_COMMIT_CHAIN;
     sg_pg_pool *pool = sg_pg_of(backend)->pool;
     const sg_pg_connection *each;
     bool shared = false;
 
     pthread_mutex_lock(&pool->mutex);
     for (each = atomic_load(&pool->all); each; each = atomic_load(&each->next))
-        shared = shared || (each->prepared & forms) != 0;
+        shared = shared || (each->prepared & chain) != 0;
     pthread_mutex_unlock(&pool->mutex);
     return shared;
 }
@@ -405,7 +404,7 @@ static void stuck_one_waits_alone(void **state)
         expect(&keep, SYNCGUARD_OK);
         expect(passes, SYNCGUARD_OK);
         /* Together they waited as long as that is allowed. */
-        assert_in_range(passes->took_ms, SG_PG_SHARED_MS * 9 / 10, 1200);
+        assert_in_range(passes->took_ms, SG_PG_BRIEF_MS * 9 / 10, 1200);
         expect(stays, SYNCGUARD_E_NETWORK_TIMEOUT);
         assert_in_range(stays->took_ms, 1300, 2500);
         pg_sql(foreign, "SELECT pg_advisory_unlock_all()");
@@ -414,6 +413,54 @@ static void stuck_one_waits_alone(void **state)
         expect_gone(plain, "stuck");
         syncguard_close(backend);
     }
+}
+
+static void *commit_soon(void *context)
+{
+    (void)context;
+    sleep_ms(450);
+    pg_sql(foreign, "COMMIT");
+    return NULL;
+}
+
+/* Sessions are in a hurry about locks. Who meets one still has all of its time, whatever it is that
+ * it waits for. */
+static void nobody_gives_up_early(void **state)
+{
+    static const char *const locks[] = {
+        "SELECT pg_advisory_xact_lock(hashtext('patient'))",
+        "SELECT 1 FROM syncguard_locks WHERE key = 'patient' FOR UPDATE",
+        "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE",
+        "SELECT 1 FROM syncguard_locks WHERE key = 'patient' FOR UPDATE",
+    };
+    syncguard_backend *backend = open_one();
+    syncguard_grant grant;
+    bool locked = false;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        int64_t began = now_ms();
+        pthread_t thread;
+
+        pg_sql(foreign, "BEGIN");
+        pg_sql(foreign, "%s", locks[i]);
+        assert_int_equal(pthread_create(&thread, NULL, commit_soon, NULL), 0);
+        if (i == 0)
+            assert_status(SYNCGUARD_OK,
+                          syncguard_acquire(backend, "patient", 60000, NULL, &grant, &err));
+        else if (i == 1)
+            assert_status(SYNCGUARD_OK,
+                          syncguard_extend(backend, grant.lock_id, 60000, NULL, NULL, &err));
+        else if (i == 2)
+            assert_status(SYNCGUARD_OK,
+                          syncguard_is_locked(backend, "patient", NULL, &locked, &err));
+        else
+            let_go(backend, &grant);
+        assert_in_range(now_ms() - began, 400, 3000);
+        pthread_join(thread, NULL);
+    }
+    assert_true(locked);
+    syncguard_close(backend);
 }
 
 static atomic_bool stop;
@@ -578,11 +625,17 @@ static void crowd_in_trouble(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_gets_its_own),          cmocka_unit_test(not_everybody_rides),
-        cmocka_unit_test(refused_in_front),           cmocka_unit_test(refused_behind),
-        cmocka_unit_test(session_ended_in_the_first), cmocka_unit_test(session_ended_in_the_second),
-        cmocka_unit_test(driver_out_of_time),         cmocka_unit_test(rider_out_of_time),
-        cmocka_unit_test(stuck_one_waits_alone),      cmocka_unit_test(others_go_on),
+        cmocka_unit_test(each_gets_its_own),
+        cmocka_unit_test(not_everybody_rides),
+        cmocka_unit_test(refused_in_front),
+        cmocka_unit_test(refused_behind),
+        cmocka_unit_test(session_ended_in_the_first),
+        cmocka_unit_test(session_ended_in_the_second),
+        cmocka_unit_test(driver_out_of_time),
+        cmocka_unit_test(rider_out_of_time),
+        cmocka_unit_test(stuck_one_waits_alone),
+        cmocka_unit_test(nobody_gives_up_early),
+        cmocka_unit_test(others_go_on),
         cmocka_unit_test(crowd_in_trouble),
     };
     int failed;

@@ -135,21 +135,23 @@ static syncguard_status identify(sg_pg_connection *connection, const syncguard_l
     static const char sql[] = "SELECT pg_catalog.pg_backend_pid(), "
                               "pg_catalog.current_setting('lock_timeout')::interval = $1::interval "
                               "AND pg_catalog.current_setting('statement_timeout')::interval = "
-                              "$1::interval";
-    int64_t session_ms = connection->pool->target->session_ms;
-    char wanted[32];
-    const char *values[] = {wanted};
+                              "$2::interval";
+    const sg_pg_target *target = connection->pool->target;
+    char lock[32];
+    char statement[32];
+    const char *values[] = {lock, statement};
     PGresult *result = NULL;
     int64_t pid = 0;
     syncguard_status status;
 
-    snprintf(wanted, sizeof wanted, "%lld ms", (long long)session_ms);
-    status = sg_pg_query(connection, sql, 1, values, limits, &result, err);
+    snprintf(lock, sizeof lock, "%lld ms", (long long)target->session_lock_ms);
+    snprintf(statement, sizeof statement, "%lld ms", (long long)target->session_ms);
+    status = sg_pg_query(connection, sql, 2, values, limits, &result, err);
     if (status != SYNCGUARD_OK)
         return status;
     connection->direct = sg_pg_int64(result, 0, 0, &pid) && pid == PQbackendPID(connection->pg);
     connection->bounded =
-        connection->direct && session_ms > 0 && PQgetvalue(result, 0, 1)[0] == 't';
+        connection->direct && target->session_ms > 0 && PQgetvalue(result, 0, 1)[0] == 't';
     PQclear(result);
     return SYNCGUARD_OK;
 }

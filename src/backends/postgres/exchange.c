@@ -190,11 +190,9 @@ sg_pg_outcome sg_pg_exchange_run(sg_pg_exchange *ex)
 /* The form of a statement: how long it may wait, and what follows it. */
 static sg_pg_statement form_of(const sg_pg_flush *flush, sg_pg_statement statement, int request)
 {
-    if (!flush->shared)
-        return flush->session ? sg_pg_session_twin(statement) : statement;
-    if (statement == SG_PG_COMMIT && request == 0)
+    if (flush->shared && statement == SG_PG_COMMIT && request == 0)
         return SG_PG_COMMIT_CHAIN;
-    return sg_pg_shared_twin(statement);
+    return flush->session || flush->shared ? sg_pg_session_twin(statement) : statement;
 }
 
 static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_call *call,

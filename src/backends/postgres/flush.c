@@ -9,8 +9,9 @@
  *
  * Where all connections are in use, a request that gets one takes the next in line
  * along (ride.c). Neither may then wait for long inside the server, for the answers
- * come together: what meets a lock is refused after SG_PG_SHARED_MS, and what is sent
- * again, for whatever reason, goes alone.
+ * come together. So a session waits for a lock for SG_PG_BRIEF_MS only; what is refused
+ * for that says, when it is sent again, how long it can wait. What is sent again, for
+ * whatever reason, goes alone.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -84,16 +85,19 @@ int64_t sg_pg_server_ms(int64_t left_ms)
     return left_ms < INT32_MAX ? left_ms : INT32_MAX;
 }
 
-/* Tells the server how long it may wait, if that is not what its session has been told anyway. */
+/* Tells the server how long it may wait, if that is not what its session has been told anyway. A
+ * lone read cannot. */
 static void set_bound(const sg_pg_connection *connection, sg_pg_flush *flush,
                       const syncguard_limits *limits)
 {
+    bool reads = flush->calls[0].statement != SG_PG_BEGIN;
     int64_t usual_ms = connection->pool->timeout_ms;
     int64_t left_ns = syncguard_limits_left_ns(limits);
     int64_t left_ms = left_ns == SYNCGUARD_NO_DEADLINE ? usual_ms : left_ns / SYNCGUARD_NS_PER_MS;
 
-    flush->session = connection->bounded && left_ms <= usual_ms &&
-                     left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2;
+    flush->session =
+        connection->bounded && (reads || (!flush->waits && left_ms <= usual_ms &&
+                                          left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2));
     snprintf(flush->timeout, sizeof flush->timeout, "%lld", (long long)sg_pg_server_ms(left_ms));
 }
 
@@ -151,15 +155,19 @@ static bool spoils(const char *code)
 }
 
 /* Says what the server's refusal means; true if the request should be sent again. */
-static bool refused(sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush, resends *sent)
+static bool refused(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, resends *sent)
 {
     const char *code = ex->sqlstate;
     bool again = false;
 
     if (strcmp(code, "40001") == 0 || strcmp(code, "40P01") == 0) {
         again = sent->conflicts++ < MAX_CONFLICTS;
-    } else if ((strcmp(code, "55P03") == 0 || strcmp(code, "57014") == 0) && flush->shared) {
-        /* It may wait longer when it goes alone. */
+    } else if (strcmp(code, "55P03") == 0) {
+        /* Unless that was all its time. */
+        again = flush->session || flush->shared;
+        flush->waits = true;
+    } else if (strcmp(code, "57014") == 0 && flush->shared) {
+        /* Perhaps the other one was meant. */
         again = true;
     } else if (spoils(code)) {
         /* Another server session than the one that prepared it. */

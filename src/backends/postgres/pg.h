@@ -41,14 +41,12 @@ typedef enum sg_pg_statement {
     SG_PG_BOUND,                /* timeout */
     SG_PG_LOCK_KEY,             /* timeout, name */
     SG_PG_LOCK_KEY_SESSION,     /* name */
-    SG_PG_LOCK_KEY_SHARED,      /* name */
     SG_PG_ACQUIRE_LOOK,         /* name, tolerance less slack, id */
     SG_PG_ACQUIRE,              /* name, id, ttl, tolerance, key, counter's name, limit, owner */
     SG_PG_LOCK_ID,              /* timeout, id */
     SG_PG_LOCK_ID_SESSION,      /* id */
     SG_PG_LOCK_RELEASE,         /* timeout, id */
     SG_PG_LOCK_RELEASE_SESSION, /* id */
-    SG_PG_LOCK_RELEASE_SHARED,  /* id */
     SG_PG_EXTEND,               /* id, tolerance, ttl */
     SG_PG_RELEASE,              /* id, tolerance */
     SG_PG_UNDO,                 /* name, id */
@@ -81,12 +79,10 @@ char *sg_pg_sql(sg_pg_statement statement, const sg_pg_table *locks, const sg_pg
 /* The form of a statement without its first value, the timeout, for when that of the session is
  * right; statement itself if it has none. */
 sg_pg_statement sg_pg_session_twin(sg_pg_statement statement);
-/* Its form for a shared round trip, also without that value: what follows in its transaction waits
- * at most SG_PG_SHARED_MS for each lock. */
-sg_pg_statement sg_pg_shared_twin(sg_pg_statement statement);
-#define SG_PG_SHARED_MS 100
-/* What shares one has time for several such waits, and for a round trip of its own. */
-#define SG_PG_SHARING_MS (8 * SG_PG_SHARED_MS)
+/* How long a session waits for a lock at most, unless a request says otherwise. */
+#define SG_PG_BRIEF_MS 100
+/* What shares a round trip has time for several such waits, and for a round trip of its own. */
+#define SG_PG_SHARING_MS (8 * SG_PG_BRIEF_MS)
 #define SG_PG_NAME_SIZE 24
 /* The name under which a text is prepared: it says which text that is, because sessions behind a
  * pooler may also be those of other handles and other versions. */
@@ -106,6 +102,7 @@ typedef struct sg_pg_target {
     char *ports[SG_PG_MAX_HOSTS];
     int64_t connect_timeout_ms; /* per host; 0: not given */
     int64_t session_ms;         /* the time limits that sessions are started with; 0: none */
+    int64_t session_lock_ms;    /* for waiting for a lock: SG_PG_BRIEF_MS if that is less */
 } sg_pg_target;
 
 /* conninfo may be NULL. session_ms: what the server may wait unless told otherwise; 0: no settings
@@ -283,7 +280,8 @@ typedef struct sg_pg_flush {
     PGresult *results[SG_PG_MAX_CALLS];
     int64_t first_sent_ns;
     bool session;      /* the time limits of the session are right */
-    bool shared;       /* shares a round trip, so that it may hardly wait for others' locks */
+    bool shared;       /* shares a round trip */
+    bool waits;        /* was refused because it had to wait, and says for how long it can */
     bool sent;         /* something may have left */
     bool perhaps_done; /* an earlier try may have been carried out */
     bool unknown;      /* a request that failed may have been carried out */

@@ -147,6 +147,9 @@ syncguard_status sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table 
     return SYNCGUARD_OK;
 }
 
+static const char patient_sql[] = "SELECT pg_catalog.set_config('lock_timeout', "
+                                  "pg_catalog.current_setting('statement_timeout'), false)";
+
 static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *locks,
                                const sg_pg_table *fences, const syncguard_limits *limits,
                                bool has_index, syncguard_error *err)
@@ -159,6 +162,9 @@ static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *
     if (!lines)
         return syncguard_fail_memory(err);
     count = write_lines(locks, fences, lines);
+    /* The session is in a hurry about locks, this is not. */
+    if (connection->bounded)
+        status = sg_pg_query(connection, patient_sql, 0, NULL, limits, NULL, err);
     for (i = 0; i < count && status == SYNCGUARD_OK; i++) {
         /* An index of another name does as well. */
         if (has_index && strncmp(lines[i], "CREATE INDEX", 12) == 0)

@@ -30,28 +30,25 @@
     "pg_catalog.set_config('lock_timeout', $1, true) = "                                           \
     "pg_catalog.set_config('statement_timeout', $1, true)"
 #define NOT_DURABLE "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off'"
-#define TEXT_OF(number) #number
-#define TEXT(number) TEXT_OF(number)
-#define BRIEFLY                                                                                    \
-    "pg_catalog.set_config('lock_timeout', '" TEXT(SG_PG_SHARED_MS) "', true) IS NOT NULL"
 #define ADVISORY(name) " THEN pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(" name ")) END"
 
 /*
  * Grants if no live lock is in the way and the counter may go on: then one row,
  * else none. The takeover looks at the expiry once more, in the row as it is when
  * it is written: the other library's extend takes only the row, and may commit
- * after our snapshot. The counter has then moved for nothing. @O are the columns
- * and values of the owner label, where the table has one.
+ * after our snapshot. The counter has then moved for nothing. A lock's times are
+ * from a second look at the clock, which OFFSET keeps from becoming several. @O are
+ * the columns and values of the owner label, where the table has one.
  */
 static const char acquire_sql[] =
-    "WITH t AS MATERIALIZED (SELECT @N AS now), "
-    "c AS (INSERT INTO @F AS f (fence_key, fence, key_debug) SELECT $6, 1, $5 FROM t "
-    "WHERE NOT EXISTS (SELECT 1 FROM @L l WHERE l.key = $1 AND l.expires_at_ms > t.now - "
+    "WITH c AS (INSERT INTO @F AS f (fence_key, fence, key_debug) SELECT $6, 1, $5 "
+    "WHERE NOT EXISTS (SELECT 1 FROM @L l WHERE l.key = $1 AND l.expires_at_ms > @N - "
     "$4::bigint) ON CONFLICT (fence_key) DO UPDATE SET fence = f.fence + 1 "
     "WHERE f.fence >= 0 AND f.fence < $7::bigint RETURNING f.fence) "
     "INSERT INTO @L AS l (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key@O1) "
-    "SELECT $1, $2, t.now + $3::bigint, t.now, pg_catalog.lpad(c.fence::text, 15, '0'), $5@O2 "
-    "FROM c, t ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, "
+    "SELECT $1, $2, t.now + $3::bigint, t.now, pg_catalog.lpad(t.fence::text, 15, '0'), $5@O2 "
+    "FROM (SELECT c.fence, @N AS now FROM c OFFSET 0) t "
+    "ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, "
     "expires_at_ms = excluded.expires_at_ms, acquired_at_ms = excluded.acquired_at_ms, "
     "fence = excluded.fence, user_key = excluded.user_key@O3 "
     "WHERE l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint "
@@ -86,7 +83,6 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BOUND] = "SELECT " BOUND,
     [SG_PG_LOCK_KEY] = "SELECT CASE WHEN " BOUND ADVISORY("$2"),
     [SG_PG_LOCK_KEY_SESSION] = "SELECT CASE WHEN true" ADVISORY("$1"),
-    [SG_PG_LOCK_KEY_SHARED] = "SELECT CASE WHEN " BRIEFLY ADVISORY("$1"),
     /*
      * What is there. A row that is near its end, or past it, is locked: the decision must not
      * wait for it. One far from its end needs no lock, for it makes the answer "locked" in any
@@ -107,8 +103,6 @@ static const char *const texts[SG_PG_STATEMENTS] = {
         "key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
     [SG_PG_LOCK_RELEASE_SESSION] =
         "SELECT CASE WHEN " NOT_DURABLE ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
-    [SG_PG_LOCK_RELEASE_SHARED] = "SELECT CASE WHEN " NOT_DURABLE " AND " BRIEFLY ADVISORY(
-        "key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
@@ -137,18 +131,6 @@ sg_pg_statement sg_pg_session_twin(sg_pg_statement statement)
         return SG_PG_LOCK_ID_SESSION;
     case SG_PG_LOCK_RELEASE:
         return SG_PG_LOCK_RELEASE_SESSION;
-    default:
-        return statement;
-    }
-}
-
-sg_pg_statement sg_pg_shared_twin(sg_pg_statement statement)
-{
-    switch (statement) {
-    case SG_PG_LOCK_KEY:
-        return SG_PG_LOCK_KEY_SHARED;
-    case SG_PG_LOCK_RELEASE:
-        return SG_PG_LOCK_RELEASE_SHARED;
     default:
         return statement;
     }
