@@ -94,6 +94,10 @@ typedef struct bench_store {
     int repetitions;
 } bench_store;
 
+/* Repetitions of a short measurement that has a bar: three times as many, so that a moment in which
+ * the machine is busy decides nothing. */
+int bench_often(const bench_store *store);
+
 /* ---- groups of figures ----------------------------------------------------------------------- */
 
 void bench_pairs(const bench_store *store);   /* pair.c */

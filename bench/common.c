@@ -31,6 +31,12 @@ double bench_quantile(double *values, size_t count, double part)
     return values[index < count ? index : count - 1];
 }
 
+int bench_often(const bench_store *store)
+{
+    int often = 3 * store->repetitions;
+    return often < BENCH_MAX_REPETITIONS ? often : BENCH_MAX_REPETITIONS;
+}
+
 void bench_die(const char *what, const char *why)
 {
     fflush(stdout);

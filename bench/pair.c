@@ -37,10 +37,10 @@ static void show(const bench_store *store, side *s)
                       : raw->beyond        ? BENCH_BEYOND_MOST
                                            : BENCH_RATIO_MOST;
     snprintf(name, sizeof name, "%s, p50", s->variant->name);
-    bench_report(store, name, "us", s->p50[0], s->p50[1], raw->client, store->repetitions, how,
+    bench_report(store, name, "us", s->p50[0], s->p50[1], raw->client, bench_often(store), how,
                  s->variant->bar);
     snprintf(name, sizeof name, "%s, p99", s->variant->name);
-    bench_report(store, name, "us", s->p99[0], s->p99[1], raw->client, store->repetitions,
+    bench_report(store, name, "us", s->p99[0], s->p99[1], raw->client, bench_often(store),
                  BENCH_INTEREST, 0);
 }
 
@@ -66,7 +66,7 @@ void bench_pairs(const bench_store *store)
     }
     int pid = raw->server_pid == NULL ? 0 : raw->server_pid(sides[0].raw);
     bench_pin(pid);
-    for (int r = -1; r < store->repetitions; r++) { /* the first warms up */
+    for (int r = -1; r < bench_often(store); r++) { /* the first warms up */
         for (int block = 0; block < BLOCKS; block++) {
             for (int v = 0; v < count; v++)
                 one_block(raw, &sides[v], block * pairs, pairs);

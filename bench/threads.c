@@ -87,7 +87,9 @@ static void one_width(const bench_store *store, int width, bool pinned)
         theirs[i] = (worker){.raw = raw, .plain = raw->open(store->url), .number = i};
     int pid = pinned ? raw->server_pid(theirs[0].plain) : 0;
     bench_pin(pid);
-    for (int r = -1; r < store->repetitions; r++) {
+    bool bar = raw->rate_threads == width && pinned == (raw->server_pid != NULL);
+    int count = bar ? bench_often(store) : store->repetitions;
+    for (int r = -1; r < count; r++) {
         double limit = raw->pairs != NULL ? pipelined_rate(raw, theirs[0].plain, width)
                                           : rate_of(theirs, connections);
         double rate = rate_of(mine, width);
@@ -97,10 +99,9 @@ static void one_width(const bench_store *store, int width, bool pinned)
         }
     }
     bench_unpin(pid);
-    bool bar = raw->rate_threads == width && pinned == (raw->server_pid != NULL);
     snprintf(name, sizeof name, "pairs/s, %d thread%s%s", width, width == 1 ? "" : "s",
              pinned ? ", pinned" : "");
-    bench_report(store, name, "/s", ours, plain, raw->client, store->repetitions,
+    bench_report(store, name, "/s", ours, plain, raw->client, count,
                  bar ? BENCH_RATIO_LEAST : BENCH_INTEREST, raw->rate_bar);
     for (int i = 0; i < connections; i++)
         raw->close(theirs[i].plain);
