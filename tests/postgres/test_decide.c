@@ -369,7 +369,7 @@ static void advisory_lock_comes_before_the_row(void **state)
 
         snprintf(text, sizeof text, "PREPARE p%zu AS %s", i, sql);
         pg_sql(plain, "%s", text);
-        snprintf(text, sizeof text, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE p%zu ('1', 'x')", i);
+        snprintf(text, sizeof text, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE p%zu ('x')", i);
         result = PQexec(plain, text);
         assert_true(PQntuples(result) > 2);
         assert_non_null(strstr(PQgetvalue(result, 0, 0), "LockRows"));
@@ -418,7 +418,7 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
     (void)state;
     set_age("stalled", -500);
     pg_sql(ours, "BEGIN");
-    PQclear(send_ours(ours, SG_PG_LOCK_KEY, 2, (const char *const[]){"20000", "stalled"}, true));
+    PQclear(send_ours(ours, SG_PG_LOCK_KEY, 1, (const char *const[]){"stalled"}, true));
     result =
         send_ours(ours, SG_PG_ACQUIRE_LOOK, 3, (const char *const[]){"stalled", "0", id}, true);
     assert_int_equal(PQntuples(result), 1);

@@ -415,54 +415,6 @@ static void stuck_one_waits_alone(void **state)
     }
 }
 
-static void *commit_soon(void *context)
-{
-    (void)context;
-    sleep_ms(450);
-    pg_sql(foreign, "COMMIT");
-    return NULL;
-}
-
-/* Sessions are in a hurry about locks. Who meets one still has all of its time, whatever it is that
- * it waits for. */
-static void nobody_gives_up_early(void **state)
-{
-    static const char *const locks[] = {
-        "SELECT pg_advisory_xact_lock(hashtext('patient'))",
-        "SELECT 1 FROM syncguard_locks WHERE key = 'patient' FOR UPDATE",
-        "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE",
-        "SELECT 1 FROM syncguard_locks WHERE key = 'patient' FOR UPDATE",
-    };
-    syncguard_backend *backend = open_one();
-    syncguard_grant grant;
-    bool locked = false;
-
-    (void)state;
-    for (int i = 0; i < 4; i++) {
-        int64_t began = now_ms();
-        pthread_t thread;
-
-        pg_sql(foreign, "BEGIN");
-        pg_sql(foreign, "%s", locks[i]);
-        assert_int_equal(pthread_create(&thread, NULL, commit_soon, NULL), 0);
-        if (i == 0)
-            assert_status(SYNCGUARD_OK,
-                          syncguard_acquire(backend, "patient", 60000, NULL, &grant, &err));
-        else if (i == 1)
-            assert_status(SYNCGUARD_OK,
-                          syncguard_extend(backend, grant.lock_id, 60000, NULL, NULL, &err));
-        else if (i == 2)
-            assert_status(SYNCGUARD_OK,
-                          syncguard_is_locked(backend, "patient", NULL, &locked, &err));
-        else
-            let_go(backend, &grant);
-        assert_in_range(now_ms() - began, 400, 3000);
-        pthread_join(thread, NULL);
-    }
-    assert_true(locked);
-    syncguard_close(backend);
-}
-
 static atomic_bool stop;
 static atomic_int pairs;
 static atomic_int slowest_ms;
@@ -625,17 +577,11 @@ static void crowd_in_trouble(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_gets_its_own),
-        cmocka_unit_test(not_everybody_rides),
-        cmocka_unit_test(refused_in_front),
-        cmocka_unit_test(refused_behind),
-        cmocka_unit_test(session_ended_in_the_first),
-        cmocka_unit_test(session_ended_in_the_second),
-        cmocka_unit_test(driver_out_of_time),
-        cmocka_unit_test(rider_out_of_time),
-        cmocka_unit_test(stuck_one_waits_alone),
-        cmocka_unit_test(nobody_gives_up_early),
-        cmocka_unit_test(others_go_on),
+        cmocka_unit_test(each_gets_its_own),          cmocka_unit_test(not_everybody_rides),
+        cmocka_unit_test(refused_in_front),           cmocka_unit_test(refused_behind),
+        cmocka_unit_test(session_ended_in_the_first), cmocka_unit_test(session_ended_in_the_second),
+        cmocka_unit_test(driver_out_of_time),         cmocka_unit_test(rider_out_of_time),
+        cmocka_unit_test(stuck_one_waits_alone),      cmocka_unit_test(others_go_on),
         cmocka_unit_test(crowd_in_trouble),
     };
     int failed;

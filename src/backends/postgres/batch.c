@@ -76,7 +76,6 @@ static syncguard_status extend_batch(sg_pg *pg, syncguard_extend_op *items, size
     }
     write_arrays(items, count, ids, ttls);
     sg_pg_flush_add(&flush, SG_PG_BEGIN, 0, NULL);
-    sg_pg_flush_add(&flush, SG_PG_BOUND, 1, (const char *const[]){flush.timeout});
     sg_pg_flush_add(&flush, SG_PG_EXTEND_MANY, 3, (const char *const[]){ids, ttls, pg->tolerance});
     sg_pg_flush_add(&flush, SG_PG_COMMIT, 0, NULL);
     status = sg_pg_flush_run(pg, &flush, limits, err);
@@ -90,8 +89,8 @@ static syncguard_status extend_batch(sg_pg *pg, syncguard_extend_op *items, size
     if (status == SYNCGUARD_OK) {
         int row;
 
-        for (row = 0; row < PQntuples(flush.results[2]); row++)
-            read_item(flush.results[2], row, items, count);
+        for (row = 0; row < PQntuples(flush.results[1]); row++)
+            read_item(flush.results[1], row, items, count);
     }
 out:
     sg_pg_flush_clear(&flush);

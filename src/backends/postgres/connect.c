@@ -127,31 +127,39 @@ static syncguard_status finish(PGconn *pg, const char *host, const syncguard_lim
 /*
  * What the session is, as it says itself. A pooler answers with the number of one
  * of its sessions, while libpq has one that the pooler made up; and it may drop
- * the settings that we start with.
+ * the settings that we start with. One that is ours alone is told to wait for locks
+ * briefly, because requests may share it.
  */
 static syncguard_status identify(sg_pg_connection *connection, const syncguard_limits *limits,
                                  syncguard_error *err)
 {
-    static const char sql[] = "SELECT pg_catalog.pg_backend_pid(), "
-                              "pg_catalog.current_setting('lock_timeout')::interval = $1::interval "
-                              "AND pg_catalog.current_setting('statement_timeout')::interval = "
-                              "$2::interval";
-    const sg_pg_target *target = connection->pool->target;
-    char lock[32];
-    char statement[32];
-    const char *values[] = {lock, statement};
+    static const char sql[] =
+        "SELECT pg_catalog.pg_backend_pid(), s.ours, CASE WHEN s.ours AND "
+        "pg_catalog.pg_backend_pid() = $2::int THEN "
+        "pg_catalog.set_config('lock_timeout', $3, false) END "
+        "FROM (SELECT pg_catalog.current_setting('lock_timeout')::interval = $1::interval "
+        "AND pg_catalog.current_setting('statement_timeout')::interval = $1::interval "
+        "AS ours OFFSET 0) s";
+    int64_t session_ms = connection->pool->target->session_ms;
+    bool hurries = session_ms >= SG_PG_SHARING_MS;
+    char wanted[32];
+    char own[24];
+    char brief[24];
+    const char *values[] = {wanted, own, brief};
     PGresult *result = NULL;
     int64_t pid = 0;
     syncguard_status status;
 
-    snprintf(lock, sizeof lock, "%lld ms", (long long)target->session_lock_ms);
-    snprintf(statement, sizeof statement, "%lld ms", (long long)target->session_ms);
-    status = sg_pg_query(connection, sql, 2, values, limits, &result, err);
+    snprintf(wanted, sizeof wanted, "%lld ms", (long long)session_ms);
+    snprintf(own, sizeof own, "%d", hurries ? PQbackendPID(connection->pg) : 0);
+    snprintf(brief, sizeof brief, "%d", SG_PG_BRIEF_MS);
+    status = sg_pg_query(connection, sql, 3, values, limits, &result, err);
     if (status != SYNCGUARD_OK)
         return status;
     connection->direct = sg_pg_int64(result, 0, 0, &pid) && pid == PQbackendPID(connection->pg);
     connection->bounded =
-        connection->direct && target->session_ms > 0 && PQgetvalue(result, 0, 1)[0] == 't';
+        connection->direct && session_ms > 0 && PQgetvalue(result, 0, 1)[0] == 't';
+    connection->hurries = connection->bounded && hurries;
     PQclear(result);
     return SYNCGUARD_OK;
 }

@@ -143,9 +143,10 @@ sg_pg_outcome sg_pg_exchange_part(const sg_pg_exchange *ex, int request, sg_pg_o
         return all;
     if (ex->refused_at >= ex->request[request].end)
         return SG_PG_BROKEN;
-    /* COMMIT AND CHAIN may fail after the COMMIT; a conflict is found before. */
+    /* COMMIT AND CHAIN may fail after the COMMIT; a conflict is found before, and so is a lock that
+     * was not to be had: that of NOTIFY. */
     if (request == 0 && ex->requests > 1 && ex->refused_at == ex->request[0].end - 1 &&
-        strncmp(ex->sqlstate, "40", 2) != 0)
+        strncmp(ex->sqlstate, "40", 2) != 0 && strcmp(ex->sqlstate, "55P03") != 0)
         return SG_PG_BROKEN;
     if (request > 0 && ex->refused_at < ex->request[request - 1].end)
         return SG_PG_SKIPPED;
@@ -187,23 +188,12 @@ sg_pg_outcome sg_pg_exchange_run(sg_pg_exchange *ex)
     return got == SG_PG_DONE ? collect(ex) : got;
 }
 
-/* The form of a statement: how long it may wait, and what follows it. */
-static sg_pg_statement form_of(const sg_pg_flush *flush, sg_pg_statement statement, int request)
-{
-    if (flush->shared && statement == SG_PG_COMMIT && request == 0)
-        return SG_PG_COMMIT_CHAIN;
-    return flush->session || flush->shared ? sg_pg_session_twin(statement) : statement;
-}
-
-static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_call *call,
-                       sg_pg_statement statement, int which)
+static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, sg_pg_statement statement, int count,
+                       const char *const *values, int which)
 {
     PGconn *to = ex->connection->pg;
-    int skip = statement != call->statement && call->count > 0;
-    const char *const *values = call->values + skip;
     const char *name = pg->names[statement];
     const char *sql = pg->sql[statement];
-    int count = call->count - skip;
     uint32_t bit = UINT32_C(1) << statement;
 
     if (!ex->connection->direct || !atomic_load_explicit(&pg->prepared, memory_order_relaxed)) {
@@ -223,6 +213,9 @@ static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_call *ca
 bool sg_pg_exchange_queue(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush)
 {
     int request = ex->requests++;
+    int place = request * SG_PG_MAX_CALLS;
+    /* Told before the first statement that may wait. */
+    int bound_at = flush->calls[0].statement == SG_PG_BEGIN ? 1 : 0;
     int i;
 
     /* The second's BEGIN comes with the COMMIT of the first. */
@@ -230,9 +223,14 @@ bool sg_pg_exchange_queue(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush
     ex->request[request].calls = flush->count;
     for (i = ex->request[request].first; i < flush->count; i++) {
         const sg_pg_call *call = &flush->calls[i];
+        bool chains = flush->shared && request == 0 && call->statement == SG_PG_COMMIT;
 
-        if (!queue_call(pg, ex, call, form_of(flush, call->statement, request),
-                        request * SG_PG_MAX_CALLS + i))
+        if (i == bound_at && !flush->session && !flush->shared &&
+            !queue_call(pg, ex, SG_PG_BOUND, 2,
+                        (const char *const[]){flush->lock_ms, flush->all_ms}, place + flush->count))
+            return false;
+        if (!queue_call(pg, ex, chains ? SG_PG_COMMIT_CHAIN : call->statement, call->count,
+                        call->values, place + i))
             return false;
     }
     ex->request[request].end = ex->expected_count;

@@ -43,30 +43,11 @@ void sg_pg_flush_add(sg_pg_flush *flush, sg_pg_statement statement, int count,
         call->values[i] = values[i];
 }
 
-int sg_pg_flush_add_read(const sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
-                         sg_pg_statement statement, int count, const char *const *values)
-{
-    int64_t left_ns = syncguard_limits_left_ns(limits);
-    bool longer =
-        left_ns != SYNCGUARD_NO_DEADLINE && left_ns / SYNCGUARD_NS_PER_MS > pg->pool->timeout_ms;
-    int place;
-
-    if (longer) {
-        sg_pg_flush_add(flush, SG_PG_BEGIN, 0, NULL);
-        sg_pg_flush_add(flush, SG_PG_BOUND, 1, (const char *const[]){flush->timeout});
-    }
-    place = flush->count;
-    sg_pg_flush_add(flush, statement, count, values);
-    if (longer)
-        sg_pg_flush_add(flush, SG_PG_COMMIT, 0, NULL);
-    return place;
-}
-
 static void clear_results(sg_pg_flush *flush)
 {
     int i;
 
-    for (i = 0; i < flush->count; i++) {
+    for (i = 0; i < SG_PG_MAX_CALLS; i++) {
         PQclear(flush->results[i]);
         flush->results[i] = NULL;
     }
@@ -85,20 +66,26 @@ int64_t sg_pg_server_ms(int64_t left_ms)
     return left_ms < INT32_MAX ? left_ms : INT32_MAX;
 }
 
-/* Tells the server how long it may wait, if that is not what its session has been told anyway. A
- * lone read cannot. */
+/* How long the server may wait, and whether it has to be told. A read that takes longer than its
+ * caller does no harm there. */
 static void set_bound(const sg_pg_connection *connection, sg_pg_flush *flush,
                       const syncguard_limits *limits)
 {
-    bool reads = flush->calls[0].statement != SG_PG_BEGIN;
     int64_t usual_ms = connection->pool->timeout_ms;
     int64_t left_ns = syncguard_limits_left_ns(limits);
     int64_t left_ms = left_ns == SYNCGUARD_NO_DEADLINE ? usual_ms : left_ns / SYNCGUARD_NS_PER_MS;
+    bool reads = flush->calls[0].statement != SG_PG_BEGIN;
+    bool near = connection->bounded && left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2;
+    int64_t lock_ms;
 
-    flush->session =
-        connection->bounded && (reads || (!flush->waits && left_ms <= usual_ms &&
-                                          left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2));
-    snprintf(flush->timeout, sizeof flush->timeout, "%lld", (long long)sg_pg_server_ms(left_ms));
+    flush->session = !flush->waits && left_ms <= usual_ms && (reads || near);
+    if (flush->session)
+        return;
+    left_ms = left_ms < INT32_MAX ? left_ms : INT32_MAX;
+    lock_ms = sg_pg_server_ms(left_ms);
+    snprintf(flush->lock_ms, sizeof flush->lock_ms, "%lld", (long long)lock_ms);
+    snprintf(flush->all_ms, sizeof flush->all_ms, "%lld",
+             (long long)(lock_ms + (left_ms - lock_ms + 1) / 2));
 }
 
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
@@ -163,8 +150,9 @@ static bool refused(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, resends *
     if (strcmp(code, "40001") == 0 || strcmp(code, "40P01") == 0) {
         again = sent->conflicts++ < MAX_CONFLICTS;
     } else if (strcmp(code, "55P03") == 0) {
-        /* Unless that was all its time. */
-        again = flush->session || flush->shared;
+        /* Unless that was all its time: the session is in a hurry, this need not be. */
+        again = (flush->session || flush->shared) &&
+                syncguard_limits_left_ns(ex->limits) > 2 * ANSWER_MS * SYNCGUARD_NS_PER_MS;
         flush->waits = true;
     } else if (strcmp(code, "57014") == 0 && flush->shared) {
         /* Perhaps the other one was meant. */
@@ -307,7 +295,7 @@ static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, bool sha
     bool again;
 
     /* It may have come here late. */
-    if (shares && may_share(flush, ex->limits) && ex->connection->bounded &&
+    if (shares && may_share(flush, ex->limits) && ex->connection->hurries &&
         !ex->connection->listener)
         sg_pg_seat_fill(pg->pool, &seat);
     all = send_flush(pg, ex, flush, &seat);
@@ -383,7 +371,8 @@ static syncguard_status lend(sg_pg *pg, const sg_pg_flush *flush, const syncguar
     sg_pg_pool *pool = pg->pool;
     syncguard_status status;
 
-    if (flush->contended && pg->listener && sg_pg_listener_lend(pg->listener, out))
+    /* Not with the prospect of a longer wait: others listen there. */
+    if (flush->contended && !flush->waits && pg->listener && sg_pg_listener_lend(pg->listener, out))
         return SYNCGUARD_OK;
     status = sg_pg_lend(pool, limits, out, err);
     if (status != SYNCGUARD_E_RATE_LIMITED || *in == &pool->gate)

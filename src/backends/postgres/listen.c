@@ -76,16 +76,17 @@ static bool connect_up(sg_pg_listener *listener)
 static void prepare(sg_pg_listener *listener)
 {
     static const sg_pg_statement wanted[] = {
-        SG_PG_BEGIN,  SG_PG_LOCK_KEY_SESSION,     SG_PG_ACQUIRE_LOOK, SG_PG_ACQUIRE,
-        SG_PG_COMMIT, SG_PG_LOCK_RELEASE_SESSION, SG_PG_RELEASE,
+        SG_PG_BEGIN,  SG_PG_LOCK_KEY,     SG_PG_ACQUIRE_LOOK, SG_PG_ACQUIRE,
+        SG_PG_COMMIT, SG_PG_LOCK_RELEASE, SG_PG_RELEASE,
     };
     syncguard_limits limits = query_limits(listener);
     syncguard_status status = sg_pg_prepare(listener->pg, listener->connection, wanted,
                                             (int)(sizeof wanted / sizeof wanted[0]), &limits, NULL);
-    bool broken = PQstatus(listener->connection->pg) == CONNECTION_BAD;
+    PGconn *pg = listener->connection->pg;
 
-    if (broken || status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_ABORTED)
-        sg_pg_line_hang_up(listener, !broken);
+    /* Not answered, as opposed to refused. */
+    if (status != SYNCGUARD_OK && PQtransactionStatus(pg) != PQTRANS_IDLE)
+        sg_pg_line_hang_up(listener, PQstatus(pg) != CONNECTION_BAD);
 }
 
 static void arm_one(sg_pg_listener *listener, sg_pg_watch *w)

@@ -58,17 +58,15 @@ static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, con
     int64_t fence = 0;
     sg_pg_flush flush;
     syncguard_status status;
-    int at;
 
     sg_pg_flush_init(&flush);
-    at = sg_pg_flush_add_read(pg, &flush, &op->limits, SG_PG_COUNTER, 1,
-                              (const char *const[]){counter});
+    sg_pg_flush_add(&flush, SG_PG_COUNTER, 1, (const char *const[]){counter});
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status == SYNCGUARD_OK) {
         op->remaining_ms = -1;
         status = SYNCGUARD_LOCKED;
-        if (PQntuples(flush.results[at]) > 0 && (!sg_pg_int64(flush.results[at], 0, 0, &fence) ||
-                                                 fence < 0 || fence >= SYNCGUARD_FENCE_MAX))
+        if (PQntuples(flush.results[0]) > 0 && (!sg_pg_int64(flush.results[0], 0, 0, &fence) ||
+                                                fence < 0 || fence >= SYNCGUARD_FENCE_MAX))
             status = unexpected(err, "the fence counter is at its end, or is not a counter");
     }
     sg_pg_flush_clear(&flush);
@@ -110,7 +108,7 @@ static void build_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const
                           sg_pg_flush *flush)
 {
     add(flush, SG_PG_BEGIN);
-    sg_pg_flush_add(flush, SG_PG_LOCK_KEY, 2, (const char *const[]){flush->timeout, name});
+    sg_pg_flush_add(flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
     sg_pg_flush_add(flush, SG_PG_ACQUIRE_LOOK, 3,
                     (const char *const[]){name, pg->near_tolerance, op->lock_id});
     sg_pg_flush_add(flush, SG_PG_ACQUIRE, pg->has_owner ? 8 : 7,
@@ -182,8 +180,7 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     flush.shares = true;
     flush.contended = op->contended;
     add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_LOCK_RELEASE, 2,
-                    (const char *const[]){flush.timeout, op->lock_id});
+    sg_pg_flush_add(&flush, SG_PG_LOCK_RELEASE, 1, (const char *const[]){op->lock_id});
     sg_pg_flush_add(&flush, SG_PG_RELEASE, 2, (const char *const[]){op->lock_id, pg->tolerance});
     add(&flush, SG_PG_COMMIT);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
@@ -215,7 +212,7 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
     sg_pg_flush_init(&flush);
     flush.pressing = true;
     add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_LOCK_ID, 2, (const char *const[]){flush.timeout, op->lock_id});
+    sg_pg_flush_add(&flush, SG_PG_LOCK_ID, 1, (const char *const[]){op->lock_id});
     sg_pg_flush_add(&flush, SG_PG_EXTEND, 3,
                     (const char *const[]){op->lock_id, pg->tolerance, ttl});
     add(&flush, SG_PG_COMMIT);
@@ -255,7 +252,7 @@ syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t 
         return status;
     sg_pg_flush_init(&flush);
     add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 2, (const char *const[]){flush.timeout, name});
+    sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
     sg_pg_flush_add(&flush, SG_PG_UNDO, 2, (const char *const[]){name, lock_id});
     add(&flush, SG_PG_COMMIT);
     status = sg_pg_flush_run(pg, &flush, limits, err);
@@ -283,7 +280,7 @@ syncguard_status sg_pg_cleanup(syncguard_backend *backend, const syncguard_clean
     number(guard, SYNCGUARD_CLEANUP_GUARD_MS);
     sg_pg_flush_init(&flush);
     add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 2, (const char *const[]){flush.timeout, name});
+    sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
     sg_pg_flush_add(&flush, SG_PG_CLEANUP, 4,
                     (const char *const[]){name, op->lock_id, expires, guard});
     add(&flush, SG_PG_COMMIT);

@@ -37,25 +37,22 @@
 typedef enum sg_pg_statement {
     SG_PG_BEGIN,
     SG_PG_COMMIT,
-    SG_PG_COMMIT_CHAIN,         /* and begins again */
-    SG_PG_BOUND,                /* timeout */
-    SG_PG_LOCK_KEY,             /* timeout, name */
-    SG_PG_LOCK_KEY_SESSION,     /* name */
-    SG_PG_ACQUIRE_LOOK,         /* name, tolerance less slack, id */
-    SG_PG_ACQUIRE,              /* name, id, ttl, tolerance, key, counter's name, limit, owner */
-    SG_PG_LOCK_ID,              /* timeout, id */
-    SG_PG_LOCK_ID_SESSION,      /* id */
-    SG_PG_LOCK_RELEASE,         /* timeout, id */
-    SG_PG_LOCK_RELEASE_SESSION, /* id */
-    SG_PG_EXTEND,               /* id, tolerance, ttl */
-    SG_PG_RELEASE,              /* id, tolerance */
-    SG_PG_UNDO,                 /* name, id */
-    SG_PG_CLEANUP,              /* name, id, expiry, guard */
-    SG_PG_EXTEND_MANY,          /* ids, ttls, tolerance */
-    SG_PG_COUNTER,              /* counter's name */
-    SG_PG_BY_KEY,               /* name */
-    SG_PG_BY_ID,                /* id */
-    SG_PG_LIST,                 /* after, tolerance, limit */
+    SG_PG_COMMIT_CHAIN, /* and begins again */
+    SG_PG_BOUND,        /* for a lock, for all */
+    SG_PG_LOCK_KEY,     /* name */
+    SG_PG_ACQUIRE_LOOK, /* name, tolerance less slack, id */
+    SG_PG_ACQUIRE,      /* name, id, ttl, tolerance, key, counter's name, limit, owner */
+    SG_PG_LOCK_ID,      /* id */
+    SG_PG_LOCK_RELEASE, /* id */
+    SG_PG_EXTEND,       /* id, tolerance, ttl */
+    SG_PG_RELEASE,      /* id, tolerance */
+    SG_PG_UNDO,         /* name, id */
+    SG_PG_CLEANUP,      /* name, id, expiry, guard */
+    SG_PG_EXTEND_MANY,  /* ids, ttls, tolerance */
+    SG_PG_COUNTER,      /* counter's name */
+    SG_PG_BY_KEY,       /* name */
+    SG_PG_BY_ID,        /* id */
+    SG_PG_LIST,         /* after, tolerance, limit */
     SG_PG_STATEMENTS
 } sg_pg_statement;
 
@@ -76,13 +73,6 @@ syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_ta
 /* The text of a statement with the tables filled in; NULL without memory. The caller frees it. */
 char *sg_pg_sql(sg_pg_statement statement, const sg_pg_table *locks, const sg_pg_table *fences,
                 bool has_owner);
-/* The form of a statement without its first value, the timeout, for when that of the session is
- * right; statement itself if it has none. */
-sg_pg_statement sg_pg_session_twin(sg_pg_statement statement);
-/* How long a session waits for a lock at most, unless a request says otherwise. */
-#define SG_PG_BRIEF_MS 100
-/* What shares a round trip has time for several such waits, and for a round trip of its own. */
-#define SG_PG_SHARING_MS (8 * SG_PG_BRIEF_MS)
 #define SG_PG_NAME_SIZE 24
 /* The name under which a text is prepared: it says which text that is, because sessions behind a
  * pooler may also be those of other handles and other versions. */
@@ -102,7 +92,6 @@ typedef struct sg_pg_target {
     char *ports[SG_PG_MAX_HOSTS];
     int64_t connect_timeout_ms; /* per host; 0: not given */
     int64_t session_ms;         /* the time limits that sessions are started with; 0: none */
-    int64_t session_lock_ms;    /* for waiting for a lock: SG_PG_BRIEF_MS if that is less */
 } sg_pg_target;
 
 /* conninfo may be NULL. session_ms: what the server may wait unless told otherwise; 0: no settings
@@ -134,6 +123,7 @@ typedef struct sg_pg_connection {
     uint32_t prepared;        /* bit per sg_pg_statement */
     bool direct;              /* no pooler in between: the session is ours alone */
     bool bounded;             /* direct, and the session has the target's time limits */
+    bool hurries;             /* bounded, but waits for a lock for SG_PG_BRIEF_MS only */
     bool busy;                /* not in the idle list: in a fork the parent goes on using it */
     sg_pg_listener *listener; /* that lent it, for one request; NULL: the pool did */
     struct sg_pg_connection *next_idle;
@@ -255,8 +245,13 @@ static inline sg_pg *sg_pg_of(syncguard_backend *backend)
 
 /* ---- flush.c ----------------------------------------------------------------------------- */
 
+/* Statements of a request, and one that tells its time limits. */
 #define SG_PG_MAX_CALLS 6
 #define SG_PG_MAX_VALUES 8
+/* How long the session of a pool waits for a lock, unless a request says otherwise. */
+#define SG_PG_BRIEF_MS 100
+/* What shares a round trip has time for several such waits, and for a round trip of its own. */
+#define SG_PG_SHARING_MS (8 * SG_PG_BRIEF_MS)
 
 typedef struct sg_pg_call {
     sg_pg_statement statement;
@@ -274,12 +269,12 @@ typedef struct sg_pg_flush {
     bool contended;      /* others wait for the key: may go over the listening connection */
     bool pressing;       /* waits in line for a part of its time only, then aside */
     bool shares;         /* may share a round trip with another that may */
-    /* for the calls' values: milliseconds the server may wait */
-    char timeout[24];
     /* out */
     PGresult *results[SG_PG_MAX_CALLS];
     int64_t first_sent_ns;
-    bool session;      /* the time limits of the session are right */
+    char lock_ms[24];  /* what the server may wait for one lock */
+    char all_ms[24];   /* and for everything in a statement: the former is to be told apart */
+    bool session;      /* no need to say so: the session's own limits do */
     bool shared;       /* shares a round trip */
     bool waits;        /* was refused because it had to wait, and says for how long it can */
     bool sent;         /* something may have left */
@@ -292,10 +287,6 @@ void sg_pg_flush_init(sg_pg_flush *flush);
 /* Adds a statement with its values, NULL-terminated unless one of them is NULL by itself. */
 void sg_pg_flush_add(sg_pg_flush *flush, sg_pg_statement statement, int count,
                      const char *const *values);
-/* Adds a read, to be sent within limits, with its own bound if the session's would end it too soon.
- * Returns its place among the results. */
-int sg_pg_flush_add_read(const sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
-                         sg_pg_statement statement, int count, const char *const *values);
 /* Sends it on a connection of the pool and waits for all answers, again on another connection
  * where that is safe. OK: every statement succeeded. */
 syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,

@@ -1,7 +1,6 @@
 /*
- * Reading: is_locked, lookup, list. Single statements, without a transaction
- * unless they may take longer than usual; the server tells its time with each row, and the one rule
- * judges it.
+ * Reading: is_locked, lookup, list. Single statements; the server tells its time with each
+ * row, and the one rule judges it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -55,26 +54,24 @@ syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked
     int64_t now = 0;
     sg_pg_flush flush;
     syncguard_status status = sg_pg_name(op->key, name, err);
-    int at;
 
     op->locked = false;
     op->dead_lock_id[0] = '\0';
     if (status != SYNCGUARD_OK)
         return status;
     sg_pg_flush_init(&flush);
-    at =
-        sg_pg_flush_add_read(pg, &flush, &op->limits, SG_PG_BY_KEY, 1, (const char *const[]){name});
+    sg_pg_flush_add(&flush, SG_PG_BY_KEY, 1, (const char *const[]){name});
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
-    if (status != SYNCGUARD_OK || PQntuples(flush.results[at]) == 0)
+    if (status != SYNCGUARD_OK || PQntuples(flush.results[0]) == 0)
         goto out;
-    if (!sg_pg_int64(flush.results[at], 0, R_EXPIRES, &expires) ||
-        !sg_pg_int64(flush.results[at], 0, R_NOW, &now)) {
+    if (!sg_pg_int64(flush.results[0], 0, R_EXPIRES, &expires) ||
+        !sg_pg_int64(flush.results[0], 0, R_NOW, &now)) {
         status = unreadable(err);
         goto out;
     }
     op->locked = syncguard_is_live(expires, now);
     if (!op->locked &&
-        sg_pg_text(flush.results[at], 0, R_ID, op->dead_lock_id, sizeof op->dead_lock_id)) {
+        sg_pg_text(flush.results[0], 0, R_ID, op->dead_lock_id, sizeof op->dead_lock_id)) {
         op->dead_expires_at_ms = expires;
         op->dead_for_ms = now - expires;
     }
@@ -92,7 +89,6 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     int64_t now = 0;
     sg_pg_flush flush;
     syncguard_status status = SYNCGUARD_OK;
-    int at;
 
     if (op->key) {
         status = sg_pg_name(op->key, name, err);
@@ -101,14 +97,13 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     if (status != SYNCGUARD_OK)
         return status;
     sg_pg_flush_init(&flush);
-    at = sg_pg_flush_add_read(pg, &flush, &op->limits, op->key ? SG_PG_BY_KEY : SG_PG_BY_ID, 1,
-                              (const char *const[]){value});
+    sg_pg_flush_add(&flush, op->key ? SG_PG_BY_KEY : SG_PG_BY_ID, 1, (const char *const[]){value});
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
-    if (PQntuples(flush.results[at]) == 0)
+    if (PQntuples(flush.results[0]) == 0)
         status = SYNCGUARD_ABSENT;
-    else if (!read_record(flush.results[at], 0, &op->record, &now))
+    else if (!read_record(flush.results[0], 0, &op->record, &now))
         status = unreadable(err);
     else if (!syncguard_is_live(op->record.expires_at_ms, now) ||
              (op->lock_id && strcmp(op->record.lock_id, op->lock_id) != 0))
@@ -149,14 +144,12 @@ syncguard_status sg_pg_list(syncguard_backend *backend, const syncguard_limits *
     snprintf(page, sizeof page, "%d", PAGE);
     while (more && status == SYNCGUARD_OK) {
         sg_pg_flush flush;
-        int at;
 
         sg_pg_flush_init(&flush);
-        at = sg_pg_flush_add_read(pg, &flush, limits, SG_PG_LIST, 3,
-                                  (const char *const[]){after, pg->tolerance, page});
+        sg_pg_flush_add(&flush, SG_PG_LIST, 3, (const char *const[]){after, pg->tolerance, page});
         status = sg_pg_flush_run(pg, &flush, limits, err);
         if (status == SYNCGUARD_OK)
-            more = show_page(flush.results[at], fn, context, after);
+            more = show_page(flush.results[0], fn, context, after);
         sg_pg_flush_clear(&flush);
     }
     return status;

@@ -147,8 +147,9 @@ syncguard_status sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table 
     return SYNCGUARD_OK;
 }
 
+/* The session is in a hurry about locks, a set-up is not. */
 static const char patient_sql[] = "SELECT pg_catalog.set_config('lock_timeout', "
-                                  "pg_catalog.current_setting('statement_timeout'), false)";
+                                  "pg_catalog.current_setting('statement_timeout'), true)";
 
 static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *locks,
                                const sg_pg_table *fences, const syncguard_limits *limits,
@@ -162,14 +163,13 @@ static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *
     if (!lines)
         return syncguard_fail_memory(err);
     count = write_lines(locks, fences, lines);
-    /* The session is in a hurry about locks, this is not. */
-    if (connection->bounded)
-        status = sg_pg_query(connection, patient_sql, 0, NULL, limits, NULL, err);
     for (i = 0; i < count && status == SYNCGUARD_OK; i++) {
         /* An index of another name does as well. */
         if (has_index && strncmp(lines[i], "CREATE INDEX", 12) == 0)
             continue;
         status = sg_pg_query(connection, lines[i], 0, NULL, limits, NULL, err);
+        if (status == SYNCGUARD_OK && i == 0 && connection->hurries)
+            status = sg_pg_query(connection, patient_sql, 0, NULL, limits, NULL, err);
     }
     syncguard_free(lines);
     return status;

@@ -24,13 +24,7 @@
     ", pg_catalog.hashtext(key)) "                                                                 \
     "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL "', pg_catalog.hashtext(key)::text) END"
 
-/* The time limits, then what they bound: CASE evaluates in this order. One column, because each
- * one more costs something on both sides. */
-#define BOUND                                                                                      \
-    "pg_catalog.set_config('lock_timeout', $1, true) = "                                           \
-    "pg_catalog.set_config('statement_timeout', $1, true)"
-#define NOT_DURABLE "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off'"
-#define ADVISORY(name) " THEN pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(" name ")) END"
+#define ADVISORY(name) "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(" name "))"
 
 /*
  * Grants if no live lock is in the way and the counter may go on: then one row,
@@ -80,9 +74,10 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BEGIN] = "BEGIN ISOLATION LEVEL READ COMMITTED",
     [SG_PG_COMMIT] = "COMMIT",
     [SG_PG_COMMIT_CHAIN] = "COMMIT AND CHAIN",
-    [SG_PG_BOUND] = "SELECT " BOUND,
-    [SG_PG_LOCK_KEY] = "SELECT CASE WHEN " BOUND ADVISORY("$2"),
-    [SG_PG_LOCK_KEY_SESSION] = "SELECT CASE WHEN true" ADVISORY("$1"),
+    /* One column, because each one more costs something on both sides. */
+    [SG_PG_BOUND] = "SELECT pg_catalog.set_config('lock_timeout', $1, true) = "
+                    "pg_catalog.set_config('statement_timeout', $2, true)",
+    [SG_PG_LOCK_KEY] = "SELECT " ADVISORY("$1"),
     /*
      * What is there. A row that is near its end, or past it, is locked: the decision must not
      * wait for it. One far from its end needs no lock, for it makes the answer "locked" in any
@@ -94,15 +89,11 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_ACQUIRE] = acquire_sql,
     /* Through the row that the id is found by: the name's advisory lock, then the row. If the row
      * has changed hands meanwhile it is looked at again, and no longer fits. */
-    [SG_PG_LOCK_ID] =
-        "SELECT CASE WHEN " BOUND ADVISORY("key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
-    [SG_PG_LOCK_ID_SESSION] =
-        "SELECT CASE WHEN true" ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
+    [SG_PG_LOCK_ID] = "SELECT " ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
     /* A release that a crash takes back only makes the lock run out. */
-    [SG_PG_LOCK_RELEASE] = "SELECT CASE WHEN " BOUND " AND " NOT_DURABLE ADVISORY(
-        "key") " FROM @L WHERE lock_id = $2 FOR UPDATE",
-    [SG_PG_LOCK_RELEASE_SESSION] =
-        "SELECT CASE WHEN " NOT_DURABLE ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
+    [SG_PG_LOCK_RELEASE] =
+        "SELECT CASE WHEN pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' "
+        "THEN " ADVISORY("key") " END FROM @L WHERE lock_id = $1 FOR UPDATE",
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
@@ -121,20 +112,6 @@ static const char *const texts[SG_PG_STATEMENTS] = {
                    "WHERE l.key > $1 AND l.expires_at_ms > t.now - $2::bigint "
                    "ORDER BY l.key LIMIT $3::bigint",
 };
-
-sg_pg_statement sg_pg_session_twin(sg_pg_statement statement)
-{
-    switch (statement) {
-    case SG_PG_LOCK_KEY:
-        return SG_PG_LOCK_KEY_SESSION;
-    case SG_PG_LOCK_ID:
-        return SG_PG_LOCK_ID_SESSION;
-    case SG_PG_LOCK_RELEASE:
-        return SG_PG_LOCK_RELEASE_SESSION;
-    default:
-        return statement;
-    }
-}
 
 void sg_pg_statement_name(const char *sql, char out[SG_PG_NAME_SIZE])
 {

@@ -252,13 +252,11 @@ static syncguard_status add_defaults(const PQconninfoOption *all, int64_t sessio
     if (status == SYNCGUARD_OK)
         status = add(target, "fallback_application_name", "syncguard", err);
     if (status == SYNCGUARD_OK && (session_ms > 0 || own)) {
-        int64_t lock_ms = session_ms < SG_PG_BRIEF_MS ? session_ms : SG_PG_BRIEF_MS;
         int length = snprintf(settings, sizeof settings,
                               session_ms > 0 ? PLAN_SETTINGS " %s " TIME_SETTINGS : "%s",
-                              own ? own : "", (long long)lock_ms, (long long)session_ms);
+                              own ? own : "", (long long)session_ms, (long long)session_ms);
 
         target->session_ms = session_ms;
-        target->session_lock_ms = lock_ms;
         if ((size_t)length >= sizeof settings)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                   "option options is too long");
