@@ -24,7 +24,7 @@ static void expect_bound(const char *url)
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bound'))");
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "bound", 30000, NULL, &grant, &err));
-    /* The limits of lock and statement are the same: either may be the first to end it. */
+    /* The limits of lock and statement are nearly the same: either may be the first to end it. */
     assert_true(strcmp(err.native, "55P03") == 0 || strcmp(err.native, "57014") == 0);
     pg_sql(foreign, "COMMIT");
     PQfinish(foreign);

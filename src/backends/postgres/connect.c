@@ -141,7 +141,7 @@ static syncguard_status identify(sg_pg_connection *connection, const syncguard_l
         "AND pg_catalog.current_setting('statement_timeout')::interval = $1::interval "
         "AS ours OFFSET 0) s";
     int64_t session_ms = connection->pool->target->session_ms;
-    bool hurries = session_ms >= SG_PG_SHARING_MS;
+    bool hurries = session_ms > 0 && connection->pool->timeout_ms >= SG_PG_SHARING_MS;
     char wanted[32];
     char own[24];
     char brief[24];

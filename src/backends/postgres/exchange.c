@@ -210,31 +210,56 @@ static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, sg_pg_statement stat
     return PQsendQueryPrepared(to, name, count, values, NULL, NULL, 0);
 }
 
-bool sg_pg_exchange_queue(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush)
+/* The time limits of a request, where the session's do not do. Its place is behind the calls. */
+static bool queue_bound(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush, int place)
 {
-    int request = ex->requests++;
+    const char *values[] = {flush->lock_ms, flush->all_ms};
+
+    return queue_call(pg, ex, SG_PG_BOUND, 2, values, place);
+}
+
+/* A single statement with time limits of its own. */
+static bool queue_bounded_read(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush)
+{
+    const sg_pg_call *call = &flush->calls[0];
+
+    return queue_call(pg, ex, SG_PG_BEGIN, 0, NULL, 2) && queue_bound(pg, ex, flush, 1) &&
+           queue_call(pg, ex, call->statement, call->count, call->values, 0) &&
+           queue_call(pg, ex, SG_PG_COMMIT, 0, NULL, 3);
+}
+
+static bool queue_calls(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush, int request)
+{
+    bool bounds = !flush->session && !flush->shared;
     int place = request * SG_PG_MAX_CALLS;
-    /* Told before the first statement that may wait. */
-    int bound_at = flush->calls[0].statement == SG_PG_BEGIN ? 1 : 0;
     int i;
 
-    /* The second's BEGIN comes with the COMMIT of the first. */
-    ex->request[request].first = request > 0 ? 1 : 0;
-    ex->request[request].calls = flush->count;
+    if (bounds && flush->calls[0].statement != SG_PG_BEGIN)
+        return queue_bounded_read(pg, ex, flush);
     for (i = ex->request[request].first; i < flush->count; i++) {
         const sg_pg_call *call = &flush->calls[i];
         bool chains = flush->shared && request == 0 && call->statement == SG_PG_COMMIT;
 
-        if (i == bound_at && !flush->session && !flush->shared &&
-            !queue_call(pg, ex, SG_PG_BOUND, 2,
-                        (const char *const[]){flush->lock_ms, flush->all_ms}, place + flush->count))
-            return false;
         if (!queue_call(pg, ex, chains ? SG_PG_COMMIT_CHAIN : call->statement, call->count,
                         call->values, place + i))
             return false;
+        if (i == 0 && bounds && !queue_bound(pg, ex, flush, place + flush->count))
+            return false;
     }
-    ex->request[request].end = ex->expected_count;
     return true;
+}
+
+bool sg_pg_exchange_queue(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush)
+{
+    int request = ex->requests++;
+    bool queued;
+
+    /* The second's BEGIN comes with the COMMIT of the first. */
+    ex->request[request].first = request > 0 ? 1 : 0;
+    ex->request[request].calls = flush->count;
+    queued = queue_calls(pg, ex, flush, request);
+    ex->request[request].end = ex->expected_count;
+    return queued;
 }
 
 /* ---- requests outside the table ---------------------------------------------------------- */

@@ -67,7 +67,7 @@ int64_t sg_pg_server_ms(int64_t left_ms)
 }
 
 /* How long the server may wait, and whether it has to be told. A read that takes longer than its
- * caller does no harm there. */
+ * caller does no harm there; one that has no time for being refused says so at once. */
 static void set_bound(const sg_pg_connection *connection, sg_pg_flush *flush,
                       const syncguard_limits *limits)
 {
@@ -77,15 +77,18 @@ static void set_bound(const sg_pg_connection *connection, sg_pg_flush *flush,
     bool reads = flush->calls[0].statement != SG_PG_BEGIN;
     bool near = connection->bounded && left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2;
     int64_t lock_ms;
+    int64_t all_ms;
 
-    flush->session = !flush->waits && left_ms <= usual_ms && (reads || near);
+    if (reads)
+        near = !connection->hurries || left_ms > 2 * SG_PG_BRIEF_MS + ANSWER_MS;
+    flush->session = !flush->waits && left_ms <= usual_ms && near;
     if (flush->session)
         return;
     left_ms = left_ms < INT32_MAX ? left_ms : INT32_MAX;
     lock_ms = sg_pg_server_ms(left_ms);
+    all_ms = lock_ms + (left_ms - lock_ms + 1) / 2;
     snprintf(flush->lock_ms, sizeof flush->lock_ms, "%lld", (long long)lock_ms);
-    snprintf(flush->all_ms, sizeof flush->all_ms, "%lld",
-             (long long)(lock_ms + (left_ms - lock_ms + 1) / 2));
+    snprintf(flush->all_ms, sizeof flush->all_ms, "%lld", (long long)all_ms);
 }
 
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
@@ -152,7 +155,7 @@ static bool refused(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, resends *
     } else if (strcmp(code, "55P03") == 0) {
         /* Unless that was all its time: the session is in a hurry, this need not be. */
         again = (flush->session || flush->shared) &&
-                syncguard_limits_left_ns(ex->limits) > 2 * ANSWER_MS * SYNCGUARD_NS_PER_MS;
+                syncguard_limits_left_ns(ex->limits) > ANSWER_MS * SYNCGUARD_NS_PER_MS;
         flush->waits = true;
     } else if (strcmp(code, "57014") == 0 && flush->shared) {
         /* Perhaps the other one was meant. */
@@ -371,7 +374,7 @@ static syncguard_status lend(sg_pg *pg, const sg_pg_flush *flush, const syncguar
     sg_pg_pool *pool = pg->pool;
     syncguard_status status;
 
-    /* Not with the prospect of a longer wait: others listen there. */
+    /* Not one that has had to wait: others listen there. */
     if (flush->contended && !flush->waits && pg->listener && sg_pg_listener_lend(pg->listener, out))
         return SYNCGUARD_OK;
     status = sg_pg_lend(pool, limits, out, err);

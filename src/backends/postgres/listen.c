@@ -20,6 +20,8 @@
 
 #define LINGER_NS (50 * SYNCGUARD_NS_PER_MS)
 #define QUERY_MS 5000
+/* How long nothing is prepared after the server has refused it: others wait to be armed. */
+#define PREPARE_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
 /* Arming may take this much of a caller's time, and at most a quarter of it: the rest is for the
  * attempt itself, which polls then. */
 #define LONGEST_ARMING_NS (500 * SYNCGUARD_NS_PER_MS)
@@ -77,15 +79,18 @@ static void prepare(sg_pg_listener *listener)
 {
     static const sg_pg_statement wanted[] = {
         SG_PG_BEGIN,  SG_PG_LOCK_KEY,     SG_PG_ACQUIRE_LOOK, SG_PG_ACQUIRE,
-        SG_PG_COMMIT, SG_PG_LOCK_RELEASE, SG_PG_RELEASE,
+        SG_PG_COMMIT, SG_PG_LOCK_RELEASE, SG_PG_RELEASE,      SG_PG_BOUND,
     };
     syncguard_limits limits = query_limits(listener);
     syncguard_status status = sg_pg_prepare(listener->pg, listener->connection, wanted,
                                             (int)(sizeof wanted / sizeof wanted[0]), &limits, NULL);
     PGconn *pg = listener->connection->pg;
 
+    if (status == SYNCGUARD_OK)
+        return;
+    listener->prepare_ns = syncguard_clock_ns() + PREPARE_PAUSE_NS;
     /* Not answered, as opposed to refused. */
-    if (status != SYNCGUARD_OK && PQtransactionStatus(pg) != PQTRANS_IDLE)
+    if (PQtransactionStatus(pg) != PQTRANS_IDLE)
         sg_pg_line_hang_up(listener, PQstatus(pg) != CONNECTION_BAD);
 }
 
@@ -117,7 +122,8 @@ static void arm_one(sg_pg_listener *listener, sg_pg_watch *w)
     w->armed = true;
     sg_pg_listener_answer(listener, w, true);
     pthread_mutex_unlock(&listener->mutex);
-    if (listener->connection->bounded && !sg_pg_line_is_ready(listener->connection))
+    if (listener->connection->bounded && !sg_pg_line_is_ready(listener->connection) &&
+        syncguard_clock_ns() >= listener->prepare_ns)
         prepare(listener);
 }
 

@@ -52,6 +52,7 @@ struct sg_pg_listener {
     pthread_t thread;
     sg_pg_connection *connection; /* its user's */
     int64_t alive_ns;             /* when something came over it; its user's */
+    int64_t prepare_ns;           /* when the thread may prepare statements */
 };
 
 /* Answers everybody who waits for w (NULL: for anything) to be armed. Under the mutex. */

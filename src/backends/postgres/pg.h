@@ -245,7 +245,7 @@ static inline sg_pg *sg_pg_of(syncguard_backend *backend)
 
 /* ---- flush.c ----------------------------------------------------------------------------- */
 
-/* Statements of a request, and one that tells its time limits. */
+/* Answers to a request: at most five statements, and the one that tells its time limits. */
 #define SG_PG_MAX_CALLS 6
 #define SG_PG_MAX_VALUES 8
 /* How long the session of a pool waits for a lock, unless a request says otherwise. */
