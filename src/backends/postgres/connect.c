@@ -141,6 +141,7 @@ static syncguard_status identify(sg_pg_connection *connection, const syncguard_l
         "AND pg_catalog.current_setting('statement_timeout')::interval = $1::interval "
         "AS ours OFFSET 0) s";
     int64_t session_ms = connection->pool->target->session_ms;
+    /* What sg_pg_hurries says of it afterwards. */
     bool hurries = session_ms > 0 && connection->pool->timeout_ms >= SG_PG_SHARING_MS;
     char wanted[32];
     char own[24];
@@ -159,7 +160,6 @@ static syncguard_status identify(sg_pg_connection *connection, const syncguard_l
     connection->direct = sg_pg_int64(result, 0, 0, &pid) && pid == PQbackendPID(connection->pg);
     connection->bounded =
         connection->direct && session_ms > 0 && PQgetvalue(result, 0, 1)[0] == 't';
-    connection->hurries = connection->bounded && hurries;
     PQclear(result);
     return SYNCGUARD_OK;
 }

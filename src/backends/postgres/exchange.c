@@ -218,7 +218,8 @@ static bool queue_bound(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *
     return queue_call(pg, ex, SG_PG_BOUND, 2, values, place);
 }
 
-/* A single statement with time limits of its own. */
+/* A single statement with time limits of its own, in a transaction; what nobody reads of the
+ * answers has its place behind that of the statement. */
 static bool queue_bounded_read(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush)
 {
     const sg_pg_call *call = &flush->calls[0];

@@ -80,7 +80,7 @@ static void set_bound(const sg_pg_connection *connection, sg_pg_flush *flush,
     int64_t all_ms;
 
     if (reads)
-        near = !connection->hurries || left_ms > 2 * SG_PG_BRIEF_MS + ANSWER_MS;
+        near = !sg_pg_hurries(connection) || left_ms > 2 * SG_PG_BRIEF_MS + ANSWER_MS;
     flush->session = !flush->waits && left_ms <= usual_ms && near;
     if (flush->session)
         return;
@@ -298,7 +298,7 @@ static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, bool sha
     bool again;
 
     /* It may have come here late. */
-    if (shares && may_share(flush, ex->limits) && ex->connection->hurries &&
+    if (shares && may_share(flush, ex->limits) && sg_pg_hurries(ex->connection) &&
         !ex->connection->listener)
         sg_pg_seat_fill(pg->pool, &seat);
     all = send_flush(pg, ex, flush, &seat);

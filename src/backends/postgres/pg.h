@@ -123,7 +123,6 @@ typedef struct sg_pg_connection {
     uint32_t prepared;        /* bit per sg_pg_statement */
     bool direct;              /* no pooler in between: the session is ours alone */
     bool bounded;             /* direct, and the session has the target's time limits */
-    bool hurries;             /* bounded, but waits for a lock for SG_PG_BRIEF_MS only */
     bool busy;                /* not in the idle list: in a fork the parent goes on using it */
     sg_pg_listener *listener; /* that lent it, for one request; NULL: the pool did */
     struct sg_pg_connection *next_idle;
@@ -238,6 +237,18 @@ typedef struct sg_pg {
     char fence_max[24];
 } sg_pg;
 
+/* How long the session of a pool waits for a lock, unless a request says otherwise. */
+#define SG_PG_BRIEF_MS 100
+/* What shares a round trip has time for several such waits, and for a round trip of its own. */
+#define SG_PG_SHARING_MS (8 * SG_PG_BRIEF_MS)
+
+/* The session waits for locks for SG_PG_BRIEF_MS only (connect.c has told it so): it may be shared.
+ * One whose usual time is too short for that waits all of it. */
+static inline bool sg_pg_hurries(const sg_pg_connection *connection)
+{
+    return connection->bounded && connection->pool->timeout_ms >= SG_PG_SHARING_MS;
+}
+
 static inline sg_pg *sg_pg_of(syncguard_backend *backend)
 {
     return (sg_pg *)(void *)backend;
@@ -248,10 +259,6 @@ static inline sg_pg *sg_pg_of(syncguard_backend *backend)
 /* Answers to a request: at most five statements, and the one that tells its time limits. */
 #define SG_PG_MAX_CALLS 6
 #define SG_PG_MAX_VALUES 8
-/* How long the session of a pool waits for a lock, unless a request says otherwise. */
-#define SG_PG_BRIEF_MS 100
-/* What shares a round trip has time for several such waits, and for a round trip of its own. */
-#define SG_PG_SHARING_MS (8 * SG_PG_BRIEF_MS)
 
 typedef struct sg_pg_call {
     sg_pg_statement statement;

@@ -58,7 +58,7 @@ static syncguard_status read_facts(sg_pg_connection *connection, const sg_pg_tab
     /* The session is in a hurry about locks, this is not: until the time is up. */
     do {
         status = sg_pg_query(connection, facts_sql, 2, values, limits, &result, &refusal);
-    } while (connection->hurries && status == SYNCGUARD_E_NETWORK_TIMEOUT &&
+    } while (sg_pg_hurries(connection) && status == SYNCGUARD_E_NETWORK_TIMEOUT &&
              strcmp(refusal.native, "55P03") == 0);
     if (status != SYNCGUARD_OK) {
         if (err)
@@ -177,7 +177,7 @@ static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *
         if (has_index && strncmp(lines[i], "CREATE INDEX", 12) == 0)
             continue;
         status = sg_pg_query(connection, lines[i], 0, NULL, limits, NULL, err);
-        if (status == SYNCGUARD_OK && i == 0 && connection->hurries)
+        if (status == SYNCGUARD_OK && i == 0 && sg_pg_hurries(connection))
             status = sg_pg_query(connection, patient_sql, 0, NULL, limits, NULL, err);
     }
     syncguard_free(lines);
