@@ -2,10 +2,10 @@
  * Hand-over between processes: from the moment one calls release until another, which was
  * waiting, has the lock in its hands.
  *
- * Copies of this program take turns. Forced: whoever has the lock holds it until all others have
- * asked for it, releases, and stays away until another has it (they share counts of both); a turn
- * whose taker had not been waiting for a while does not count. In the free race nobody stays away:
- * what the slowest gets of it is told, no fairness is promised.
+ * Copies of this program take turns. Forced: whoever has the lock holds it until all others wait
+ * for it, as the library tells them, then for a moment more, releases, and stays away until another
+ * has it (they share counts of both). A turn whose taker did not wait does not count. In the free
+ * race nobody stays away: what the slowest gets of it is told, no fairness is promised.
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -17,15 +17,14 @@
 
 #define MOST_PROCESSES 8
 #define MOST_TURNS 100000
-#define HOLD_US 200   /* beyond the moment when all others have asked */
-#define LOOK_US 200   /* how often who stays away, or holds, looks at the others */
-#define WAITED_US 150 /* who asked so long before the release was really waiting */
+#define HOLD_US 200 /* beyond the moment when all others wait */
+#define LOOK_US 200 /* how often who stays away, or holds, looks at the others */
 #define RACE_MS 2000
 
 typedef struct turn {
     char fence[SYNCGUARD_FENCE_SIZE];
     int pid;
-    double asked_us;
+    double waits_us; /* since when; 0: it did not */
     double acquired_us;
     double released_us; /* when release was called */
 } turn;
@@ -35,9 +34,15 @@ static turn log_of_all[MOST_TURNS];
 /* What the processes share: a file beside the log. */
 typedef struct meeting {
     atomic_long grants;
-    atomic_int asking; /* processes inside acquire */
-    atomic_int gone;   /* processes that have taken all their turns */
+    atomic_int waiting;
+    atomic_int gone; /* processes that have taken all their turns */
 } meeting;
+
+/* One acquire, for whoever tells that it waits. */
+typedef struct asking {
+    meeting *shared;
+    turn *mine;
+} asking;
 
 static meeting *meet(const char *log)
 {
@@ -59,11 +64,23 @@ static void stay_away(meeting *shared, long own_grant, int processes)
         bench_pause_us(LOOK_US);
 }
 
-static void let_all_ask(meeting *shared, int processes)
+static void let_all_wait(meeting *shared, int processes)
 {
-    while (atomic_load(&shared->asking) + atomic_load(&shared->gone) < processes - 1)
+    while (atomic_load(&shared->waiting) + atomic_load(&shared->gone) < processes - 1)
         bench_pause_us(LOOK_US);
     bench_pause_us(HOLD_US);
+}
+
+static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    const asking *self = context;
+    (void)attempts;
+    (void)waited_ms;
+    (void)remaining_ms;
+    if (self->mine->waits_us > 0)
+        return;
+    self->mine->waits_us = bench_us();
+    atomic_fetch_add(&self->shared->waiting, 1);
 }
 
 /* LOG PROCESSES TURNS RACE_MS (0: so many turns, forced) */
@@ -84,17 +101,20 @@ int bench_take_turns(const char *url, char **arguments)
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 60000;
     for (long i = 0; race_us > 0 ? bench_us() - begin < race_us : i < turns; i++) {
-        turn mine = {.pid = (int)getpid(), .asked_us = bench_us()};
+        turn mine = {.pid = (int)getpid()};
+        asking self = {shared, &mine};
         syncguard_lock *lock = NULL;
-        atomic_fetch_add(&shared->asking, 1);
+        options.on_wait = note_wait;
+        options.on_wait_context = &self;
         if (syncguard_lock_acquire(backend, "bench:baton", &options, &lock, &err) != SYNCGUARD_OK)
             bench_die("acquire", err.message);
         mine.acquired_us = bench_us();
-        atomic_fetch_sub(&shared->asking, 1);
+        if (mine.waits_us > 0)
+            atomic_fetch_sub(&shared->waiting, 1);
         long grant = atomic_fetch_add(&shared->grants, 1) + 1;
         memcpy(mine.fence, syncguard_lock_fence(lock), sizeof mine.fence);
         if (race_us == 0)
-            let_all_ask(shared, processes);
+            let_all_wait(shared, processes);
         mine.released_us = bench_us();
         if (syncguard_lock_release(lock, NULL, &err) != SYNCGUARD_OK)
             bench_die("release", err.message);
@@ -191,8 +211,8 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
             trips[i] = one_trip(raw, plain);
         limit[r] = again[r] = bench_quantile(trips, 2 * samples, 0.5);
         for (size_t i = 1; i < taken; i++) {
-            if (log_of_all[i].pid != log_of_all[i - 1].pid &&
-                log_of_all[i].asked_us + WAITED_US < log_of_all[i - 1].released_us)
+            if (log_of_all[i].pid != log_of_all[i - 1].pid && log_of_all[i].waits_us > 0 &&
+                log_of_all[i].waits_us < log_of_all[i - 1].released_us)
                 times[filled++] = log_of_all[i].acquired_us - log_of_all[i - 1].released_us;
         }
         if (filled < (size_t)raw->turns / 4)
