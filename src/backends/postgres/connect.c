@@ -139,6 +139,7 @@ static syncguard_status identify(sg_pg_connection *connection, const syncguard_l
         "pg_catalog.set_config('lock_timeout', $3, false) END "
         "FROM (SELECT pg_catalog.current_setting('lock_timeout')::interval = $1::interval "
         "AND pg_catalog.current_setting('statement_timeout')::interval = $1::interval "
+        "AND pg_catalog.current_setting('default_transaction_isolation') = 'read committed' "
         "AS ours OFFSET 0) s";
     int64_t session_ms = connection->pool->target->session_ms;
     /* What sg_pg_hurries says of it afterwards. */
@@ -158,7 +159,7 @@ static syncguard_status identify(sg_pg_connection *connection, const syncguard_l
     if (status != SYNCGUARD_OK)
         return status;
     connection->direct = sg_pg_int64(result, 0, 0, &pid) && pid == PQbackendPID(connection->pg);
-    connection->bounded =
+    connection->settled =
         connection->direct && session_ms > 0 && PQgetvalue(result, 0, 1)[0] == 't';
     PQclear(result);
     return SYNCGUARD_OK;

@@ -192,9 +192,11 @@ static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, sg_pg_statement stat
                        const char *const *values, int which)
 {
     PGconn *to = ex->connection->pg;
-    const char *name = pg->names[statement];
-    const char *sql = pg->sql[statement];
-    uint32_t bit = UINT32_C(1) << statement;
+    bool settled = statement == SG_PG_BEGIN && ex->connection->settled;
+    sg_pg_statement sent = settled ? SG_PG_BEGIN_SETTLED : statement;
+    const char *name = pg->names[sent];
+    const char *sql = pg->sql[sent];
+    uint32_t bit = UINT32_C(1) << sent;
 
     if (!ex->connection->direct || !atomic_load_explicit(&pg->prepared, memory_order_relaxed)) {
         ex->expected[ex->expected_count++] = which;
@@ -202,7 +204,7 @@ static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, sg_pg_statement stat
     }
     if (!((ex->connection->prepared | ex->preparing) & bit)) {
         ex->preparing |= bit;
-        ex->expected[ex->expected_count++] = -1 - (int)statement;
+        ex->expected[ex->expected_count++] = -1 - (int)sent;
         if (!PQsendPrepare(to, name, sql, 0, NULL))
             return false;
     }

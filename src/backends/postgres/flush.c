@@ -75,7 +75,7 @@ static void set_bound(const sg_pg_connection *connection, sg_pg_flush *flush,
     int64_t left_ns = syncguard_limits_left_ns(limits);
     int64_t left_ms = left_ns == SYNCGUARD_NO_DEADLINE ? usual_ms : left_ns / SYNCGUARD_NS_PER_MS;
     bool reads = flush->calls[0].statement != SG_PG_BEGIN;
-    bool near = connection->bounded && left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2;
+    bool near = connection->settled && left_ms >= (usual_ms + sg_pg_server_ms(usual_ms)) / 2;
     int64_t lock_ms;
     int64_t all_ms;
 

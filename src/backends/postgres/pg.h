@@ -36,6 +36,7 @@
 
 typedef enum sg_pg_statement {
     SG_PG_BEGIN,
+    SG_PG_BEGIN_SETTLED, /* in place of it, in such a session */
     SG_PG_COMMIT,
     SG_PG_COMMIT_CHAIN, /* and begins again */
     SG_PG_BOUND,        /* for a lock, for all */
@@ -122,7 +123,7 @@ typedef struct sg_pg_connection {
     uint64_t generation;
     uint32_t prepared;        /* bit per sg_pg_statement */
     bool direct;              /* no pooler in between: the session is ours alone */
-    bool bounded;             /* direct, and the session has the target's time limits */
+    bool settled;             /* direct, with the target's time limits and READ COMMITTED */
     bool busy;                /* not in the idle list: in a fork the parent goes on using it */
     sg_pg_listener *listener; /* that lent it, for one request; NULL: the pool did */
     struct sg_pg_connection *next_idle;
@@ -246,7 +247,7 @@ typedef struct sg_pg {
  * One whose usual time is too short for that waits all of it. */
 static inline bool sg_pg_hurries(const sg_pg_connection *connection)
 {
-    return connection->bounded && connection->pool->timeout_ms >= SG_PG_SHARING_MS;
+    return connection->settled && connection->pool->timeout_ms >= SG_PG_SHARING_MS;
 }
 
 static inline sg_pg *sg_pg_of(syncguard_backend *backend)

@@ -72,6 +72,8 @@ static const char extend_many_sql[] =
 
 static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BEGIN] = "BEGIN ISOLATION LEVEL READ COMMITTED",
+    /* Naming the level makes it a setting of the transaction, and its end look through them all. */
+    [SG_PG_BEGIN_SETTLED] = "BEGIN",
     [SG_PG_COMMIT] = "COMMIT",
     [SG_PG_COMMIT_CHAIN] = "COMMIT AND CHAIN",
     /* One column, because each one more costs something on both sides. */

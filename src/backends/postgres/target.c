@@ -17,10 +17,11 @@
 
 /* A fixed plan per statement (each finds one row by its key), looked for once. */
 #define PLAN_SETTINGS                                                                              \
-    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off "                      \
-    "-c default_transaction_isolation=read\\ committed"
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 /* These come after the user's: the last one counts, and we rely on them. */
-#define TIME_SETTINGS "-c lock_timeout=%lld -c statement_timeout=%lld"
+#define OWN_SETTINGS                                                                               \
+    "-c default_transaction_isolation=read\\ committed "                                           \
+    "-c lock_timeout=%lld -c statement_timeout=%lld"
 
 static void wipe(char *text)
 {
@@ -253,7 +254,7 @@ static syncguard_status add_defaults(const PQconninfoOption *all, int64_t sessio
         status = add(target, "fallback_application_name", "syncguard", err);
     if (status == SYNCGUARD_OK && (session_ms > 0 || own)) {
         int length = snprintf(settings, sizeof settings,
-                              session_ms > 0 ? PLAN_SETTINGS " %s " TIME_SETTINGS : "%s",
+                              session_ms > 0 ? PLAN_SETTINGS " %s " OWN_SETTINGS : "%s",
                               own ? own : "", (long long)session_ms, (long long)session_ms);
 
         target->session_ms = session_ms;
