@@ -16,8 +16,7 @@
 #define EXTRA_PARAMETERS 12
 
 /* A fixed plan per statement (each finds one row by its key), looked for once. */
-#define PLAN_SETTINGS                                                                              \
-    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
+#define PLAN_SETTINGS "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 /* These come after the user's: the last one counts, and we rely on them. */
 #define OWN_SETTINGS                                                                               \
     "-c default_transaction_isolation=read\\ committed "                                           \
