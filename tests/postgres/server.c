@@ -343,6 +343,19 @@ void pg_make_database(pg_server *server, const char *name)
         pg_die("setup: %s", err.message);
 }
 
+void pg_make_serializable(PGconn *pg, const char *database)
+{
+    pg_sql(pg, "ALTER DATABASE %s SET default_transaction_isolation = 'serializable'", database);
+    pg_sql(pg, "CREATE FUNCTION check_level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+               "IF current_setting('transaction_isolation') <> 'read committed' THEN "
+               "RAISE 'written as %%', current_setting('transaction_isolation'); END IF; "
+               "RETURN coalesce(NEW, OLD); END $$");
+    pg_sql(pg, "CREATE TRIGGER level BEFORE INSERT OR UPDATE OR DELETE ON syncguard_locks "
+               "FOR EACH ROW EXECUTE FUNCTION check_level()");
+    pg_sql(pg, "CREATE TRIGGER level BEFORE INSERT OR UPDATE OR DELETE ON "
+               "syncguard_fence_counters FOR EACH ROW EXECUTE FUNCTION check_level()");
+}
+
 int pg_bouncer(pg_server *server, const char *more, pid_t *pid)
 {
     char path[128], users[128], log[128];

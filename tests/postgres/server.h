@@ -43,6 +43,8 @@ const char *pg_sql(PGconn *pg, const char *format, ...) __attribute__((format(pr
 long pg_number(PGconn *pg, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A database with the schema of locks, made through the library under test. */
 void pg_make_database(pg_server *server, const char *name);
+/* Its sessions begin as serializable, and only READ COMMITTED may write locks and counters. */
+void pg_make_serializable(PGconn *pg, const char *database);
 
 /* PgBouncer in transaction mode in front of a server: its port. Ended with the program. more: a
  * further line of its configuration. */

@@ -44,6 +44,46 @@ static void bounds_hold_whatever_the_session_was_told(void **state)
     expect_bound(pg_url(&via, DATABASE, "timeout_ms=1500&pooler=1"));
 }
 
+static void expect_pair(const char *url)
+{
+    syncguard_backend *backend = open_url(url);
+    syncguard_grant grant;
+
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "level", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_extend(backend, grant.lock_id, 30000, NULL,
+                                                 &grant.expires_at_ms, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    syncguard_close(backend);
+}
+
+/* With a service file our settings are left out: such a session has the database's level. */
+static void level_holds_whatever_the_session_was_told(void **state)
+{
+    static const char serializable[] = "-c default_transaction_isolation=serializable";
+    char path[300];
+    FILE *file;
+
+    (void)state;
+    pg_make_serializable(plain, DATABASE);
+    assert_int_equal(setenv("PGOPTIONS", serializable, 1), 0);
+    expect_pair(pg_url(server, DATABASE, NULL));
+    assert_int_equal(unsetenv("PGOPTIONS"), 0);
+    expect_pair(
+        pg_url(server, DATABASE, "options=-c%20default_transaction_isolation%3Dserializable"));
+    expect_pair(pg_url(&via, DATABASE, NULL));
+    expect_pair(pg_url(&via, DATABASE, "pooler=1"));
+
+    snprintf(path, sizeof path, "%s/services", server->folder);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "[locks]\nhost=127.0.0.1\nport=%d\nuser=postgres\ndbname=%s\noptions=%s\n",
+            server->port, DATABASE, serializable);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(setenv("PGSERVICEFILE", path, 1), 0);
+    expect_pair("postgres:///?service=locks&sslmode=disable");
+    assert_int_equal(unsetenv("PGSERVICEFILE"), 0);
+}
+
 static void handles_keep_their_tables(void **state)
 {
     const char *query = "lock_table=locks_b&fence_table=fences_b";
@@ -149,6 +189,7 @@ int main(void)
         cmocka_unit_test(handles_keep_their_tables),
         cmocka_unit_test(names_tell_texts_apart),
         cmocka_unit_test(listener_leaves_the_sessions_alone),
+        cmocka_unit_test(level_holds_whatever_the_session_was_told),
     };
     pid_t pid;
     int failed;

@@ -18,20 +18,6 @@
 
 #include "server.h"
 
-/* Every session begins as serializable, and none may write so. */
-static void make_serializable(PGconn *pg)
-{
-    pg_sql(pg, "ALTER DATABASE locks SET default_transaction_isolation = 'serializable'");
-    pg_sql(pg, "CREATE FUNCTION check_level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-               "IF current_setting('transaction_isolation') <> 'read committed' THEN "
-               "RAISE 'written as %%', current_setting('transaction_isolation'); END IF; "
-               "RETURN coalesce(NEW, OLD); END $$");
-    pg_sql(pg, "CREATE TRIGGER level BEFORE INSERT OR UPDATE OR DELETE ON syncguard_locks "
-               "FOR EACH ROW EXECUTE FUNCTION check_level()");
-    pg_sql(pg, "CREATE TRIGGER level BEFORE INSERT OR UPDATE OR DELETE ON "
-               "syncguard_fence_counters FOR EACH ROW EXECUTE FUNCTION check_level()");
-}
-
 static const char *prepare(pg_server *server, const char *mode, char *url, size_t size)
 {
     PGconn *pg = pg_plain(server, "locks");
@@ -39,7 +25,7 @@ static const char *prepare(pg_server *server, const char *mode, char *url, size_
 
     snprintf(url, size, "%s", pg_url(server, "locks", NULL));
     if (strcmp(mode, "serializable") == 0) {
-        make_serializable(pg);
+        pg_make_serializable(pg, "locks");
     } else if (strcmp(mode, "restricted") == 0) {
         pg_sql(pg, "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
         pg_sql(pg, "CREATE ROLE worker LOGIN NOSUPERUSER");
@@ -47,11 +33,11 @@ static const char *prepare(pg_server *server, const char *mode, char *url, size_
                    "syncguard_fence_counters TO worker");
         snprintf(url, size, "%s", pg_url_as(server, "worker", "locks", NULL));
     } else if (strcmp(mode, "bouncer") == 0) {
-        make_serializable(pg);
+        pg_make_serializable(pg, "locks");
         snprintf(url, size, "postgres://postgres@127.0.0.1:%d/locks?pooler=1",
                  pg_bouncer(server, "", &pid));
     } else if (strcmp(mode, "unannounced") == 0) {
-        make_serializable(pg);
+        pg_make_serializable(pg, "locks");
         snprintf(url, size, "postgres://postgres@127.0.0.1:%d/locks?listen=0",
                  pg_bouncer(server, "ignore_startup_parameters=options", &pid));
     } else if (strcmp(mode, "plain") != 0) {

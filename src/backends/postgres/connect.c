@@ -127,8 +127,8 @@ static syncguard_status finish(PGconn *pg, const char *host, const syncguard_lim
 /*
  * What the session is, as it says itself. A pooler answers with the number of one
  * of its sessions, while libpq has one that the pooler made up; and it may drop
- * the settings that we start with. One that is ours alone is told to wait for locks
- * briefly, because requests may share it.
+ * the settings that we start with: time limits and isolation. One that is ours alone is told to
+ * wait for locks briefly, because requests may share it.
  */
 static syncguard_status identify(sg_pg_connection *connection, const syncguard_limits *limits,
                                  syncguard_error *err)

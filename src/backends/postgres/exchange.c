@@ -192,13 +192,16 @@ static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, sg_pg_statement stat
                        const char *const *values, int which)
 {
     PGconn *to = ex->connection->pg;
-    bool settled = statement == SG_PG_BEGIN && ex->connection->settled;
-    sg_pg_statement sent = settled ? SG_PG_BEGIN_SETTLED : statement;
+    bool prepared =
+        ex->connection->direct && atomic_load_explicit(&pg->prepared, memory_order_relaxed);
+    /* Where prepared statements got lost, the settings of the session may have been lost too. */
+    bool settled = prepared && ex->connection->settled;
+    sg_pg_statement sent = settled && statement == SG_PG_BEGIN ? SG_PG_BEGIN_SETTLED : statement;
     const char *name = pg->names[sent];
     const char *sql = pg->sql[sent];
     uint32_t bit = UINT32_C(1) << sent;
 
-    if (!ex->connection->direct || !atomic_load_explicit(&pg->prepared, memory_order_relaxed)) {
+    if (!prepared) {
         ex->expected[ex->expected_count++] = which;
         return PQsendQueryParams(to, sql, count, NULL, values, NULL, NULL, 0);
     }
