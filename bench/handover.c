@@ -40,7 +40,7 @@ typedef struct meeting {
     atomic_int gone; /* processes that have taken all their turns */
 } meeting;
 
-/* One acquire, for whoever tells that it waits. */
+/* One acquire, for note_wait. */
 typedef struct asking {
     meeting *shared;
     turn *mine;
@@ -111,11 +111,11 @@ int bench_take_turns(const char *url, char **arguments)
         bench_die(arguments[0], "cannot be opened");
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 60000;
+    options.on_wait = note_wait;
     for (long i = 0; race_us > 0 ? bench_us() - begin < race_us : i < turns; i++) {
         turn mine = {.pid = (int)getpid()};
         asking self = {shared, &mine};
         syncguard_lock *lock = NULL;
-        options.on_wait = note_wait;
         options.on_wait_context = &self;
         if (syncguard_lock_acquire(backend, "bench:baton", &options, &lock, &err) != SYNCGUARD_OK)
             bench_die("acquire", err.message);

@@ -72,7 +72,7 @@ static const char extend_many_sql[] =
 
 static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BEGIN] = "BEGIN ISOLATION LEVEL READ COMMITTED",
-    /* Naming the level makes it a setting of the transaction, which costs more than the rest. */
+    /* Naming the level makes it a setting of the transaction, which costs (ADR 0030). */
     [SG_PG_BEGIN_SETTLED] = "BEGIN",
     [SG_PG_COMMIT] = "COMMIT",
     [SG_PG_COMMIT_CHAIN] = "COMMIT AND CHAIN",
