@@ -188,15 +188,24 @@ sg_pg_outcome sg_pg_exchange_run(sg_pg_exchange *ex)
     return got == SG_PG_DONE ? collect(ex) : got;
 }
 
+static bool prepares(const sg_pg *pg, const sg_pg_exchange *ex)
+{
+    return ex->connection->direct && atomic_load_explicit(&pg->prepared, memory_order_relaxed);
+}
+
+/* Where prepared statements got lost, the settings of the session may have been lost too. */
+static bool settled(const sg_pg *pg, const sg_pg_exchange *ex)
+{
+    return ex->connection->settled && prepares(pg, ex);
+}
+
 static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, sg_pg_statement statement, int count,
                        const char *const *values, int which)
 {
     PGconn *to = ex->connection->pg;
-    bool prepared =
-        ex->connection->direct && atomic_load_explicit(&pg->prepared, memory_order_relaxed);
-    /* Where prepared statements got lost, the settings of the session may have been lost too. */
-    bool settled = prepared && ex->connection->settled;
-    sg_pg_statement sent = settled && statement == SG_PG_BEGIN ? SG_PG_BEGIN_SETTLED : statement;
+    bool prepared = prepares(pg, ex);
+    bool bare = statement == SG_PG_BEGIN && settled(pg, ex);
+    sg_pg_statement sent = bare ? SG_PG_BEGIN_SETTLED : statement;
     const char *name = pg->names[sent];
     const char *sql = pg->sql[sent];
     uint32_t bit = UINT32_C(1) << sent;
@@ -237,6 +246,7 @@ static bool queue_bounded_read(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_
 static bool queue_calls(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *flush, int request)
 {
     bool bounds = !flush->session && !flush->shared;
+    bool brief = !bounds && sg_pg_hurries(ex->connection) && settled(pg, ex);
     int place = request * SG_PG_MAX_CALLS;
     int i;
 
@@ -244,10 +254,13 @@ static bool queue_calls(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *
         return queue_bounded_read(pg, ex, flush);
     for (i = ex->request[request].first; i < flush->count; i++) {
         const sg_pg_call *call = &flush->calls[i];
-        bool chains = flush->shared && request == 0 && call->statement == SG_PG_COMMIT;
+        sg_pg_statement form = call->statement;
 
-        if (!queue_call(pg, ex, chains ? SG_PG_COMMIT_CHAIN : call->statement, call->count,
-                        call->values, place + i))
+        if (form == SG_PG_COMMIT && flush->shared && request == 0)
+            form = SG_PG_COMMIT_CHAIN;
+        if (form == SG_PG_ACQUIRE_LOOK && !brief)
+            form = SG_PG_ACQUIRE_WAIT;
+        if (!queue_call(pg, ex, form, call->count, call->values, place + i))
             return false;
         if (i == 0 && bounds && !queue_bound(pg, ex, flush, place + flush->count))
             return false;

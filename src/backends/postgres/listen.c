@@ -78,8 +78,8 @@ static bool connect_up(sg_pg_listener *listener)
 static void prepare(sg_pg_listener *listener)
 {
     static const sg_pg_statement wanted[] = {
-        SG_PG_BEGIN_SETTLED, SG_PG_LOCK_KEY,     SG_PG_ACQUIRE_LOOK, SG_PG_ACQUIRE,
-        SG_PG_COMMIT,        SG_PG_LOCK_RELEASE, SG_PG_RELEASE,      SG_PG_BOUND,
+        SG_PG_BEGIN_SETTLED, SG_PG_LOCK_KEY, SG_PG_ACQUIRE_LOOK, SG_PG_ACQUIRE_WAIT,
+        SG_PG_ACQUIRE,       SG_PG_COMMIT,   SG_PG_RELEASE,      SG_PG_BOUND,
     };
     syncguard_limits limits = query_limits(listener);
     syncguard_status status = sg_pg_prepare(listener->pg, listener->connection, wanted,

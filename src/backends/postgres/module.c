@@ -9,9 +9,6 @@
 #include "syncguard/sys/options.h"
 #include "syncguard/sys/url.h"
 
-/* Rows that may be at their end while an acquire is decided are locked first: this much before. */
-#define NEAR_MS 1000
-
 static const syncguard_capabilities capabilities = {"postgres", true, SYNCGUARD_TIME_SERVER};
 
 static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
@@ -151,8 +148,6 @@ static syncguard_status write_statements(sg_pg *pg, syncguard_error *err)
     int i;
 
     snprintf(pg->tolerance, sizeof pg->tolerance, "%d", SYNCGUARD_TIME_TOLERANCE_MS);
-    snprintf(pg->near_tolerance, sizeof pg->near_tolerance, "%d",
-             SYNCGUARD_TIME_TOLERANCE_MS - NEAR_MS);
     snprintf(pg->fence_max, sizeof pg->fence_max, "%lld", (long long)SYNCGUARD_FENCE_MAX);
     for (i = 0; i < SG_PG_STATEMENTS; i++) {
         pg->sql[i] = sg_pg_sql((sg_pg_statement)i, &pg->locks, &pg->fences, pg->has_owner);

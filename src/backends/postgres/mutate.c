@@ -109,8 +109,7 @@ static void build_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const
 {
     add(flush, SG_PG_BEGIN);
     sg_pg_flush_add(flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
-    sg_pg_flush_add(flush, SG_PG_ACQUIRE_LOOK, 3,
-                    (const char *const[]){name, pg->near_tolerance, op->lock_id});
+    sg_pg_flush_add(flush, SG_PG_ACQUIRE_LOOK, 2, (const char *const[]){name, op->lock_id});
     sg_pg_flush_add(flush, SG_PG_ACQUIRE, pg->has_owner ? 8 : 7,
                     (const char *const[]){name, op->lock_id, ttl, pg->tolerance, op->key, counter,
                                           pg->fence_max, owner});
@@ -161,16 +160,14 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
 
 /* ---- release and extend ------------------------------------------------------------------ */
 
-/* Why nothing was changed, from what the row lock found. */
-static syncguard_event_reason reason(const PGresult *row)
-{
-    return PQntuples(row) > 0 ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
-}
+/* Columns of what a release took away. */
+enum { GONE_KEY, GONE_LIVE };
 
 syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op *op,
                                syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
+    const PGresult *gone;
     sg_pg_flush flush;
     syncguard_status status;
 
@@ -180,20 +177,21 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     flush.shares = true;
     flush.contended = op->contended;
     add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_LOCK_RELEASE, 1, (const char *const[]){op->lock_id});
     sg_pg_flush_add(&flush, SG_PG_RELEASE, 2, (const char *const[]){op->lock_id, pg->tolerance});
     add(&flush, SG_PG_COMMIT);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
-    if (PQntuples(flush.results[2]) > 0) {
-        if (sg_pg_text(flush.results[2], 0, 0, op->key, sizeof op->key))
-            op->key_length = strlen(op->key);
-        goto out;
-    }
-    op->reason = reason(flush.results[1]);
-    if (!flush.perhaps_done)
+    gone = flush.results[1];
+    if (PQntuples(gone) == 0) {
+        op->reason = SYNCGUARD_REASON_NOT_FOUND;
+        status = flush.perhaps_done ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
+    } else if (PQgetvalue(gone, 0, GONE_LIVE)[0] != 't') {
+        op->reason = SYNCGUARD_REASON_EXPIRED;
         status = SYNCGUARD_ABSENT;
+    } else if (sg_pg_text(gone, 0, GONE_KEY, op->key, sizeof op->key)) {
+        op->key_length = strlen(op->key);
+    }
 out:
     sg_pg_flush_clear(&flush);
     return status;
@@ -222,7 +220,8 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
     if (status != SYNCGUARD_OK)
         goto out;
     if (PQntuples(flush.results[2]) == 0) {
-        op->reason = reason(flush.results[1]);
+        op->reason =
+            PQntuples(flush.results[1]) > 0 ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
         status = SYNCGUARD_ABSENT;
     } else if (!sg_pg_int64(flush.results[2], 0, 0, &op->expires_at_ms)) {
         status = unexpected(err, "the server's answer is unreadable");

@@ -41,10 +41,10 @@ typedef enum sg_pg_statement {
     SG_PG_COMMIT_CHAIN, /* and begins again */
     SG_PG_BOUND,        /* for a lock, for all */
     SG_PG_LOCK_KEY,     /* name */
-    SG_PG_ACQUIRE_LOOK, /* name, tolerance less slack, id */
+    SG_PG_ACQUIRE_LOOK, /* name, id */
+    SG_PG_ACQUIRE_WAIT, /* in place of it, where a wait may be long */
     SG_PG_ACQUIRE,      /* name, id, ttl, tolerance, key, counter's name, limit, owner */
     SG_PG_LOCK_ID,      /* id */
-    SG_PG_LOCK_RELEASE, /* id */
     SG_PG_EXTEND,       /* id, tolerance, ttl */
     SG_PG_RELEASE,      /* id, tolerance */
     SG_PG_UNDO,         /* name, id */
@@ -234,7 +234,6 @@ typedef struct sg_pg {
     char *sql[SG_PG_STATEMENTS];
     char names[SG_PG_STATEMENTS][SG_PG_NAME_SIZE];
     char tolerance[24];
-    char near_tolerance[24];
     char fence_max[24];
 } sg_pg;
 

@@ -80,28 +80,36 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BOUND] = "SELECT pg_catalog.set_config('lock_timeout', $1, true) = "
                     "pg_catalog.set_config('statement_timeout', $2, true)",
     [SG_PG_LOCK_KEY] = "SELECT " ADVISORY("$1"),
+    /* What is there. It tells why there was no grant, and decides nothing. */
+    [SG_PG_ACQUIRE_LOOK] = "SELECT lock_id = $2, expires_at_ms, fence, @N FROM @L WHERE key = $1",
     /*
-     * What is there. A row that is near its end, or past it, is locked: the decision must not
-     * wait for it. One far from its end needs no lock, for it makes the answer "locked" in any
-     * case, and so a contended acquire writes nothing.
+     * The same for those who may wait for long: a row past its expiry, within a second of its end
+     * or dead, is locked first, so that the clock is read after that wait. One that is further
+     * from its end needs no lock, for it makes the answer "locked" in any case, and so a
+     * contended acquire writes nothing.
      */
-    [SG_PG_ACQUIRE_LOOK] =
-        "SELECT lock_id = $3, expires_at_ms, fence, @N, CASE WHEN expires_at_ms <= @N - $2::bigint "
+    [SG_PG_ACQUIRE_WAIT] =
+        "SELECT lock_id = $2, expires_at_ms, fence, @N, CASE WHEN expires_at_ms <= @N "
         "THEN (SELECT 1 FROM @L WHERE key = $1 FOR UPDATE) END FROM @L WHERE key = $1",
     [SG_PG_ACQUIRE] = acquire_sql,
     /* Through the row that the id is found by: the name's advisory lock, then the row. If the row
      * has changed hands meanwhile it is looked at again, and no longer fits. */
     [SG_PG_LOCK_ID] = "SELECT " ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
-    /* A release that a crash takes back only makes the lock run out. */
-    [SG_PG_LOCK_RELEASE] =
-        "SELECT CASE WHEN pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' "
-        "THEN " ADVISORY("key") " END FROM @L WHERE lock_id = $1 FOR UPDATE",
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
         "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
-    [SG_PG_RELEASE] = "DELETE FROM @L WHERE lock_id = $1 AND expires_at_ms > @N - $2::bigint "
-                      "RETURNING user_key, @W",
+    /*
+     * All in one, because nothing is decided before the row is ours: a dead lock of the caller's
+     * may go as well, so that only the answer depends on the clock. It is read for what is
+     * returned, after every wait, in the row as it was when it went. Scanning takes the advisory
+     * lock, before the row. A release that a crash takes back only makes the lock run out.
+     */
+    [SG_PG_RELEASE] = "DELETE FROM @L WHERE lock_id = $1 AND " ADVISORY(
+        "key") " IS NOT NULL "
+               "RETURNING user_key, "
+               "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' AND "
+               "expires_at_ms > @N - $2::bigint, @W",
     [SG_PG_UNDO] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 RETURNING key, @W",
     [SG_PG_CLEANUP] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND "
                       "expires_at_ms = $3::bigint AND expires_at_ms < @N - $4::bigint",

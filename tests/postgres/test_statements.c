@@ -1,0 +1,271 @@
+/*
+ * Statements of ours by themselves, in the middle of what other sessions do: the
+ * moments that no client can time, because its statements leave together.
+ */
+#include "support.h"
+
+#include "backends/postgres/pg.h"
+
+#define DATABASE "statements"
+#define ID "AAAAAAAAAAAAAAAAAAAAAA"
+#define OTHER_ID "NNNNNNNNNNNNNNNNNNNNNN"
+
+static pg_server *server;
+static PGconn *plain;
+static PGconn *ours;
+static PGconn *foreign;
+
+/* The text of a statement; to be freed. */
+static char *text_of(sg_pg_statement statement)
+{
+    sg_pg_table locks, fences;
+    char *sql;
+
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_locks", "x", &locks, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_fence_counters", "x", &fences, &err));
+    sql = sg_pg_sql(statement, &locks, &fences, true);
+    assert_non_null(sql);
+    return sql;
+}
+
+static void send_ours(sg_pg_statement statement, int count, const char *const *values)
+{
+    char *sql = text_of(statement);
+
+    assert_int_equal(PQsendQueryParams(ours, sql, count, NULL, values, NULL, NULL, 0), 1);
+    syncguard_free(sql);
+}
+
+/* The answer to what was sent; to be cleared. */
+static PGresult *answer(void)
+{
+    PGresult *result = PQgetResult(ours);
+
+    assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
+    assert_null(PQgetResult(ours));
+    return result;
+}
+
+static PGresult *ask_ours(sg_pg_statement statement, int count, const char *const *values)
+{
+    send_ours(statement, count, values);
+    return answer();
+}
+
+/* Until the statement that was sent waits for a lock. */
+static void await_wait(void)
+{
+    for (int i = 0; i < 500; i++) {
+        if (pg_number(plain,
+                      "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND "
+                      "wait_event_type = 'Lock'",
+                      PQbackendPID(ours)) == 1)
+            return;
+        sleep_ms(10);
+    }
+    fail_msg("it does not wait");
+}
+
+/* A lock that expires so many ms from now. */
+static void plant(const char *key, int left_ms)
+{
+    pg_sql(plain, "DELETE FROM syncguard_locks");
+    pg_sql(plain,
+           "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, "
+           "user_key) SELECT '%s', '" ID "', now + %d, now - 30000, '000000000000001', '%s' FROM "
+           "(SELECT floor(extract(epoch from clock_timestamp()) * 1000)::bigint AS now) t",
+           key, left_ms, key);
+}
+
+/* Acquire, extend and release take the advisory lock before the row: no deadlocks. */
+static void advisory_lock_comes_before_the_row(void **state)
+{
+    char *extend = text_of(SG_PG_LOCK_ID);
+    char *release = text_of(SG_PG_RELEASE);
+    const char *filter;
+    PGresult *result;
+
+    (void)state;
+    pg_sql(plain, "PREPARE e AS %s", extend);
+    result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE e ('x')");
+    assert_true(PQntuples(result) > 2);
+    assert_non_null(strstr(PQgetvalue(result, 0, 0), "LockRows"));
+    /* The line of the scan below it, with what it computes. */
+    assert_non_null(strstr(PQgetvalue(result, 3, 0), "pg_advisory_xact_lock"));
+    PQclear(result);
+    /* A release takes it while it scans, and only for the row that it is about. */
+    pg_sql(plain, "PREPARE r AS %s", release);
+    result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE r ('x', 1000)");
+    assert_true(PQntuples(result) > 2);
+    filter = PQgetvalue(result, PQntuples(result) - 1, 0);
+    assert_non_null(strstr(filter, "Filter: "));
+    assert_non_null(strstr(filter, "pg_advisory_xact_lock"));
+    if (!strstr(PQgetvalue(result, PQntuples(result) - 2, 0), "Index Cond: ")) {
+        assert_non_null(strstr(filter, "lock_id = "));
+        assert_true(strstr(filter, "lock_id = ") < strstr(filter, "pg_advisory_xact_lock"));
+    }
+    PQclear(result);
+    syncguard_free(extend);
+    syncguard_free(release);
+}
+
+/* What another session does while a release waits for it, and what the release then finds. */
+static const struct {
+    const char *sql;
+    const char *live; /* NULL: there is nothing of ours to take away */
+    int left;         /* rows afterwards */
+} meanwhile[] = {
+    {"SELECT 1", "f", 0},
+    {"UPDATE syncguard_locks SET expires_at_ms = expires_at_ms + 30000", "t", 0},
+    {"UPDATE syncguard_locks SET lock_id = '" OTHER_ID "', expires_at_ms = expires_at_ms + 30000",
+     NULL, 1},
+    {"DELETE FROM syncguard_locks", NULL, 0},
+};
+
+/*
+ * The lock is live when the release comes, and past its end when the row, or the advisory lock,
+ * is to be had: what counts is the row as it is then, and the time.
+ */
+static void release_is_judged_after_the_wait(void **state)
+{
+    static const char *const holds[] = {
+        "SELECT 1 FROM syncguard_locks FOR UPDATE",
+        "SELECT pg_advisory_xact_lock(hashtext('late'))",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof meanwhile / sizeof *meanwhile * 2; i++) {
+        PGresult *result;
+
+        plant("late", -500);
+        pg_sql(foreign, "BEGIN");
+        pg_sql(foreign, "%s", holds[i % 2]);
+        pg_sql(ours, "BEGIN");
+        send_ours(SG_PG_RELEASE, 2, (const char *const[]){ID, "1000"});
+        await_wait();
+        sleep_ms(600);
+        pg_sql(foreign, "%s", meanwhile[i / 2].sql);
+        pg_sql(foreign, "COMMIT");
+        result = answer();
+        assert_int_equal(PQntuples(result), meanwhile[i / 2].live ? 1 : 0);
+        if (meanwhile[i / 2].live) {
+            assert_string_equal(PQgetvalue(result, 0, 0), "late");
+            assert_string_equal(PQgetvalue(result, 0, 1), meanwhile[i / 2].live);
+        }
+        PQclear(result);
+        pg_sql(ours, "COMMIT");
+        assert_int_equal(pg_number(plain, "SELECT count(*) FROM syncguard_locks"),
+                         meanwhile[i / 2].left);
+    }
+}
+
+/* Only a release that took something away need not wait for the disk, and only for itself. */
+static void release_leaves_no_setting_behind(void **state)
+{
+    (void)state;
+    plant("soon", 30000);
+    pg_sql(ours, "BEGIN");
+    PQclear(ask_ours(SG_PG_RELEASE, 2, (const char *const[]){ID, "1000"}));
+    assert_string_equal(pg_sql(ours, "SHOW synchronous_commit"), "off");
+    pg_sql(ours, "COMMIT");
+    assert_string_equal(pg_sql(ours, "SHOW synchronous_commit"), "on");
+}
+
+static PGresult *ask_acquire(bool wait)
+{
+    const char *const values[] = {"wanted", OTHER_ID,       "30000",           "1000",
+                                  "wanted", "fence:wanted", "900000000000000", NULL};
+
+    send_ours(SG_PG_ACQUIRE, 8, values);
+    return wait ? answer() : NULL;
+}
+
+/*
+ * The other library's extend takes only the row. A lock that our decision finds dead may be
+ * extended by one that is under way.
+ */
+static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
+{
+    PGresult *result;
+
+    (void)state;
+    plant("wanted", -500);
+    pg_sql(ours, "BEGIN");
+    PQclear(ask_ours(SG_PG_LOCK_KEY, 1, (const char *const[]){"wanted"}));
+    result = ask_ours(SG_PG_ACQUIRE_LOOK, 2, (const char *const[]){"wanted", OTHER_ID});
+    assert_int_equal(PQntuples(result), 1);
+    PQclear(result);
+    pg_sql(foreign, "BEGIN");
+    assert_int_equal(pg_number(foreign,
+                               "WITH x AS (UPDATE syncguard_locks SET expires_at_ms = "
+                               "expires_at_ms + 30000 WHERE lock_id = '" ID "' AND expires_at_ms > "
+                               "floor(extract(epoch from clock_timestamp()) * 1000) - 1000 "
+                               "RETURNING 1) SELECT count(*) FROM x"),
+                     1);
+    sleep_ms(700);
+    (void)ask_acquire(false);
+    await_wait();
+    pg_sql(foreign, "COMMIT");
+    result = answer();
+    assert_int_equal(PQntuples(result), 0);
+    PQclear(result);
+    pg_sql(ours, "COMMIT");
+    assert_int_equal(
+        pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE lock_id = '" ID "'"), 1);
+}
+
+/* A dead row that goes, or is let go, while a decision waits for it: a grant, of a whole lease. */
+static void takeover_of_a_dead_row_that_was_held(void **state)
+{
+    static const char *const acts[] = {"DELETE FROM syncguard_locks",
+                                       "SELECT 1 FROM syncguard_locks FOR UPDATE"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        PGresult *result;
+        int64_t before;
+
+        plant("wanted", -5000);
+        before = pg_number(plain, "SELECT coalesce(max(fence), 0) FROM syncguard_fence_counters "
+                                  "WHERE fence_key = 'fence:wanted'");
+        pg_sql(foreign, "BEGIN");
+        pg_sql(foreign, "%s", acts[i]);
+        pg_sql(ours, "BEGIN");
+        (void)ask_acquire(false);
+        await_wait();
+        pg_sql(foreign, "COMMIT");
+        result = answer();
+        assert_int_equal(PQntuples(result), 1);
+        assert_int_equal(strtoll(PQgetvalue(result, 0, 0), NULL, 10), before + 1);
+        PQclear(result);
+        pg_sql(ours, "COMMIT");
+        assert_int_equal(pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE lock_id = "
+                                          "'" OTHER_ID "' AND expires_at_ms - acquired_at_ms = "
+                                          "30000"),
+                         1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(advisory_lock_comes_before_the_row),
+        cmocka_unit_test(release_is_judged_after_the_wait),
+        cmocka_unit_test(release_leaves_no_setting_behind),
+        cmocka_unit_test(takeover_spares_a_lock_that_was_extended_meanwhile),
+        cmocka_unit_test(takeover_of_a_dead_row_that_was_held),
+    };
+    int failed;
+
+    server = pg_server_start(NULL);
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    ours = pg_plain(server, DATABASE);
+    foreign = pg_plain(server, DATABASE);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    PQfinish(foreign);
+    PQfinish(ours);
+    PQfinish(plain);
+    pg_server_end(server);
+    return failed;
+}
