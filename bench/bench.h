@@ -10,6 +10,7 @@
 #ifndef BENCH_H
 #define BENCH_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,11 +35,19 @@ typedef struct bench_variant {
     double bar;         /* pair against the plain client, at most; 0: none */
 } bench_variant;
 
+/* How processes tell each other of a change: nobody looks every now and then, which would disturb
+ * what is measured. */
+typedef struct bench_news {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+} bench_news;
+
 /* Where the two processes of a plain hand-over meet. */
 enum { BENCH_HELD, BENCH_WAITED_FOR, BENCH_TAKEN };
 
 typedef struct bench_baton {
-    atomic_int state;
+    bench_news news;
+    int state;
     _Atomic double released_us; /* when release was called */
 } bench_baton;
 
@@ -107,6 +116,7 @@ int bench_answer(const char *url, const char *what, const char *number);
 void bench_handover(const bench_store *store); /* handover.c */
 /* One of the processes of a hand-over; their URL is in the environment, out of sight of ps. */
 int bench_take_turns(const char *url, char **arguments);
+void bench_set_baton(bench_baton *shared, int state);
 void bench_await_baton(bench_baton *shared, int state);
 /* Lets it be waited for a while, and notes the time. */
 void bench_give_baton(bench_baton *shared);

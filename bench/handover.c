@@ -8,7 +8,9 @@
  * some that were woken in vain may still be trying when they are released to. In the free race
  * nobody stays away: what the slowest gets of it is told, no fairness is promised.
  */
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -19,9 +21,8 @@
 #define MOST_PROCESSES 8
 #define MOST_TURNS 100000
 #define HOLD_US 200 /* beyond the moment when all others wait */
-#define LOOK_US 200 /* how often who stays away, or holds, looks at the others */
 #define RACE_MS 2000
-#define LONGEST_US 30e6 /* for the others to do their part */
+#define LONGEST_S 30 /* for the others to do their part */
 
 typedef struct turn {
     char fence[SYNCGUARD_FENCE_SIZE];
@@ -35,9 +36,10 @@ static turn log_of_all[MOST_TURNS];
 
 /* What the processes share: a file beside the log. */
 typedef struct meeting {
-    atomic_long grants;
-    atomic_int waiting;
-    atomic_int gone; /* processes that have taken all their turns */
+    bench_news news; /* its mutex is that of the counts */
+    long grants;
+    int waiting;
+    int gone; /* processes that have taken all their turns */
 } meeting;
 
 /* One acquire, for note_wait. */
@@ -60,25 +62,58 @@ static meeting *meet(const char *log)
     return shared;
 }
 
-static void look_again(double begun_us)
+/* In memory that processes share. */
+static void open_news(bench_news *news)
 {
-    if (bench_us() - begun_us > LONGEST_US)
+    pthread_mutexattr_t mutex;
+    pthread_condattr_t changed;
+
+    if (pthread_mutexattr_init(&mutex) != 0 || pthread_condattr_init(&changed) != 0 ||
+        pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED) != 0 ||
+        pthread_condattr_setpshared(&changed, PTHREAD_PROCESS_SHARED) != 0 ||
+        pthread_mutex_init(&news->mutex, &mutex) != 0 ||
+        pthread_cond_init(&news->changed, &changed) != 0)
+        bench_die("hand-over", "processes cannot share a mutex");
+    pthread_condattr_destroy(&changed);
+    pthread_mutexattr_destroy(&mutex);
+}
+
+/* With the mutex: until there may be something new. */
+static void hear(bench_news *news)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += LONGEST_S;
+    if (pthread_cond_timedwait(&news->changed, &news->mutex, &end) == ETIMEDOUT)
         bench_die("hand-over", "the others hang");
-    bench_pause_us(LOOK_US);
+}
+
+/* Adds to the counts. Returns that of the grants. */
+static long tell(meeting *shared, int grants, int waiting, int gone)
+{
+    pthread_mutex_lock(&shared->news.mutex);
+    long all = shared->grants += grants;
+    shared->waiting += waiting;
+    shared->gone += gone;
+    pthread_cond_broadcast(&shared->news.changed);
+    pthread_mutex_unlock(&shared->news.mutex);
+    return all;
 }
 
 static void stay_away(meeting *shared, long own_grant, int processes)
 {
-    double begun = bench_us();
-    while (atomic_load(&shared->grants) == own_grant && atomic_load(&shared->gone) < processes - 1)
-        look_again(begun);
+    pthread_mutex_lock(&shared->news.mutex);
+    while (shared->grants == own_grant && shared->gone < processes - 1)
+        hear(&shared->news);
+    pthread_mutex_unlock(&shared->news.mutex);
 }
 
 static void let_all_wait(meeting *shared, int processes)
 {
-    double begun = bench_us();
-    while (atomic_load(&shared->waiting) + atomic_load(&shared->gone) < processes - 1)
-        look_again(begun);
+    pthread_mutex_lock(&shared->news.mutex);
+    while (shared->waiting + shared->gone < processes - 1)
+        hear(&shared->news);
+    pthread_mutex_unlock(&shared->news.mutex);
     bench_pause_us(HOLD_US);
 }
 
@@ -91,7 +126,7 @@ static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t re
     if (self->mine->waits_us > 0)
         return;
     self->mine->waits_us = bench_us();
-    atomic_fetch_add(&self->shared->waiting, 1);
+    tell(self->shared, 0, 1, 0);
 }
 
 /* LOG PROCESSES TURNS RACE_MS (0: so many turns, forced) */
@@ -120,9 +155,7 @@ int bench_take_turns(const char *url, char **arguments)
         if (syncguard_lock_acquire(backend, "bench:baton", &options, &lock, &err) != SYNCGUARD_OK)
             bench_die("acquire", err.message);
         mine.acquired_us = bench_us();
-        if (mine.waits_us > 0)
-            atomic_fetch_sub(&shared->waiting, 1);
-        long grant = atomic_fetch_add(&shared->grants, 1) + 1;
+        long grant = tell(shared, 1, mine.waits_us > 0 ? -1 : 0, 0);
         memcpy(mine.fence, syncguard_lock_fence(lock), sizeof mine.fence);
         if (race_us == 0)
             let_all_wait(shared, processes);
@@ -135,7 +168,7 @@ int bench_take_turns(const char *url, char **arguments)
         if (write(fd, &mine, sizeof mine) != (ssize_t)sizeof mine)
             bench_die(arguments[0], "cannot be written");
     }
-    atomic_fetch_add(&shared->gone, 1);
+    tell(shared, 0, 0, 1);
     syncguard_close(backend);
     return 0;
 }
@@ -162,6 +195,7 @@ static size_t let_them(const bench_store *store, int processes, long turns, long
     close(fd);
     meeting *shared = meet(path);
     memset(shared, 0, sizeof *shared);
+    open_news(&shared->news);
     munmap(shared, sizeof *shared);
     fflush(NULL);
     setenv(BENCH_URL_VARIABLE, store->url, 1);
@@ -245,19 +279,25 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
                  raw->tail_bar[which]);
 }
 
+void bench_set_baton(bench_baton *shared, int state)
+{
+    pthread_mutex_lock(&shared->news.mutex);
+    shared->state = state;
+    pthread_cond_broadcast(&shared->news.changed);
+    pthread_mutex_unlock(&shared->news.mutex);
+}
+
 void bench_await_baton(bench_baton *shared, int state)
 {
-    double end = bench_us() + 30e6;
-    while (atomic_load(&shared->state) != state) {
-        if (bench_us() > end)
-            bench_die("hand-over", "the plain one hangs");
-        bench_pause_us(LOOK_US);
-    }
+    pthread_mutex_lock(&shared->news.mutex);
+    while (shared->state != state)
+        hear(&shared->news);
+    pthread_mutex_unlock(&shared->news.mutex);
 }
 
 void bench_give_baton(bench_baton *shared)
 {
-    atomic_store(&shared->state, BENCH_HELD);
+    bench_set_baton(shared, BENCH_HELD);
     bench_await_baton(shared, BENCH_WAITED_FOR);
     bench_pause_us(HOLD_US);
     atomic_store(&shared->released_us, bench_us());
@@ -271,7 +311,8 @@ static void turns_by_hand(const bench_store *store, double *times)
     int status = 0;
     if (shared == MAP_FAILED)
         bench_die("hand-over", "out of memory");
-    atomic_init(&shared->state, BENCH_TAKEN);
+    open_news(&shared->news);
+    shared->state = BENCH_TAKEN;
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {

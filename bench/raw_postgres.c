@@ -139,7 +139,7 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
         char id[40];
         const char *one[] = {id};
         bench_await_baton(shared, BENCH_HELD);
-        atomic_store(&shared->state, BENCH_WAITED_FOR);
+        bench_set_baton(shared, BENCH_WAITED_FOR);
         while ((news = PQnotifies(self->pg)) == NULL) {
             if (poll(&told, 1, 10000) <= 0 || !PQconsumeInput(self->pg))
                 bench_die("postgres", "no notification came");
@@ -148,7 +148,7 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
         acquire(self, "bench:plain-baton", id);
         times[i] = bench_us() - atomic_load(&shared->released_us);
         check(self, PQexecPrepared(self->pg, "r", 1, one, NULL, NULL, 0));
-        atomic_store(&shared->state, BENCH_TAKEN);
+        bench_set_baton(shared, BENCH_TAKEN);
     }
     close_raw(self);
 }

@@ -262,7 +262,7 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
         make(self, lock, "bench:plain-baton");
         send_arming(self, lock);
         drop_replies(self, 2);
-        atomic_store(&shared->state, BENCH_WAITED_FOR);
+        bench_set_baton(shared, BENCH_WAITED_FOR);
         if (poll(&told, 1, 10000) <= 0)
             bench_die("redis", "no report came");
         drop_replies(reports, 1);
@@ -273,7 +273,7 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
         times[i] = bench_us() - atomic_load(&shared->released_us);
         send_release(self, lock);
         take(self, 1);
-        atomic_store(&shared->state, BENCH_TAKEN);
+        bench_set_baton(shared, BENCH_TAKEN);
     }
     close_raw(reports);
     close_raw(self);
