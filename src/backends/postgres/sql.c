@@ -1,11 +1,12 @@
 /*
  * The statements, and table names inside them.
  *
- * A mutation is a transaction of separate statements, because each statement of
- * a READ COMMITTED transaction sees what was committed before it began: first
+ * Acquire and extend are transactions of separate statements, because each statement
+ * of a READ COMMITTED transaction sees what was committed before it began: first
  * the advisory lock that all who decide about a name take, then the row, and
  * only then the decision, which thus sees the truth and reads the clock after
- * every wait. Who holds the advisory lock of a name is alone with its row.
+ * every wait. Who holds the advisory lock of a name is alone with its row, but for
+ * the other library's extends and releases, which take only the row.
  *
  * The tolerance and the fence limit come as values. @L and @F stand for the
  * tables, @N for the server's time in milliseconds, @W for telling a waiter.
@@ -49,6 +50,18 @@ static const char acquire_sql[] =
     "RETURNING l.fence, l.expires_at_ms";
 
 /*
+ * All in one, because nothing is decided before the row is ours: the remains of a dead lock of
+ * the caller's may go as well, so that only the answer depends on the clock. That is read for
+ * what is returned, after every wait, with the row as it was when it went. The scan takes the
+ * advisory lock, and so before the row; a row that changed meanwhile is looked at again, and must
+ * still have the id. A release that a crash takes back only makes the lock run out.
+ */
+static const char release_sql[] = "DELETE FROM @L WHERE lock_id = $1 AND " ADVISORY(
+    "key") " IS NOT NULL RETURNING user_key, "
+           "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' "
+           "AND expires_at_ms > @N - $2::bigint, @W";
+
+/*
  * Nothing here waits: a key or row that somebody else is busy with is left out
  * (m) and so stays undecided. The clock is read when all that can be locked is.
  */
@@ -83,10 +96,9 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     /* What is there. It tells why there was no grant, and decides nothing. */
     [SG_PG_ACQUIRE_LOOK] = "SELECT lock_id = $2, expires_at_ms, fence, @N FROM @L WHERE key = $1",
     /*
-     * The same for those who may wait for long: a row past its expiry, within a second of its end
-     * or dead, is locked first, so that the clock is read after that wait. One that is further
-     * from its end needs no lock, for it makes the answer "locked" in any case, and so a
-     * contended acquire writes nothing.
+     * The same for those who may wait for longer than a moment: a row past its expiry, dead or
+     * within a second of that, is locked first, so that the decision reads the clock after the
+     * wait. One further from its end needs no lock, for it makes the answer "locked" in any case.
      */
     [SG_PG_ACQUIRE_WAIT] =
         "SELECT lock_id = $2, expires_at_ms, fence, @N, CASE WHEN expires_at_ms <= @N "
@@ -99,17 +111,7 @@ static const char *const texts[SG_PG_STATEMENTS] = {
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
         "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
-    /*
-     * All in one, because nothing is decided before the row is ours: a dead lock of the caller's
-     * may go as well, so that only the answer depends on the clock. It is read for what is
-     * returned, after every wait, in the row as it was when it went. Scanning takes the advisory
-     * lock, before the row. A release that a crash takes back only makes the lock run out.
-     */
-    [SG_PG_RELEASE] = "DELETE FROM @L WHERE lock_id = $1 AND " ADVISORY(
-        "key") " IS NOT NULL "
-               "RETURNING user_key, "
-               "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' AND "
-               "expires_at_ms > @N - $2::bigint, @W",
+    [SG_PG_RELEASE] = release_sql,
     [SG_PG_UNDO] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 RETURNING key, @W",
     [SG_PG_CLEANUP] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND "
                       "expires_at_ms = $3::bigint AND expires_at_ms < @N - $4::bigint",
