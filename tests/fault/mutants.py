@@ -106,8 +106,8 @@ MUTANTS = [
         (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
          "l.expires_at_ms <= excluded.acquired_at_ms + $4::bigint")], []),
     ("postgres", OWNER, [
-        (POSTGRES + "sql.c", "DELETE FROM @L WHERE lock_id = $1 AND \" ADVISORY",
-         "DELETE FROM @L WHERE (lock_id = $1 OR $1 <> '') AND \" ADVISORY")], ONE_KEY),
+        (POSTGRES + "sql.c", "DELETE FROM @L WHERE lock_id = $1 AND @A",
+         "DELETE FROM @L WHERE (lock_id = $1 OR $1 <> '') AND @A")], ONE_KEY),
     ("postgres", COUNTER, [(POSTGRES + "sql.c", "DO UPDATE SET fence = f.fence + 1 ",
                             "DO UPDATE SET fence = f.fence / 20 * 20 + 1 ")], []),
     ("postgres", CLEANUP, [

@@ -9,7 +9,8 @@
  * the other library's extends and releases, which take only the row.
  *
  * The tolerance and the fence limit come as values. @L and @F stand for the
- * tables, @N for the server's time in milliseconds, @W for telling a waiter.
+ * tables, @N for the server's time in milliseconds, @A for taking the advisory lock of
+ * a row's name, @W for telling who waits for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +26,7 @@
     ", pg_catalog.hashtext(key)) "                                                                 \
     "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL "', pg_catalog.hashtext(key)::text) END"
 
-#define ADVISORY(name) "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(" name "))"
+#define LOCK_NAME "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key))"
 
 /*
  * Grants if no live lock is in the way and the counter may go on: then one row,
@@ -56,10 +57,10 @@ static const char acquire_sql[] =
  * advisory lock, and so before the row; a row that changed meanwhile is looked at again, and must
  * still have the id. A release that a crash takes back only makes the lock run out.
  */
-static const char release_sql[] = "DELETE FROM @L WHERE lock_id = $1 AND " ADVISORY(
-    "key") " IS NOT NULL RETURNING user_key, "
-           "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' "
-           "AND expires_at_ms > @N - $2::bigint, @W";
+static const char release_sql[] =
+    "DELETE FROM @L WHERE lock_id = $1 AND @A IS NOT NULL RETURNING user_key, "
+    "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' "
+    "AND expires_at_ms > @N - $2::bigint, @W";
 
 /*
  * Nothing here waits: a key or row that somebody else is busy with is left out
@@ -92,7 +93,7 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     /* One column, because each one more costs something on both sides. */
     [SG_PG_BOUND] = "SELECT pg_catalog.set_config('lock_timeout', $1, true) = "
                     "pg_catalog.set_config('statement_timeout', $2, true)",
-    [SG_PG_LOCK_KEY] = "SELECT " ADVISORY("$1"),
+    [SG_PG_LOCK_KEY] = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($1))",
     /* What is there. It tells why there was no grant, and decides nothing. */
     [SG_PG_ACQUIRE_LOOK] = "SELECT lock_id = $2, expires_at_ms, fence, @N FROM @L WHERE key = $1",
     /*
@@ -106,7 +107,7 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_ACQUIRE] = acquire_sql,
     /* Through the row that the id is found by: the name's advisory lock, then the row. If the row
      * has changed hands meanwhile it is looked at again, and no longer fits. */
-    [SG_PG_LOCK_ID] = "SELECT " ADVISORY("key") " FROM @L WHERE lock_id = $1 FOR UPDATE",
+    [SG_PG_LOCK_ID] = "SELECT @A FROM @L WHERE lock_id = $1 FOR UPDATE",
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
@@ -146,6 +147,8 @@ static const char *meaning(const char *mark, const sg_pg_table *locks, const sg_
         return fences->quoted;
     case 'N':
         return NOW_MS;
+    case 'A':
+        return LOCK_NAME;
     case 'W':
         return TELL_WAITERS;
     case 'O':
