@@ -8,7 +8,6 @@
  * some that were woken in vain may still be trying when they are released to. In the free race
  * nobody stays away: what the slowest gets of it is told, no fairness is promised.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -78,14 +77,23 @@ static void open_news(bench_news *news)
     pthread_mutexattr_destroy(&mutex);
 }
 
-/* With the mutex: until there may be something new. */
-static void hear(bench_news *news)
+/* Takes the mutex. Returns until when to wait for news. */
+static struct timespec listen_to(bench_news *news)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += LONGEST_S;
-    if (pthread_cond_timedwait(&news->changed, &news->mutex, &end) == ETIMEDOUT)
-        bench_die("hand-over", "the others hang");
+    pthread_mutex_lock(&news->mutex);
+    return end;
+}
+
+/* With the mutex: until there may be something new. */
+static void hear(bench_news *news, const struct timespec *end)
+{
+    if (pthread_cond_timedwait(&news->changed, &news->mutex, end) == 0)
+        return;
+    pthread_mutex_unlock(&news->mutex);
+    bench_die("hand-over", "the others hang");
 }
 
 /* Adds to the counts. Returns that of the grants. */
@@ -102,17 +110,17 @@ static long tell(meeting *shared, int grants, int waiting, int gone)
 
 static void stay_away(meeting *shared, long own_grant, int processes)
 {
-    pthread_mutex_lock(&shared->news.mutex);
+    struct timespec end = listen_to(&shared->news);
     while (shared->grants == own_grant && shared->gone < processes - 1)
-        hear(&shared->news);
+        hear(&shared->news, &end);
     pthread_mutex_unlock(&shared->news.mutex);
 }
 
 static void let_all_wait(meeting *shared, int processes)
 {
-    pthread_mutex_lock(&shared->news.mutex);
+    struct timespec end = listen_to(&shared->news);
     while (shared->waiting + shared->gone < processes - 1)
-        hear(&shared->news);
+        hear(&shared->news, &end);
     pthread_mutex_unlock(&shared->news.mutex);
     bench_pause_us(HOLD_US);
 }
@@ -289,9 +297,9 @@ void bench_set_baton(bench_baton *shared, int state)
 
 void bench_await_baton(bench_baton *shared, int state)
 {
-    pthread_mutex_lock(&shared->news.mutex);
+    struct timespec end = listen_to(&shared->news);
     while (shared->state != state)
-        hear(&shared->news);
+        hear(&shared->news, &end);
     pthread_mutex_unlock(&shared->news.mutex);
 }
 

@@ -8,7 +8,7 @@
  * that takes 25 ms over its statements, our acquire against such a foreign
  * extend, and ours against ours, one of them 25 ms late. A foreign client here
  * does what the other library does: the advisory lock in its acquire, only the
- * row in its extend.
+ * row in its extend. Counters must have moved once per grant of ours, and not else.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -168,6 +168,8 @@ static int race_part(part which, int rounds)
     static lane lanes[LANES];
     pthread_t threads[LANES];
     int both = 0, neither = 0, extends = 0, acquires = 0;
+    PGconn *plain;
+    long counted;
 
     for (int i = 0; i < LANES; i++) {
         lane *self = &lanes[i];
@@ -195,8 +197,18 @@ static int race_part(part which, int rounds)
         PQfinish(lanes[i].plain);
         PQfinish(lanes[i].foreign);
     }
-    printf("%s: %d rounds, %d extended, %d acquired, %d neither, %d both\n", part_names[which],
-           lanes[0].rounds * LANES, extends, acquires, neither, both);
+    plain = pg_plain(server, "race");
+    counted = (long)pg_number(plain,
+                              "SELECT coalesce(sum(fence), 0) FROM syncguard_fence_counters WHERE "
+                              "fence_key LIKE 'fence:race-%d-%%'",
+                              which);
+    PQfinish(plain);
+    printf("%s: %d rounds, %d extended, %d acquired, %d neither, %d both, %ld counted\n",
+           part_names[which], lanes[0].rounds * LANES, extends, acquires, neither, both, counted);
+    if (counted != (which == FOREIGN_ACQUIRE ? 0 : acquires)) {
+        printf("the counters do not fit the grants\n");
+        return 1;
+    }
     if (extends == 0 || acquires == 0) {
         printf("one side always won: the race shows nothing\n");
         return 1;

@@ -74,6 +74,40 @@ static void contended_acquire_changes_nothing(void **state)
     (void)syncguard_release(backend, holder.lock_id, NULL, &err);
 }
 
+static void *commit_soon(void *context)
+{
+    sleep_ms(40);
+    pg_sql(context, "COMMIT");
+    return NULL;
+}
+
+/* Nor if the lock was dead when we looked, and is extended by one who takes only the row. */
+static void overtaken_acquire_changes_nothing(void **state)
+{
+    PGconn *foreign = pg_plain(server, DATABASE);
+    syncguard_grant holder = take("overtaken", 30000);
+    syncguard_grant grant;
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        pthread_t thread;
+
+        set_age("overtaken", 5000);
+        pg_sql(foreign, "BEGIN");
+        pg_sql(foreign, "UPDATE syncguard_locks SET expires_at_ms = expires_at_ms + 60000 WHERE "
+                        "key = 'overtaken'");
+        assert_int_equal(pthread_create(&thread, NULL, commit_soon, foreign), 0);
+        assert_status(SYNCGUARD_LOCKED,
+                      syncguard_acquire(backend, "overtaken", 30000, NULL, &grant, &err));
+        pthread_join(thread, NULL);
+        assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE "
+                                          "fence_key = 'fence:overtaken'"),
+                         1);
+    }
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, holder.lock_id, NULL, &err));
+    PQfinish(foreign);
+}
+
 static void set_counter(const char *key, const char *value)
 {
     pg_sql(plain,
@@ -507,6 +541,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stored_as_agreed),
         cmocka_unit_test(contended_acquire_changes_nothing),
+        cmocka_unit_test(overtaken_acquire_changes_nothing),
         cmocka_unit_test(counter_ends_at_its_limit),
         cmocka_unit_test(clock_is_read_after_the_wait),
         cmocka_unit_test(advisory_lock_is_the_agreed_one),

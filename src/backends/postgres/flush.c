@@ -150,7 +150,8 @@ static bool refused(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, resends *
     const char *code = ex->sqlstate;
     bool again = false;
 
-    if (strcmp(code, "40001") == 0 || strcmp(code, "40P01") == 0) {
+    if (strcmp(code, "40001") == 0 || strcmp(code, "40P01") == 0 ||
+        strcmp(code, SG_PG_OVERTAKEN) == 0) {
         again = sent->conflicts++ < MAX_CONFLICTS;
     } else if (strcmp(code, "55P03") == 0) {
         /* Unless that was all its time: the session is in a hurry, this need not be. */

@@ -183,15 +183,14 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     if (status != SYNCGUARD_OK)
         goto out;
     gone = flush.results[1];
-    if (PQntuples(gone) == 0) {
+    if (PQntuples(gone) == 0)
         op->reason = SYNCGUARD_REASON_NOT_FOUND;
-        status = flush.perhaps_done ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
-    } else if (PQgetvalue(gone, 0, GONE_LIVE)[0] != 't') {
+    else if (PQgetvalue(gone, 0, GONE_LIVE)[0] != 't')
         op->reason = SYNCGUARD_REASON_EXPIRED;
-        status = SYNCGUARD_ABSENT;
-    } else if (sg_pg_text(gone, 0, GONE_KEY, op->key, sizeof op->key)) {
+    else if (sg_pg_text(gone, 0, GONE_KEY, op->key, sizeof op->key))
         op->key_length = strlen(op->key);
-    }
+    if (op->reason != SYNCGUARD_REASON_NONE && !flush.perhaps_done)
+        status = SYNCGUARD_ABSENT;
 out:
     sg_pg_flush_clear(&flush);
     return status;

@@ -57,6 +57,8 @@ typedef enum sg_pg_statement {
     SG_PG_STATEMENTS
 } sg_pg_statement;
 
+/* SQLSTATE of an acquire that found the lock extended at the last moment: nothing was changed. */
+#define SG_PG_OVERTAKEN "22012"
 /* First number of the advisory locks that waiters hold; the second is the hash of the name. */
 #define SG_PG_WAIT_SPACE "1398358599"
 /* The one advisory lock that set-ups exclude each other with. */

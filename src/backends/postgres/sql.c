@@ -1,12 +1,13 @@
 /*
  * The statements, and table names inside them.
  *
- * Acquire and extend are transactions of separate statements, because each statement
- * of a READ COMMITTED transaction sees what was committed before it began: first
- * the advisory lock that all who decide about a name take, then the row, and
- * only then the decision, which thus sees the truth and reads the clock after
- * every wait. Who holds the advisory lock of a name is alone with its row, but for
- * the other library's extends and releases, which take only the row.
+ * A mutation is a transaction of separate statements, because each statement of a
+ * READ COMMITTED transaction sees what was committed before it began: first the
+ * advisory lock that all who decide about a name take, and only then the decision,
+ * which thus sees the truth. Who holds that lock is alone with the name's row, but for
+ * the other library's extends and releases, which take only the row: where one of them
+ * may be waited for, the row is locked before the decision too, which thus reads the
+ * clock after every wait. A release has nothing to decide, and is one statement.
  *
  * The tolerance and the fence limit come as values. @L and @F stand for the
  * tables, @N for the server's time in milliseconds, @A for taking the advisory lock of
@@ -32,9 +33,10 @@
  * Grants if no live lock is in the way and the counter may go on: then one row,
  * else none. The takeover looks at the expiry once more, in the row as it is when
  * it is written: the other library's extend takes only the row, and may commit
- * after our snapshot. The counter has then moved for nothing. A lock's times are
- * from a second look at the clock, which OFFSET keeps from becoming several. @O are
- * the columns and values of the owner label, where the table has one.
+ * after our snapshot. Then all of this must not have been, the counter included:
+ * the division fails (SG_PG_OVERTAKEN). A lock's times are from a second look at the
+ * clock, which OFFSET keeps from becoming several. @O are the columns and values of
+ * the owner label, where the table has one.
  */
 static const char acquire_sql[] =
     "WITH c AS (INSERT INTO @F AS f (fence_key, fence, key_debug) SELECT $6, 1, $5 "
@@ -47,7 +49,7 @@ static const char acquire_sql[] =
     "ON CONFLICT (key) DO UPDATE SET lock_id = excluded.lock_id, "
     "expires_at_ms = excluded.expires_at_ms, acquired_at_ms = excluded.acquired_at_ms, "
     "fence = excluded.fence, user_key = excluded.user_key@O3 "
-    "WHERE l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint "
+    "WHERE 1 / (l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint)::int = 1 "
     "RETURNING l.fence, l.expires_at_ms";
 
 /*
@@ -94,12 +96,12 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BOUND] = "SELECT pg_catalog.set_config('lock_timeout', $1, true) = "
                     "pg_catalog.set_config('statement_timeout', $2, true)",
     [SG_PG_LOCK_KEY] = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($1))",
-    /* What is there. It tells why there was no grant, and decides nothing. */
+    /* What is there: why there is no grant, or that an earlier try of ours has had it. */
     [SG_PG_ACQUIRE_LOOK] = "SELECT lock_id = $2, expires_at_ms, fence, @N FROM @L WHERE key = $1",
     /*
-     * The same for those who may wait for longer than a moment: a row past its expiry, dead or
-     * within a second of that, is locked first, so that the decision reads the clock after the
-     * wait. One further from its end needs no lock, for it makes the answer "locked" in any case.
+     * The same where the decision might wait for the row for longer than a moment: a row past its
+     * expiry, dead or within a second of that, is locked here. One further from its end needs no
+     * lock, for it makes the answer "locked" in any case.
      */
     [SG_PG_ACQUIRE_WAIT] =
         "SELECT lock_id = $2, expires_at_ms, fence, @N, CASE WHEN expires_at_ms <= @N "
