@@ -290,6 +290,33 @@ static void carried_out_after_the_connection_broke(void **state)
     syncguard_close(backend);
 }
 
+/* Who had to send a release twice does not know which of them found nothing, or a dead lock. */
+static void release_that_was_sent_again(void **state)
+{
+    static const char *const meanwhile[] = {
+        "DELETE FROM syncguard_locks WHERE key = 'again'",
+        "UPDATE syncguard_locks SET expires_at_ms = 1 WHERE key = 'again'",
+    };
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "application_name=again"));
+
+    (void)state;
+    for (size_t i = 0; i < sizeof meanwhile / sizeof *meanwhile; i++) {
+        for (int broken = 0; broken < 2; broken++) {
+            syncguard_grant grant;
+
+            assert_status(SYNCGUARD_OK,
+                          syncguard_acquire(backend, "again", 30000, NULL, &grant, &err));
+            pg_sql(plain, "%s", meanwhile[i]);
+            if (broken)
+                pg_sql(plain, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE "
+                              "application_name = 'again'");
+            assert_status(broken ? SYNCGUARD_OK : SYNCGUARD_ABSENT,
+                          syncguard_release(backend, grant.lock_id, NULL, &err));
+        }
+    }
+    syncguard_close(backend);
+}
+
 static void second_address_is_reached(void **state)
 {
     syncguard_backend *backend;
@@ -314,6 +341,7 @@ int main(void)
         cmocka_unit_test(last_word_after_the_commit),
         cmocka_unit_test(error_without_a_code),
         cmocka_unit_test(carried_out_after_the_connection_broke),
+        cmocka_unit_test(release_that_was_sent_again),
         cmocka_unit_test(second_address_is_reached),
     };
     int failed;
