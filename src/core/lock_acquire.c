@@ -81,12 +81,13 @@ static syncguard_status read_options(const syncguard_lock_options *given,
 /* ---- trying -------------------------------------------------------------------------------------
  */
 
-static syncguard_status try_once(hunt *h, bool watch, syncguard_error *err)
+static syncguard_status try_once(hunt *h, bool watch, bool released, syncguard_error *err)
 {
     int64_t own_end =
         syncguard_clock_after(syncguard_clock_ns(), h->backend->core->options.timeout_ms);
     h->op.limits = syncguard_limits_until(&h->limits, own_end);
     h->op.watch = watch;
+    h->op.released = released;
     h->attempts++;
     return sg_acquire_once(h->backend, &h->op, h->lock->lock_id, err);
 }
@@ -99,17 +100,24 @@ static bool retryable(const hunt *h, syncguard_status status)
             (status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_E_RATE_LIMITED));
 }
 
+/* How long the lock in the way may live. Who has just taken it has it for a while, at least. */
+static int64_t remaining_ms(const hunt *h)
+{
+    bool unknown = h->op.remaining_ms < 0 && h->op.released;
+    return unknown ? SYNCGUARD_TIME_TOLERANCE_MS : h->op.remaining_ms;
+}
+
 /* A try of a member of the waiting room, repeated while news overtakes its answer. */
-static syncguard_status try_in_room(hunt *h, syncguard_error *err)
+static syncguard_status try_in_room(hunt *h, bool released, syncguard_error *err)
 {
     sg_room *room = h->backend->core->room;
     syncguard_status status;
     uint64_t news;
     do {
         news = sg_room_try_begin(room, &h->waiter);
-        status = try_once(h, true, err);
+        status = try_once(h, true, released, err);
     } while (status == SYNCGUARD_LOCKED &&
-             sg_room_try_locked(room, &h->waiter, news, h->op.remaining_ms));
+             sg_room_try_locked(room, &h->waiter, news, remaining_ms(h)));
     if (status < SYNCGUARD_OK && retryable(h, status))
         sg_room_try_failed(room, &h->waiter);
     return status;
@@ -163,9 +171,9 @@ static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
         if (turn == SG_TURN_PAUSE) {
             h->retries++;
             return sg_room_tried_since(room, &h->waiter, begun) ? SYNCGUARD_LOCKED
-                                                                : try_in_room(h, err);
+                                                                : try_in_room(h, false, err);
         }
-        status = try_in_room(h, err);
+        status = try_in_room(h, turn == SG_TURN_WOKEN, err);
         if (status != SYNCGUARD_LOCKED)
             return status;
     }
@@ -204,7 +212,7 @@ static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguar
 
     h->lock->contended = true;
     if (status == SYNCGUARD_LOCKED && !armed && may_have_missed_news(h))
-        status = try_in_room(h, err);
+        status = try_in_room(h, false, err);
     while (retryable(h, status) && !out_of_retries(h)) {
         tell_wait(h);
         status = wait_one_pause(h, err);
@@ -329,7 +337,7 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
         return syncguard_fail_memory(err);
 
     h.releases = atomic_load(&backend->core->room->releases);
-    status = try_once(&h, false, err);
+    status = try_once(&h, false, false, err);
     if (waits && options.timeout_ms != 0 && retryable(&h, status) && !out_of_retries(&h))
         status = wait_for_lock(&h, status, err);
     if (waits && backend->ops->observe_wait != NULL)

@@ -124,6 +124,29 @@ static void notified_only_where_somebody_waits(void **state)
     syncguard_close(other);
 }
 
+/*
+ * A try after a release hopes for the grant, and does not find out how long the lock of another,
+ * who was faster, lives. A moment later it does, however seldom it polls.
+ */
+static void woken_in_vain_finds_the_next_expiry(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+    waiter one;
+    int64_t taken;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "vain", 30000, NULL, &grant, &err));
+    start_waiter(&one, backend, "vain");
+    taken = now_ms();
+    pg_sql(plain,
+           "UPDATE syncguard_locks SET lock_id = 'FFFFFFFFFFFFFFFFFFFFFF', expires_at_ms = "
+           "floor(extract(epoch from clock_timestamp()) * 1000)::bigint + 500 WHERE key = 'vain'");
+    pg_sql(plain, "SELECT pg_notify('syncguard', hashtext('vain')::text)");
+    assert_in_range(finish_waiter(&one, taken), 1400, 9000);
+    syncguard_close(backend);
+}
+
 #define WAITERS 12
 
 /* Several handles and several threads wait: each release leads to a grant, none is missed. */
@@ -472,6 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notified_only_where_somebody_waits),
+        cmocka_unit_test(woken_in_vain_finds_the_next_expiry),
         cmocka_unit_test(every_release_is_heard),
         cmocka_unit_test(lost_listener_is_replaced),
         cmocka_unit_test(listening_session_may_end_in_a_try),

@@ -58,6 +58,9 @@ typedef struct syncguard_acquire_op {
      * ignored by stores that cannot (waiters then poll).
      */
     bool watch;
+    /* The key was released a moment ago, so a grant is likely: not worth finding out remaining_ms
+     * in case it is not. */
+    bool released;
     syncguard_limits limits;
     /* out, OK */
     int64_t fence;

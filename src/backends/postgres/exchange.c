@@ -126,13 +126,12 @@ PGresult **sg_pg_exchange_results(sg_pg_exchange *ex, int request)
  * errors, such as no memory for a result, have none. */
 static bool complete(const sg_pg_exchange *ex, int request)
 {
+    int missing = 0;
     int i;
 
-    for (i = ex->request[request].first; i < ex->request[request].calls; i++) {
-        if (!ex->results[request * SG_PG_MAX_CALLS + i])
-            return false;
-    }
-    return true;
+    for (i = ex->request[request].first; i < ex->request[request].calls; i++)
+        missing += !ex->results[request * SG_PG_MAX_CALLS + i];
+    return missing == ex->request[request].left_out;
 }
 
 sg_pg_outcome sg_pg_exchange_part(const sg_pg_exchange *ex, int request, sg_pg_outcome all)
@@ -258,6 +257,10 @@ static bool queue_calls(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *
 
         if (form == SG_PG_COMMIT && flush->shared && request == 0)
             form = SG_PG_COMMIT_CHAIN;
+        if (form == SG_PG_ACQUIRE_LOOK && brief && flush->hopes && !flush->perhaps_done) {
+            ex->request[request].left_out++;
+            continue;
+        }
         if (form == SG_PG_ACQUIRE_LOOK && !brief)
             form = SG_PG_ACQUIRE_WAIT;
         if (!queue_call(pg, ex, form, call->count, call->values, place + i))

@@ -31,7 +31,8 @@ typedef struct sg_pg_exchange {
     struct {
         int first; /* of its calls that is sent */
         int calls;
-        int end; /* of its answers among those expected */
+        int left_out; /* of them */
+        int end;      /* of its answers among those expected */
     } request[SG_PG_MAX_REQUESTS];
     /* which result an answer is; -1 - statement: it prepares that one */
     int expected[SG_PG_MAX_REQUESTS * 2 * SG_PG_MAX_CALLS];

@@ -73,7 +73,8 @@ static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, con
     return status;
 }
 
-/* What the two results say; ABSENT: neither a grant nor a live lock. */
+/* What the two results say; look is NULL if it was left out. ABSENT: neither a grant nor a live
+ * lock. */
 static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *look,
                                      const PGresult *grant, syncguard_error *err)
 {
@@ -82,6 +83,10 @@ static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *l
 
     if (PQntuples(grant) > 0)
         return read_grant(op, grant, GRANT_FENCE, GRANT_EXPIRES, err);
+    if (!look) {
+        op->remaining_ms = -1;
+        return SYNCGUARD_LOCKED;
+    }
     if (PQntuples(look) == 0)
         return SYNCGUARD_ABSENT;
     if (!sg_pg_int64(look, 0, LOOK_NOW, &now) || !sg_pg_int64(look, 0, LOOK_EXPIRES, &expires))
@@ -142,6 +147,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     flush.lock_id = op->lock_id;
     flush.shares = op->ttl_ms >= SG_PG_SHARING_MS; /* its answer may come late */
     flush.contended = op->watch;
+    flush.hopes = op->released;
     build_acquire(pg, op, name, counter, ttl, label(op, owner, sizeof owner), &flush);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status == SYNCGUARD_OK)

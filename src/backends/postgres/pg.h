@@ -276,6 +276,7 @@ typedef struct sg_pg_flush {
     const char *lock_id; /* of an acquire, which must be taken back if its outcome is unknown */
     bool apart;          /* does not wait in line for a connection: takes one more if need be */
     bool contended;      /* others wait for the key: may go over the listening connection */
+    bool hopes;          /* for a grant: does without the look, unless it is sent again */
     bool pressing;       /* waits in line for a part of its time only, then aside */
     bool shares;         /* may share a round trip with another that may */
     /* out */
