@@ -55,6 +55,7 @@ typedef struct sg_room {
 
 typedef enum sg_turn {
     SG_TURN_WOKEN,  /* news: try, without counting it */
+    SG_TURN_FREED,  /* the same, and the news was a release */
     SG_TURN_EXPIRY, /* the lock in the way should be dead now: try, without counting it */
     SG_TURN_PAUSE   /* the pause is over: a counted retry */
 } sg_turn;
@@ -74,8 +75,10 @@ void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
                    int64_t granted_until_ns);
 /* Before a try: returns the count of news so far. */
 uint64_t sg_room_try_begin(sg_room *room, sg_waiter *waiter);
-/* After a try that was answered LOCKED: true if news came meanwhile and it must be repeated. */
-bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t remaining_ms);
+/* After a try that was answered LOCKED: true if news came meanwhile and it must be repeated.
+ * freed: it followed a release, and may not know what remains. */
+bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t remaining_ms,
+                        bool freed);
 /* After a try that failed and that the waiter wants to survive. */
 void sg_room_try_failed(sg_room *room, sg_waiter *waiter);
 /* True if some waiter of this key has begun a try after since_ns. */

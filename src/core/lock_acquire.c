@@ -100,13 +100,6 @@ static bool retryable(const hunt *h, syncguard_status status)
             (status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_E_RATE_LIMITED));
 }
 
-/* How long the lock in the way may live. Who has just taken it has it for a while, at least. */
-static int64_t remaining_ms(const hunt *h)
-{
-    bool unknown = h->op.remaining_ms < 0 && h->op.released;
-    return unknown ? SYNCGUARD_TIME_TOLERANCE_MS : h->op.remaining_ms;
-}
-
 /* A try of a member of the waiting room, repeated while news overtakes its answer. */
 static syncguard_status try_in_room(hunt *h, bool released, syncguard_error *err)
 {
@@ -117,7 +110,7 @@ static syncguard_status try_in_room(hunt *h, bool released, syncguard_error *err
         news = sg_room_try_begin(room, &h->waiter);
         status = try_once(h, true, released, err);
     } while (status == SYNCGUARD_LOCKED &&
-             sg_room_try_locked(room, &h->waiter, news, remaining_ms(h)));
+             sg_room_try_locked(room, &h->waiter, news, h->op.remaining_ms, released));
     if (status < SYNCGUARD_OK && retryable(h, status))
         sg_room_try_failed(room, &h->waiter);
     return status;
@@ -173,7 +166,7 @@ static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
             return sg_room_tried_since(room, &h->waiter, begun) ? SYNCGUARD_LOCKED
                                                                 : try_in_room(h, false, err);
         }
-        status = try_in_room(h, turn == SG_TURN_WOKEN, err);
+        status = try_in_room(h, turn == SG_TURN_FREED, err);
         if (status != SYNCGUARD_LOCKED)
             return status;
     }

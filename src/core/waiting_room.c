@@ -36,6 +36,7 @@ struct sg_group {
     sg_waiter *first;
     sg_waiter *last;
     uint64_t news;
+    bool freed; /* the last news was a release, and nobody has tried since */
     bool armed;
     int trying;
     int64_t last_try_ns;
@@ -271,6 +272,7 @@ uint64_t sg_room_try_begin(sg_room *room, sg_waiter *waiter)
     pthread_mutex_lock(&room->mutex);
     sg_group *group = waiter->group;
     waiter->woken = false;
+    group->freed = false;
     if (!waiter->trying) {
         waiter->trying = true;
         group->trying++;
@@ -281,14 +283,23 @@ uint64_t sg_room_try_begin(sg_room *room, sg_waiter *waiter)
     return news;
 }
 
-bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t remaining_ms)
+/* Who has just taken what was freed has it for a while: time enough to find out for how long. */
+static int64_t look_again_at(const sg_group *group)
+{
+    int64_t soon = death_of(SYNCGUARD_TIME_TOLERANCE_MS);
+    return group->free_at_ns < soon ? group->free_at_ns : soon;
+}
+
+bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t remaining_ms,
+                        bool freed)
 {
     pthread_mutex_lock(&room->mutex);
     sg_group *group = waiter->group;
     bool again = group->news != news;
     if (!again) {
         group->armed = true;
-        group->free_at_ns = death_of(remaining_ms);
+        group->free_at_ns =
+            freed && remaining_ms < 0 ? look_again_at(group) : death_of(remaining_ms);
         end_try(waiter);
         if (group->first != waiter)
             syncguard_parker_unpark(&group->first->parker); /* its timer is out of date */
@@ -320,7 +331,7 @@ static bool take_turn(sg_waiter *waiter, int64_t *until_ns, sg_turn *turn)
     sg_group *group = waiter->group;
     int64_t now = syncguard_clock_ns();
     if (waiter->woken) {
-        *turn = SG_TURN_WOKEN;
+        *turn = group->freed ? SG_TURN_FREED : SG_TURN_WOKEN;
         return true;
     }
     if (group->first == waiter && group->trying == 0) {
@@ -403,9 +414,10 @@ syncguard_status sg_room_wait(sg_room *room, syncguard_backend *backend, sg_wait
 }
 
 /* Caller holds the mutex. */
-static void spread_news(sg_group *group, bool stays_armed)
+static void spread_news(sg_group *group, bool stays_armed, bool freed)
 {
     group->news++;
+    group->freed = freed;
     group->armed = group->armed && stays_armed;
     if (group->trying == 0)
         wake_one(group);
@@ -419,7 +431,7 @@ void sg_room_freed(sg_room *room, const char *key, size_t length, bool watch_las
     pthread_mutex_lock(&room->mutex);
     sg_group *group = find_group(room, hash_bytes(key, length), key, length);
     if (group != NULL)
-        spread_news(group, watch_lasts);
+        spread_news(group, watch_lasts, true);
     pthread_mutex_unlock(&room->mutex);
 }
 
@@ -431,7 +443,7 @@ void syncguard_backend_stirred(syncguard_backend *backend, const char *key, size
     pthread_mutex_lock(&room->mutex);
     sg_group *group = find_group(room, hash_bytes(key, key_length), key, key_length);
     if (group != NULL && (group->armed || group->trying > 0))
-        spread_news(group, backend->ops->watch_lasts);
+        spread_news(group, backend->ops->watch_lasts, true);
     pthread_mutex_unlock(&room->mutex);
 }
 
@@ -441,7 +453,7 @@ void syncguard_backend_stirred_all(syncguard_backend *backend)
     pthread_mutex_lock(&room->mutex);
     for (size_t i = 0; i < SG_ROOM_BUCKETS; i++) {
         for (sg_group *group = room->buckets[i]; group != NULL; group = group->next)
-            spread_news(group, false);
+            spread_news(group, false, false);
     }
     pthread_mutex_unlock(&room->mutex);
 }

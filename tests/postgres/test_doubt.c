@@ -261,6 +261,45 @@ static void error_without_a_code(void **state)
     syncguard_close(backend);
 }
 
+static void *wait_for_it(void *context)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_error own;
+
+    options.timeout_ms = 20000;
+    options.retry_delay_ms = 20000;
+    if (syncguard_lock_acquire(context, "uncoded", &options, &lock, &own) != SYNCGUARD_OK)
+        return NULL;
+    return lock;
+}
+
+/* Also by a waiter, whose try after a release does not look first at what is there. */
+static void error_without_a_code_after_a_release(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_grant grant;
+    pthread_t thread;
+    void *lock = NULL;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "uncoded", 60000, NULL, &grant, &err));
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_it, backend), 0);
+    sleep_ms(500);
+    atomic_store(&proxy_mode, NO_CODE);
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    pthread_join(thread, &lock);
+    assert_int_equal(atomic_load(&proxy_mode), PASS);
+    assert_non_null(lock);
+    assert_int_equal(strtoll(syncguard_lock_fence(lock), NULL, 10),
+                     strtoll(grant.fence, NULL, 10) + 1);
+    assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
+    syncguard_lock_dispose(lock);
+    syncguard_close(backend);
+    syncguard_close(holder);
+}
+
 /* The network breaks before the server gets to it: it is carried out all the same, later. */
 static void carried_out_after_the_connection_broke(void **state)
 {
@@ -340,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_word_after_the_commit),
         cmocka_unit_test(error_without_a_code),
+        cmocka_unit_test(error_without_a_code_after_a_release),
         cmocka_unit_test(carried_out_after_the_connection_broke),
         cmocka_unit_test(release_that_was_sent_again),
         cmocka_unit_test(second_address_is_reached),

@@ -16,6 +16,7 @@ typedef struct mapping {
 
 static const mapping mappings[] = {
     {"08", UNAVAILABLE, "the connection to the server failed"},
+    {SG_PG_OVERTAKEN, UNAVAILABLE, "the lock was extended again and again as it was taken over"},
     {"25006", UNAVAILABLE, "the server takes no writes (a standby, or read-only by default)"},
     {"25P03", UNAVAILABLE, "the server ended the session"},
     {"25P04", UNAVAILABLE, "the server ended the session"},

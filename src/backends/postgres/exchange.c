@@ -257,7 +257,7 @@ static bool queue_calls(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush *
 
         if (form == SG_PG_COMMIT && flush->shared && request == 0)
             form = SG_PG_COMMIT_CHAIN;
-        if (form == SG_PG_ACQUIRE_LOOK && brief && flush->hopes && !flush->perhaps_done) {
+        if (form == SG_PG_ACQUIRE_LOOK && brief && flush->hopes && !flush->sent) {
             ex->request[request].left_out++;
             continue;
         }

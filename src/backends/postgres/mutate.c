@@ -193,7 +193,7 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
         op->reason = SYNCGUARD_REASON_NOT_FOUND;
     else if (PQgetvalue(gone, 0, GONE_LIVE)[0] != 't')
         op->reason = SYNCGUARD_REASON_EXPIRED;
-    else if (sg_pg_text(gone, 0, GONE_KEY, op->key, sizeof op->key))
+    if (PQntuples(gone) > 0 && sg_pg_text(gone, 0, GONE_KEY, op->key, sizeof op->key))
         op->key_length = strlen(op->key);
     if (op->reason != SYNCGUARD_REASON_NONE && !flush.perhaps_done)
         status = SYNCGUARD_ABSENT;

@@ -6,8 +6,8 @@
  * advisory lock that all who decide about a name take, and only then the decision,
  * which thus sees the truth. Who holds that lock is alone with the name's row, but for
  * the other library's extends and releases, which take only the row: where one of them
- * may be waited for, the row is locked before the decision too, which thus reads the
- * clock after every wait. A release has nothing to decide, and is one statement.
+ * may be waited for long, the row is locked before the decision too, which thus reads
+ * the clock after that wait. A release has nothing to decide, and is one statement.
  *
  * The tolerance and the fence limit come as values. @L and @F stand for the
  * tables, @N for the server's time in milliseconds, @A for taking the advisory lock of
