@@ -279,6 +279,43 @@ static void expiry_wakes_the_waiter(void **state)
     syncguard_close(&p->base);
 }
 
+static atomic_int hopeful; /* tries after the news of a release */
+static syncguard_status taken_by_another(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    if (atomic_load(&hopeful) > 0)
+        return SYNCGUARD_OK;
+    atomic_fetch_add(&hopeful, op->released);
+    op->remaining_ms = op->released ? -1 : 60000;
+    return SYNCGUARD_LOCKED;
+}
+
+/* Only a release is worth hoping for. Who hopes in vain tries once more, soon: what is in the way
+ * now may end before what was. */
+static void hoping_in_vain_is_followed_by_a_look(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = taken_by_another;
+    atomic_store(&hopeful, 0);
+    worker waiting = {.p = p};
+    pthread_create(&waiting.thread, NULL, take_and_release, &waiting);
+    assert_true(puppet_reached(&p->acquires, 2));
+    puppet_sleep_ms(50);
+    syncguard_backend_stirred_all(&p->base);
+    assert_true(puppet_reached(&p->acquires, 3));
+    puppet_sleep_ms(50);
+    assert_int_equal(atomic_load(&hopeful), 0);
+    int64_t begun = syncguard_clock_ns();
+    syncguard_backend_stirred(&p->base, "k", 1);
+    pthread_join(waiting.thread, NULL);
+    assert_int_equal(waiting.status, SYNCGUARD_OK);
+    assert_int_equal(atomic_load(&hopeful), 1);
+    assert_int_equal(atomic_load(&p->acquires), 5);
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 900, 9000);
+    syncguard_close(&p->base);
+}
+
 /* A woken waiter that gives up passes the news on. */
 static void *give_up_soon(void *argument)
 {
@@ -374,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_crowd_costs_one_try_per_release),
         cmocka_unit_test(news_during_a_try_is_not_lost),
         cmocka_unit_test(expiry_wakes_the_waiter),
+        cmocka_unit_test(hoping_in_vain_is_followed_by_a_look),
         cmocka_unit_test(a_waiter_that_leaves_passes_the_news_on),
         cmocka_unit_test(a_release_whose_reply_was_lost_wakes_too),
     };
