@@ -171,13 +171,18 @@ static void release_leaves_no_setting_behind(void **state)
     assert_string_equal(pg_sql(ours, "SHOW synchronous_commit"), "on");
 }
 
-static PGresult *ask_acquire(bool wait)
+static void send_acquire(void)
 {
     const char *const values[] = {"wanted", OTHER_ID,       "30000",           "1000",
                                   "wanted", "fence:wanted", "900000000000000", NULL};
 
     send_ours(SG_PG_ACQUIRE, 8, values);
-    return wait ? answer() : NULL;
+}
+
+static int64_t counter(void)
+{
+    return pg_number(plain, "SELECT coalesce(max(fence), 0) FROM syncguard_fence_counters WHERE "
+                            "fence_key = 'fence:wanted'");
 }
 
 /*
@@ -186,6 +191,7 @@ static PGresult *ask_acquire(bool wait)
  */
 static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
 {
+    int64_t before = counter();
     PGresult *result;
 
     (void)state;
@@ -203,7 +209,7 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
                                "RETURNING 1) SELECT count(*) FROM x"),
                      1);
     sleep_ms(700);
-    (void)ask_acquire(false);
+    send_acquire();
     await_wait();
     pg_sql(foreign, "COMMIT");
     result = PQgetResult(ours);
@@ -213,6 +219,7 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
     pg_sql(ours, "ROLLBACK");
     assert_int_equal(
         pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE lock_id = '" ID "'"), 1);
+    assert_int_equal(counter(), before);
 }
 
 /* A dead row that goes, or is let go, while a decision waits for it: a grant as any other. */
@@ -227,12 +234,11 @@ static void takeover_of_a_dead_row_that_was_held(void **state)
         int64_t before;
 
         plant("wanted", -5000);
-        before = pg_number(plain, "SELECT coalesce(max(fence), 0) FROM syncguard_fence_counters "
-                                  "WHERE fence_key = 'fence:wanted'");
+        before = counter();
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", acts[i]);
         pg_sql(ours, "BEGIN");
-        (void)ask_acquire(false);
+        send_acquire();
         await_wait();
         pg_sql(foreign, "COMMIT");
         result = answer();
