@@ -17,6 +17,10 @@
  * report, and nothing has been reported since. Reports of an unarmed group are
  * echoes (of our own grant, of a release that was told locally) and wake nobody.
  *
+ * Hope: the first try after the news of a release mostly gets the lock, and need not
+ * find out how long another's lives. If it does not get it, the first waiter looks again
+ * within the tolerance, or at the expiry known before, whichever is sooner.
+ *
  * Who hears: a waiter that sleeps may read the store's reports itself (listen), so
  * that its own news need not come by way of another thread. One at a time has the
  * descriptor for that (may_listen). Whoever sleeps sees to it that somebody
