@@ -82,8 +82,10 @@ typedef struct bench_raw {
     double handover_bar[2]; /* p50 at 2 and at 8 processes, in round trips */
     double tail_bar[2];     /* p99 */
     double handover_us;     /* p50 at 2 and 8 processes, absolute */
-    /* Process of the server on this machine, to keep it off our processor; 0: none. */
+    /* Process of the server on this machine, to keep it off our processor; 0: none. NULL: all of
+     * the store is in the client. */
     int (*server_pid)(void *raw);
+    bool one_processor; /* is all that the server can use */
     /* Makes a place beside url with so many live locks in it, and writes its URL. NULL: none. */
     void (*grow)(const char *url, long locks, char *out, size_t size);
     int held;      /* locks that the long test holds; 0: none */
@@ -101,6 +103,7 @@ typedef struct bench_store {
     const bench_raw *raw;
     const char *url;
     int repetitions;
+    bool pins; /* the server may be moved to a processor of its own */
 } bench_store;
 
 /* Repetitions of a short measurement that has a bar: three times as many, so that a moment in which
@@ -177,7 +180,9 @@ syncguard_backend *bench_open(const char *url, const char *option);
 long bench_conflicts(void);
 void bench_with_option(const char *url, const char *option, char *out, size_t size);
 void bench_pair(syncguard_backend *backend, const char *key);
-/* Server on the first processor, this program on the last; pid 0: both everywhere again. */
+/* The server's process, if it may be moved; else 0. */
+int bench_server(const bench_store *store, void *plain);
+/* Server on the first processor, this program and its children on the last. 0: as it is. */
 void bench_pin(int server_pid);
 void bench_unpin(int server_pid);
 /* A new folder below the working directory, gone at exit. */

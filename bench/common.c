@@ -99,6 +99,11 @@ void bench_pair(syncguard_backend *backend, const char *key)
         bench_die("release", err.message);
 }
 
+int bench_server(const bench_store *store, void *plain)
+{
+    return store->pins && store->raw->server_pid != NULL ? store->raw->server_pid(plain) : 0;
+}
+
 static void allow(int pid, long first, long last)
 {
     cpu_set_t set;
@@ -108,12 +113,26 @@ static void allow(int pid, long first, long last)
     (void)sched_setaffinity(pid, sizeof set, &set); /* one that is not ours stays where it is */
 }
 
+/* The server with its processes; those that it starts later are where it is. */
+static void allow_server(int pid, long first, long last)
+{
+    char path[64];
+    int child = 0;
+    allow(pid, first, last);
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fscanf(file, "%d", &child) == 1)
+        allow(child, first, last);
+    if (file != NULL)
+        fclose(file);
+}
+
 void bench_pin(int server_pid)
 {
     long last = sysconf(_SC_NPROCESSORS_ONLN) - 1;
     if (server_pid <= 0)
         return;
-    allow(server_pid, 0, 0);
+    allow_server(server_pid, 0, 0);
     allow(0, last, last);
 }
 
@@ -122,7 +141,7 @@ void bench_unpin(int server_pid)
     long last = sysconf(_SC_NPROCESSORS_ONLN) - 1;
     if (server_pid <= 0)
         return;
-    allow(server_pid, 0, last);
+    allow_server(server_pid, 0, last);
     allow(0, 0, last);
 }
 

@@ -1,12 +1,14 @@
 /*
  * syncguard-bench [-b URL]... [--json] [--plot FILE] [--repeat N] [--read FILE]
- *                 [GROUP...]
+ *                 [--pin] [GROUP...]
  *
  * `syncguard bench` and `make bench` call it. Without -b: the URL in SYNCGUARD_BENCH_URL, else
  * memory, and a new SQLite file below the working directory. With --read FILE nothing is measured:
- * the figures are those of earlier runs, as JSON lines, for a plot of them all. Groups that were
- * not asked for are those that fill no store and are over soon. Exits 1 if a bar is missed, 69 if
- * no store can be reached.
+ * the figures are those of earlier runs, as JSON lines, for a plot of them all. With --pin pairs
+ * and hand-overs are measured with the server on one processor and all its clients on another, as
+ * if it had a machine of its own; only for a server that nobody else uses. Groups that were not
+ * asked for are those that fill no store and are over soon. Exits 1 if a bar is missed, 69 if no
+ * store can be reached.
  */
 #include <getopt.h>
 
@@ -152,6 +154,7 @@ typedef struct wish {
     const char *urls[MOST_STORES];
     int count;
     int repetitions;
+    bool pins;
     const char *plot;
     const char *earlier; /* figures to read instead */
     char own[BENCH_URL_SIZE];
@@ -159,16 +162,21 @@ typedef struct wish {
 
 static void read_options(int argc, char **argv, wish *w)
 {
-    static const struct option options[] = {
-        {"backend", required_argument, NULL, 'b'}, {"json", no_argument, NULL, 'j'},
-        {"plot", required_argument, NULL, 'p'},    {"repeat", required_argument, NULL, 'r'},
-        {"read", required_argument, NULL, 'f'},    {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"backend", required_argument, NULL, 'b'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"plot", required_argument, NULL, 'p'},
+                                            {"repeat", required_argument, NULL, 'r'},
+                                            {"read", required_argument, NULL, 'f'},
+                                            {"pin", no_argument, NULL, 'n'},
+                                            {NULL, 0, NULL, 0}};
     int letter;
     while ((letter = getopt_long(argc, argv, "b:", options, NULL)) != -1) {
         if (letter == 'b' && w->count < MOST_STORES)
             w->urls[w->count++] = optarg;
         else if (letter == 'j')
             bench_report_json(true);
+        else if (letter == 'n')
+            w->pins = true;
         else if (letter == 'p')
             w->plot = optarg;
         else if (letter == 'f')
@@ -198,13 +206,13 @@ static void choose_stores(wish *w)
 }
 
 /* False if the store cannot be reached. */
-static bool measure(const char *url, int repetitions, char **names, int count)
+static bool measure(const char *url, const wish *w, char **names, int count)
 {
     if (raw_of(url) == NULL)
         usage("there is no plain client for one of the stores");
     if (!reachable(url))
         return false;
-    bench_store store = {raw_of(url), url, repetitions};
+    bench_store store = {raw_of(url), url, w->repetitions, w->pins};
     for (size_t k = 0; k < GROUPS; k++) {
         if (wanted(&groups[k], names, count))
             groups[k].measure(&store);
@@ -229,7 +237,7 @@ int main(int argc, char **argv)
         choose_stores(&w);
     }
     for (int i = 0; i < w.count; i++)
-        reached += measure(w.urls[i], w.repetitions, argv + optind, argc - optind);
+        reached += measure(w.urls[i], &w, argv + optind, argc - optind);
     if (reached == 0)
         return EXIT_UNAVAILABLE;
     if (w.plot != NULL)

@@ -64,7 +64,7 @@ void bench_pairs(const bench_store *store)
         if (s->ours == NULL || s->plain == NULL)
             bench_die("pair", "out of memory");
     }
-    int pid = raw->server_pid == NULL ? 0 : raw->server_pid(sides[0].raw);
+    int pid = bench_server(store, sides[0].raw);
     bench_pin(pid);
     for (int r = -1; r < bench_often(store); r++) { /* the first warms up */
         for (int block = 0; block < BLOCKS; block++) {

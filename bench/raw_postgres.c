@@ -104,6 +104,23 @@ static void renew(void *raw)
     check(self, PQexecPrepared(self->pg, "x", 1, one, NULL, NULL, 0));
 }
 
+/* The one that all of the server's processes are children of. */
+static int server_pid(void *raw)
+{
+    const plain *self = raw;
+    char path[64];
+    char name[32] = "";
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", PQbackendPID(self->pg));
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%*d (%31[^)]) %*c %d", name, &parent) != 2 || strcmp(name, "postgres") != 0)
+        parent = 0; /* the server is on another machine, and this a stranger */
+    fclose(file);
+    return parent;
+}
+
 /* ---- a hand-over by hand --------------------------------------------------------------------- */
 
 /* A release that tells, and that does not wait for the disk, as ours. */
@@ -196,6 +213,7 @@ const bench_raw bench_raw_postgres = {
     .rate_threads = 16,
     .renew = renew,
     .round_trip_name = "plain durable libpq pair",
+    .server_pid = server_pid,
     .turns = 240,
     .by_hand = "plain libpq",
     .give = give_batons,

@@ -337,7 +337,7 @@ void bench_server_time(const bench_store *store)
     redisReply *sha = ask(self, "SCRIPT LOAD %s",
                           "if redis.call('GET', KEYS[1]) == ARGV[1] then "
                           "return redis.call('DEL', KEYS[1]) end return 0");
-    int pid = server_pid(self);
+    int pid = bench_server(store, self);
     bench_pin(pid);
     (void)our_pairs(self, backend);
     for (int r = 0; r < store->repetitions; r++) {
@@ -388,6 +388,7 @@ const bench_raw bench_raw_redis = {
     .handover_bar = {3, 6},
     .tail_bar = {9, 18},
     .server_pid = server_pid,
+    .one_processor = true,
     .grow = grow,
     .held = 100000,
     .remembers = 20000,

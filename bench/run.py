@@ -34,7 +34,7 @@ import stores  # noqa: E402
 def start_bench(build, folder, servers, arguments, environment=None):
     """Starts syncguard-bench; servers: those to measure, None for memory."""
     env = dict(os.environ, **(environment or {}))
-    command = [os.path.join(build, "syncguard-bench"), "--json"]
+    command = [os.path.join(build, "syncguard-bench"), "--json", "--pin"]
     for server in servers:
         command += ["-b", server.url() if server else "memory:"]
         if server is not None and hasattr(server, "environment"):

@@ -70,7 +70,7 @@ static double pipelined_rate(const bench_raw *raw, void *plain, int width)
     return (double)pairs / (bench_us() - start) * 1e6;
 }
 
-static void one_width(const bench_store *store, int width, bool pinned)
+static void one_width(const bench_store *store, int width, bool pinned, bool judged)
 {
     const bench_raw *raw = store->raw;
     int connections = raw->pairs != NULL              ? 1
@@ -85,9 +85,9 @@ static void one_width(const bench_store *store, int width, bool pinned)
         mine[i] = (worker){.raw = raw, .backend = backend, .number = i};
     for (int i = 0; i < connections; i++)
         theirs[i] = (worker){.raw = raw, .plain = raw->open(store->url), .number = i};
-    int pid = pinned ? raw->server_pid(theirs[0].plain) : 0;
+    int pid = pinned ? bench_server(store, theirs[0].plain) : 0;
     bench_pin(pid);
-    bool bar = raw->rate_threads == width && pinned == (raw->server_pid != NULL);
+    bool bar = judged && raw->rate_threads == width;
     int count = bar ? bench_often(store) : store->repetitions;
     double before = 0;
     for (int r = -1; r < count; r++) { /* the first warms up */
@@ -102,7 +102,7 @@ static void one_width(const bench_store *store, int width, bool pinned)
     }
     bench_unpin(pid);
     snprintf(name, sizeof name, "pairs/s, %d thread%s%s", width, width == 1 ? "" : "s",
-             pinned ? ", pinned" : "");
+             pid > 0 ? ", pinned" : "");
     bench_report(store, name, "/s", ours, plain, raw->client, count,
                  bar ? BENCH_RATIO_LEAST : BENCH_INTEREST, raw->rate_bar);
     for (int i = 0; i < connections; i++)
@@ -114,9 +114,9 @@ void bench_threads(const bench_store *store)
 {
     long before = bench_conflicts();
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
-        one_width(store, widths[i], store->raw->server_pid != NULL);
-    if (store->raw->server_pid != NULL)
-        one_width(store, MOST_THREADS, false);
+        one_width(store, widths[i], store->raw->one_processor, true);
+    if (store->raw->one_processor && store->pins)
+        one_width(store, MOST_THREADS, false, false);
     double conflicts[] = {(double)(bench_conflicts() - before)};
     if (store->raw->conflict_free)
         bench_report(store, "conflicts meanwhile", "", conflicts, NULL, NULL, 1, BENCH_MOST, 0);
