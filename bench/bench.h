@@ -86,6 +86,9 @@ typedef struct bench_raw {
      * the store is in the client. */
     int (*server_pid)(void *raw);
     bool one_processor; /* is all that the server can use */
+    /* Removes what earlier measurements have left behind, so that none depends on the one before.
+     * NULL: nothing to do. */
+    void (*tidy)(const char *url);
     /* Makes a place beside url with so many live locks in it, and writes its URL. NULL: none. */
     void (*grow)(const char *url, long locks, char *out, size_t size);
     int held;      /* locks that the long test holds; 0: none */

@@ -214,8 +214,11 @@ static bool measure(const char *url, const wish *w, char **names, int count)
         return false;
     bench_store store = {raw_of(url), url, w->repetitions, w->pins};
     for (size_t k = 0; k < GROUPS; k++) {
-        if (wanted(&groups[k], names, count))
-            groups[k].measure(&store);
+        if (!wanted(&groups[k], names, count))
+            continue;
+        if (store.raw->tidy != NULL)
+            store.raw->tidy(url);
+        groups[k].measure(&store);
     }
     return true;
 }

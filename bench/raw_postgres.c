@@ -170,6 +170,14 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
     close_raw(self);
 }
 
+static void tidy(const char *url)
+{
+    plain *self = open_raw(url);
+    check(self, PQexec(self->pg, "VACUUM syncguard_locks"));
+    check(self, PQexec(self->pg, "VACUUM syncguard_fence_counters"));
+    close_raw(self);
+}
+
 static void grow(const char *url, long locks, char *out, size_t size)
 {
     plain *self = open_raw(url);
@@ -219,6 +227,7 @@ const bench_raw bench_raw_postgres = {
     .give = give_batons,
     .take = take_batons,
     .handover_bar = {1.25, 2.0},
+    .tidy = tidy,
     .grow = grow,
     .held = 20000,
     .remembers = 5000,

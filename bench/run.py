@@ -197,7 +197,9 @@ def write_page(path, build, figures, load, missing, again):
              "Written by `make bench` on %s. Each line: the median of what we measured, the same "
              "work by the plain client of the store in turns with it (the limit), the median of "
              "their ratios, the bar, and the smallest and largest ratio (or value, where there is "
-             "no limit)." % datetime.datetime.now(datetime.timezone.utc).strftime(
+             "no limit). In the groups pair and handover, and where a line says \"pinned\", the "
+             "server (Redis, PostgreSQL) had one processor and all clients, plain or ours, the "
+             "other." % datetime.datetime.now(datetime.timezone.utc).strftime(
                  "%Y-%m-%d %H:%M UTC"), "",
              machine(build, load), "",
              "**%d of %d bars hold.**" % (passed, len(judged)), "", "![plot](results.svg)", ""]
