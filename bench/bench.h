@@ -82,12 +82,11 @@ typedef struct bench_raw {
     double handover_bar[2]; /* p50 at 2 and at 8 processes, in round trips */
     double tail_bar[2];     /* p99 */
     double handover_us;     /* p50 at 2 and 8 processes, absolute */
-    /* Process of the server on this machine, to keep it off our processor; 0: none. NULL: all of
-     * the store is in the client. */
+    /* Process of the server on this machine, to keep it off our processor; 0: none. NULL: it stays
+     * where it is. */
     int (*server_pid)(void *raw);
-    bool one_processor; /* is all that the server can use */
-    /* Removes what earlier measurements have left behind, so that none depends on the one before.
-     * NULL: nothing to do. */
+    bool one_processor; /* is all that the server can use: then so are threads */
+    /* Removes what earlier measurements have left behind. NULL: nothing to do. */
     void (*tidy)(const char *url);
     /* Makes a place beside url with so many live locks in it, and writes its URL. NULL: none. */
     void (*grow)(const char *url, long locks, char *out, size_t size);
@@ -106,7 +105,7 @@ typedef struct bench_store {
     const bench_raw *raw;
     const char *url;
     int repetitions;
-    bool pins; /* the server may be moved to a processor of its own */
+    bool own; /* nobody else uses the server: it may be moved, and tidied */
 } bench_store;
 
 /* Repetitions of a short measurement that has a bar: three times as many, so that a moment in which
@@ -183,11 +182,13 @@ syncguard_backend *bench_open(const char *url, const char *option);
 long bench_conflicts(void);
 void bench_with_option(const char *url, const char *option, char *out, size_t size);
 void bench_pair(syncguard_backend *backend, const char *key);
-/* The server's process, if it may be moved; else 0. */
-int bench_server(const bench_store *store, void *plain);
-/* Server on the first processor, this program and its children on the last. 0: as it is. */
-void bench_pin(int server_pid);
-void bench_unpin(int server_pid);
+/* The server goes to the first processor, this program and its children to the last; figures that
+ * are reported meanwhile say so. False: all stay where they are. */
+bool bench_pin(const bench_store *store, void *plain);
+void bench_unpin(void);
+bool bench_pinned(void);
+/* Before a measurement that should not depend on the one before. */
+void bench_tidy(const bench_store *store);
 /* A new folder below the working directory, gone at exit. */
 const char *bench_folder(void);
 long bench_rss_bytes(void);

@@ -39,6 +39,7 @@ int bench_often(const bench_store *store)
 
 void bench_die(const char *what, const char *why)
 {
+    bench_unpin();
     fflush(stdout);
     fprintf(stderr, "syncguard-bench: %s: %s\n", what, why);
     exit(70); /* 1 is a missed bar */
@@ -99,50 +100,78 @@ void bench_pair(syncguard_backend *backend, const char *key)
         bench_die("release", err.message);
 }
 
-int bench_server(const bench_store *store, void *plain)
-{
-    return store->pins && store->raw->server_pid != NULL ? store->raw->server_pid(plain) : 0;
-}
-
-static void allow(int pid, long first, long last)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (long i = first; i <= last; i++)
-        CPU_SET((size_t)i, &set);
-    (void)sched_setaffinity(pid, sizeof set, &set); /* one that is not ours stays where it is */
-}
+/* Who was moved, and where everybody was before. */
+static struct {
+    int server; /* 0: nobody */
+    cpu_set_t server_before, own_before;
+} pinned;
 
 /* The server with its processes; those that it starts later are where it is. */
-static void allow_server(int pid, long first, long last)
+static void place_server(int pid, const cpu_set_t *where)
 {
     char path[64];
     int child = 0;
-    allow(pid, first, last);
+    if (sched_setaffinity(pid, sizeof *where, where) != 0)
+        bench_die("pinning", strerror(errno));
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
     FILE *file = fopen(path, "re");
-    while (file != NULL && fscanf(file, "%d", &child) == 1)
-        allow(child, first, last);
-    if (file != NULL)
-        fclose(file);
+    if (file == NULL)
+        bench_die(path, "cannot be read");
+    while (fscanf(file, "%d", &child) == 1)
+        (void)sched_setaffinity(child, sizeof *where, where); /* it may be gone */
+    fclose(file);
 }
 
-void bench_pin(int server_pid)
+static cpu_set_t only(const cpu_set_t *allowed, bool last)
 {
-    long last = sysconf(_SC_NPROCESSORS_ONLN) - 1;
-    if (server_pid <= 0)
-        return;
-    allow_server(server_pid, 0, 0);
-    allow(0, last, last);
+    cpu_set_t one;
+    size_t chosen = CPU_SETSIZE;
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE; i++) {
+        if (CPU_ISSET(i, allowed) && (last || chosen == CPU_SETSIZE))
+            chosen = i;
+    }
+    CPU_SET(chosen, &one);
+    return one;
 }
 
-void bench_unpin(int server_pid)
+bool bench_pin(const bench_store *store, void *plain)
 {
-    long last = sysconf(_SC_NPROCESSORS_ONLN) - 1;
-    if (server_pid <= 0)
+    int server = store->own && store->raw->server_pid != NULL ? store->raw->server_pid(plain) : 0;
+    if (server <= 0)
+        return false;
+    if (sched_getaffinity(0, sizeof pinned.own_before, &pinned.own_before) != 0 ||
+        sched_getaffinity(server, sizeof pinned.server_before, &pinned.server_before) != 0)
+        bench_die("pinning", strerror(errno));
+    if (CPU_COUNT(&pinned.own_before) < 2)
+        return false;
+    cpu_set_t first = only(&pinned.own_before, false), last = only(&pinned.own_before, true);
+    place_server(server, &first);
+    pinned.server = server;
+    if (sched_setaffinity(0, sizeof last, &last) != 0)
+        bench_die("pinning", strerror(errno));
+    return true;
+}
+
+void bench_unpin(void)
+{
+    int server = pinned.server;
+    if (server == 0)
         return;
-    allow_server(server_pid, 0, last);
-    allow(0, 0, last);
+    pinned.server = 0;
+    (void)sched_setaffinity(0, sizeof pinned.own_before, &pinned.own_before);
+    place_server(server, &pinned.server_before);
+}
+
+bool bench_pinned(void)
+{
+    return pinned.server != 0;
+}
+
+void bench_tidy(const bench_store *store)
+{
+    if (store->own && store->raw->tidy != NULL)
+        store->raw->tidy(store->url);
 }
 
 static char folder[4096];

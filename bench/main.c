@@ -1,14 +1,14 @@
 /*
  * syncguard-bench [-b URL]... [--json] [--plot FILE] [--repeat N] [--read FILE]
- *                 [--pin] [GROUP...]
+ *                 [--own] [GROUP...]
  *
  * `syncguard bench` and `make bench` call it. Without -b: the URL in SYNCGUARD_BENCH_URL, else
  * memory, and a new SQLite file below the working directory. With --read FILE nothing is measured:
- * the figures are those of earlier runs, as JSON lines, for a plot of them all. With --pin pairs
- * and hand-overs are measured with the server on one processor and all its clients on another, as
- * if it had a machine of its own; only for a server that nobody else uses. Groups that were not
- * asked for are those that fill no store and are over soon. Exits 1 if a bar is missed, 69 if no
- * store can be reached.
+ * the figures are those of earlier runs, as JSON lines, for a plot of them all. With --own, for a
+ * server that nobody else uses, pairs and hand-overs (with Redis threads too) are measured with the
+ * server on one processor and all its clients on another, then left to the scheduler; the bars are
+ * for that placement. Groups that were not asked for are those that fill no store and are over
+ * soon. Exits 1 if a bar is missed, 69 if no store can be reached.
  */
 #include <getopt.h>
 
@@ -154,7 +154,7 @@ typedef struct wish {
     const char *urls[MOST_STORES];
     int count;
     int repetitions;
-    bool pins;
+    bool own_server;
     const char *plot;
     const char *earlier; /* figures to read instead */
     char own[BENCH_URL_SIZE];
@@ -167,7 +167,7 @@ static void read_options(int argc, char **argv, wish *w)
                                             {"plot", required_argument, NULL, 'p'},
                                             {"repeat", required_argument, NULL, 'r'},
                                             {"read", required_argument, NULL, 'f'},
-                                            {"pin", no_argument, NULL, 'n'},
+                                            {"own", no_argument, NULL, 'o'},
                                             {NULL, 0, NULL, 0}};
     int letter;
     while ((letter = getopt_long(argc, argv, "b:", options, NULL)) != -1) {
@@ -175,8 +175,8 @@ static void read_options(int argc, char **argv, wish *w)
             w->urls[w->count++] = optarg;
         else if (letter == 'j')
             bench_report_json(true);
-        else if (letter == 'n')
-            w->pins = true;
+        else if (letter == 'o')
+            w->own_server = true;
         else if (letter == 'p')
             w->plot = optarg;
         else if (letter == 'f')
@@ -212,12 +212,11 @@ static bool measure(const char *url, const wish *w, char **names, int count)
         usage("there is no plain client for one of the stores");
     if (!reachable(url))
         return false;
-    bench_store store = {raw_of(url), url, w->repetitions, w->pins};
+    bench_store store = {raw_of(url), url, w->repetitions, w->own_server};
     for (size_t k = 0; k < GROUPS; k++) {
         if (!wanted(&groups[k], names, count))
             continue;
-        if (store.raw->tidy != NULL)
-            store.raw->tidy(url);
+        bench_tidy(&store);
         groups[k].measure(&store);
     }
     return true;

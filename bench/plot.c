@@ -138,7 +138,7 @@ static void draw_rates(FILE *out, const bench_figure *figures, size_t count, dou
             "client.</text>\n",
             top, top + 18);
     for (size_t i = 0; i + 3 < count; i++) {
-        if (strcmp(figures[i].name, "pairs/s, 1 thread") != 0 ||
+        if (strncmp(figures[i].name, "pairs/s, 1 thread", 17) != 0 ||
             strcmp(figures[i].store, "memory") == 0)
             continue;
         draw_panel(out, figures + i, 4, left, top + 44);

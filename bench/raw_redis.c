@@ -337,8 +337,7 @@ void bench_server_time(const bench_store *store)
     redisReply *sha = ask(self, "SCRIPT LOAD %s",
                           "if redis.call('GET', KEYS[1]) == ARGV[1] then "
                           "return redis.call('DEL', KEYS[1]) end return 0");
-    int pid = bench_server(store, self);
-    bench_pin(pid);
+    bench_pin(store, self);
     (void)our_pairs(self, backend);
     for (int r = 0; r < store->repetitions; r++) {
         syncguard_grant grant;
@@ -355,12 +354,12 @@ void bench_server_time(const bench_store *store)
             bench_die("redis", "release failed");
         pthread_join(waiter, NULL);
     }
-    bench_unpin(pid);
     bench_report(store, "server time of a pair", "us", ours, simple,
                  "SET NX and compare-and-delete", store->repetitions, BENCH_RATIO_MOST, 6.5);
     /* The same: within what two runs of the same thing differ by. */
     bench_report(store, "server time, waiters elsewhere", "us", crowded, alone, "without them",
                  store->repetitions, BENCH_RATIO_MOST, 1.1);
+    bench_unpin();
     freeReplyObject(sha);
     syncguard_close(backend);
     syncguard_close(other);

@@ -89,7 +89,7 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
         bench_die(name, "too many figures or repetitions");
     bench_figure *f = &figures[figure_count++];
     snprintf(f->store, sizeof f->store, "%s", store->raw->name);
-    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->name, sizeof f->name, "%s%s", name, bench_pinned() ? ", pinned" : "");
     snprintf(f->unit, sizeof f->unit, "%s", unit);
     snprintf(f->against, sizeof f->against, "%s", limit == NULL ? "" : against);
     for (int i = 0; i < count; i++)

@@ -3,8 +3,8 @@
  * the plain client: pipelined as wide as there are threads where the store allows that, else a
  * connection per thread, up to as many as the handle would use.
  *
- * Where the server is one process, it and the clients have a processor each, so that the figures
- * tell of the clients and not of where the scheduler put them; the widest also without that.
+ * A server with one thread, and its clients, have a processor each if it may be moved, so that the
+ * figures tell of the clients and not of where the scheduler put them; the widest also without.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -70,7 +70,7 @@ static double pipelined_rate(const bench_raw *raw, void *plain, int width)
     return (double)pairs / (bench_us() - start) * 1e6;
 }
 
-static void one_width(const bench_store *store, int width, bool pinned, bool judged)
+static void one_width(const bench_store *store, int width, bool pins)
 {
     const bench_raw *raw = store->raw;
     int connections = raw->pairs != NULL              ? 1
@@ -85,9 +85,9 @@ static void one_width(const bench_store *store, int width, bool pinned, bool jud
         mine[i] = (worker){.raw = raw, .backend = backend, .number = i};
     for (int i = 0; i < connections; i++)
         theirs[i] = (worker){.raw = raw, .plain = raw->open(store->url), .number = i};
-    int pid = pinned ? bench_server(store, theirs[0].plain) : 0;
-    bench_pin(pid);
-    bool bar = judged && raw->rate_threads == width;
+    if (pins)
+        bench_pin(store, theirs[0].plain);
+    bool bar = raw->rate_threads == width && bench_pinned() == raw->one_processor;
     int count = bar ? bench_often(store) : store->repetitions;
     double before = 0;
     for (int r = -1; r < count; r++) { /* the first warms up */
@@ -100,11 +100,10 @@ static void one_width(const bench_store *store, int width, bool pinned, bool jud
         }
         before = after;
     }
-    bench_unpin(pid);
-    snprintf(name, sizeof name, "pairs/s, %d thread%s%s", width, width == 1 ? "" : "s",
-             pid > 0 ? ", pinned" : "");
+    snprintf(name, sizeof name, "pairs/s, %d thread%s", width, width == 1 ? "" : "s");
     bench_report(store, name, "/s", ours, plain, raw->client, count,
                  bar ? BENCH_RATIO_LEAST : BENCH_INTEREST, raw->rate_bar);
+    bench_unpin();
     for (int i = 0; i < connections; i++)
         raw->close(theirs[i].plain);
     syncguard_close(backend);
@@ -114,9 +113,9 @@ void bench_threads(const bench_store *store)
 {
     long before = bench_conflicts();
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
-        one_width(store, widths[i], store->raw->one_processor, true);
-    if (store->raw->one_processor && store->pins)
-        one_width(store, MOST_THREADS, false, false);
+        one_width(store, widths[i], store->raw->one_processor);
+    if (store->raw->one_processor && store->own)
+        one_width(store, MOST_THREADS, false);
     double conflicts[] = {(double)(bench_conflicts() - before)};
     if (store->raw->conflict_free)
         bench_report(store, "conflicts meanwhile", "", conflicts, NULL, NULL, 1, BENCH_MOST, 0);
