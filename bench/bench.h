@@ -146,7 +146,7 @@ typedef enum bench_judge {
 
 typedef struct bench_figure {
     char store[16];
-    char name[64];
+    char name[96];
     char unit[24];
     char against[64]; /* what the limit is; "": there is none */
     double measured, limit, ratio;

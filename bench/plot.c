@@ -6,8 +6,8 @@
 
 #include "bench.h"
 
-#define WIDTH 960
-#define LEFT 330 /* where the bars begin */
+#define WIDTH 1120
+#define LEFT 490 /* where the bars begin */
 #define ROW 20
 #define TOP 82
 #define USED_MOST 2 /* the scale of the upper part ends here */
