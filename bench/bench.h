@@ -85,7 +85,7 @@ typedef struct bench_raw {
     /* Process of the server on this machine, to keep it off our processor; 0: none. NULL: it stays
      * where it is. */
     int (*server_pid)(void *raw);
-    bool one_processor; /* is all that the server can use: then so are threads */
+    bool one_processor; /* is all that the server can use */
     /* Removes what earlier measurements have left behind. NULL: nothing to do. */
     void (*tidy)(const char *url);
     /* Makes a place beside url with so many live locks in it, and writes its URL. NULL: none. */
@@ -187,6 +187,8 @@ void bench_pair(syncguard_backend *backend, const char *key);
 bool bench_pin(const bench_store *store, void *plain);
 void bench_unpin(void);
 bool bench_pinned(void);
+/* The bars of a server that can use only one processor are for figures that are pinned. */
+bool bench_judges(const bench_raw *raw);
 /* Before a measurement that should not depend on the one before. */
 void bench_tidy(const bench_store *store);
 /* A new folder below the working directory, gone at exit. */

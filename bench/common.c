@@ -168,6 +168,11 @@ bool bench_pinned(void)
     return pinned.server != 0;
 }
 
+bool bench_judges(const bench_raw *raw)
+{
+    return !raw->one_processor || bench_pinned();
+}
+
 void bench_tidy(const bench_store *store)
 {
     if (store->own && store->raw->tidy != NULL)

@@ -9,8 +9,8 @@
  * nobody stays away: what the slowest gets of it is told, no fairness is promised.
  *
  * Left to itself the scheduler often puts a plain client and its server's process on one processor,
- * where a round trip takes a quarter of the time, and the processes of a hand-over on two. So both
- * are first measured with the server on one and all clients on another, and the bars are for that.
+ * where a round trip takes a quarter of the time, and the processes of a hand-over on two. So all
+ * is measured twice: with the server on one and all clients on another, and left to the scheduler.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -253,7 +253,7 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
     const bench_raw *raw = store->raw;
     double p50[BENCH_MAX_REPETITIONS], p99[BENCH_MAX_REPETITIONS], limit[BENCH_MAX_REPETITIONS];
     double again[BENCH_MAX_REPETITIONS];
-    bool judged = raw->server_pid == NULL || bench_pinned();
+    bool judged = bench_judges(raw);
     char name[64];
     int count = raw->turns >= 100 ? bench_often(store) : store->repetitions;
 

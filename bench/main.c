@@ -6,9 +6,9 @@
  * memory, and a new SQLite file below the working directory. With --read FILE nothing is measured:
  * the figures are those of earlier runs, as JSON lines, for a plot of them all. With --own, for a
  * server that nobody else uses, pairs and hand-overs (with Redis threads too) are measured with the
- * server on one processor and all its clients on another, then left to the scheduler; the bars are
- * for that placement. Groups that were not asked for are those that fill no store and are over
- * soon. Exits 1 if a bar is missed, 69 if no store can be reached.
+ * server on one processor and all its clients on another, then left to the scheduler. Groups that
+ * were not asked for are those that fill no store and are over soon. Exits 1 if a bar is missed, 69
+ * if no store can be reached.
  */
 #include <getopt.h>
 
