@@ -46,7 +46,7 @@ typedef struct syncguard_redis_options {
     /* Look for the reply this long before sleeping: halves the latency of a near server for a
      * busy processor. Default 0, at most 1000. */
     int spin_us;
-    /* An acquire counts only when this many replicas have it. Default 0. */
+    /* An acquire or extend counts only when this many replicas have it. Default 0. */
     int wait_replicas;
     int wait_connections; /* such acquires at a time; default 4, at most 64 */
     bool no_tracking;     /* do not ask the server for wake-ups: waiters poll */

@@ -420,6 +420,104 @@ static void given_up_wait_is_in_nobodys_way(void **state)
     syncguard_abort_free(aborted.abort_object);
 }
 
+/* A lease that only the primary knows of would be another client's to take after a failover. */
+static void extend_waits_for_replicas(void **state)
+{
+    (void)state;
+    syncguard_grant grant;
+    syncguard_call brief = SYNCGUARD_CALL_INIT;
+    int64_t expires = 0;
+    brief.timeout_ms = 800;
+    assert_status(syncguard_acquire(store, "prolonged", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &err),
+                  SYNCGUARD_OK); /* so that the server knows the script */
+    kill(test_pid(1), SIGSTOP);
+    syncguard_status status = syncguard_extend(store, grant.lock_id, 60000, &brief, &expires, &err);
+    kill(test_pid(1), SIGCONT);
+    assert_status(status, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_string_equal(err.native, "NOREPLICAS");
+    assert_status(syncguard_extend(store, grant.lock_id, 60000, NULL, &expires, &err),
+                  SYNCGUARD_OK);
+    redisReply *reply = raw_at(test_port(1), "PTTL syncguard:prolonged");
+    assert_in_range(reply->integer, 50000, 61000);
+    freeReplyObject(reply);
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+}
+
+static void extend_many_waits_for_replicas(void **state)
+{
+    (void)state;
+    enum { LOCKS = 300 };
+    static syncguard_grant grants[LOCKS];
+    static syncguard_extend_op items[LOCKS];
+    char key[32];
+    for (int i = 0; i < LOCKS; i++) {
+        snprintf(key, sizeof key, "many:%d", i);
+        assert_status(syncguard_acquire(store, key, 30000, NULL, &grants[i], &err), SYNCGUARD_OK);
+        items[i] = (syncguard_extend_op){.lock_id = grants[i].lock_id, .ttl_ms = 60000};
+    }
+    memcpy(grants[7].lock_id, "AAAAAAAAAAAAAAAAAAAAAA", 22);
+    syncguard_limits limits = {syncguard_clock_ns() + 800 * SYNCGUARD_NS_PER_MS, NULL};
+    kill(test_pid(1), SIGSTOP);
+    syncguard_status status = store->ops->extend_many(store, items, LOCKS, &limits, &err);
+    kill(test_pid(1), SIGCONT);
+    assert_status(status, SYNCGUARD_OK); /* one was decided */
+    for (int i = 0; i < LOCKS; i++)
+        assert_true(i == 7 ? items[i].status == SYNCGUARD_ABSENT : items[i].status < SYNCGUARD_OK);
+    limits.deadline_ns = syncguard_clock_ns() + 5000 * SYNCGUARD_NS_PER_MS;
+    assert_status(store->ops->extend_many(store, items, LOCKS, &limits, &err), SYNCGUARD_OK);
+    for (int i = 0; i < LOCKS; i++)
+        assert_int_equal(items[i].status, i == 7 ? SYNCGUARD_ABSENT : SYNCGUARD_OK);
+}
+
+typedef struct cut_wait {
+    syncguard_backend *store;
+    const char *lock_id; /* extended, if set; else "cut" is acquired */
+    syncguard_status status;
+    atomic_bool done;
+} cut_wait;
+
+static void *write_and_wait(void *argument)
+{
+    cut_wait *w = argument;
+    syncguard_grant grant;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = 20000;
+    w->status = w->lock_id != NULL
+                    ? syncguard_extend(w->store, w->lock_id, 60000, &call, NULL, NULL)
+                    : syncguard_acquire(w->store, "cut", 30000, &call, &grant, NULL);
+    atomic_store(&w->done, true);
+    return NULL;
+}
+
+/* Written, and the connection killed while it waits for the replica: the write that is found or
+ * made again over another connection counts only when the replica has it. */
+static void killed_wait_is_waited_for_again(void **state)
+{
+    (void)state;
+    syncguard_grant grant;
+    assert_status(syncguard_acquire(store, "cut too", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    for (int round = 0; round < 2; round++) {
+        cut_wait w = {.store = store, .lock_id = round == 1 ? grant.lock_id : NULL};
+        pthread_t thread;
+        kill(test_pid(1), SIGSTOP);
+        pthread_create(&thread, NULL, write_and_wait, &w);
+        for (int i = 0; i < 3; i++) {
+            pause_ms(300);
+            raw_do("CLIENT KILL TYPE normal SKIPME yes");
+        }
+        pause_ms(300);
+        bool early = atomic_load(&w.done);
+        kill(test_pid(1), SIGCONT);
+        pthread_join(thread, NULL);
+        assert_false(early);
+        assert_int_equal(w.status, SYNCGUARD_OK);
+    }
+    redisReply *reply = raw_at(test_port(1), "EXISTS syncguard:cut");
+    assert_int_equal(reply->integer, 1);
+    freeReplyObject(reply);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -440,6 +538,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(missing_replicas_undo_the_grant),
         cmocka_unit_test(lost_reply_does_not_pass_for_replicated),
         cmocka_unit_test(given_up_wait_is_in_nobodys_way),
+        cmocka_unit_test(extend_waits_for_replicas),
+        cmocka_unit_test(extend_many_waits_for_replicas),
+        cmocka_unit_test(killed_wait_is_waited_for_again),
     };
     if (strncmp(test_url, "redis+sentinel", 14) == 0)
         return cmocka_run_group_tests_name("redis sentinel", sentinel, open_store, close_store);

@@ -26,7 +26,7 @@ static syncguard_status make_live_parts(sg_backend *backend, syncguard_error *er
     const sg_config *config = &backend->config;
     size_t count = (size_t)config->connections;
     if (config->wait_replicas > 0)
-        count += (size_t)config->wait_connections;
+        count += (size_t)config->wait_connections + 1;
     syncguard_status status = sg_redis_resolver_create(&backend->resolver, err);
     if (status != SYNCGUARD_OK)
         return status;

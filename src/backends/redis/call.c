@@ -23,9 +23,10 @@ void sg_redis_call_init(sg_call *call, sg_script_id script, int keys)
     call->watch_name = NULL;
     call->watch_length = 0;
     call->contended = false;
+    call->confirm = false;
     call->link = NULL;
     call->reply = NULL;
-    call->serial = 0;
+    call->confirmed = false;
     call->again = false;
     call->unanswered = false;
     call->first_sent_ns = 0;
@@ -82,6 +83,28 @@ syncguard_status sg_redis_pause(int round, const syncguard_limits *limits, syncg
     return syncguard_wait_until(syncguard_clock_ns() + ms * SYNCGUARD_NS_PER_MS, limits, err);
 }
 
+void sg_redis_text_wait(const sg_backend *backend, const syncguard_limits *limits, sg_text *out)
+{
+    int64_t left = syncguard_limits_left_ns(limits);
+    int64_t wait_ms = left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS
+                                                    : left / SYNCGUARD_NS_PER_MS * 3 / 4;
+    sg_redis_text_command(out, 3);
+    sg_redis_text_arg_str(out, "WAIT");
+    sg_redis_text_arg_int(out, backend->config.wait_replicas);
+    sg_redis_text_arg_int(out, wait_ms > 0 ? wait_ms : 1);
+}
+
+bool sg_redis_replicas_have_it(const sg_backend *backend, const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_INTEGER && reply->integer >= backend->config.wait_replicas;
+}
+
+syncguard_status sg_redis_fail_replicas(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS",
+                          "redis: too few replicas have confirmed the write");
+}
+
 /* What a call has been through. */
 typedef struct progress {
     bool by_sha;
@@ -95,13 +118,17 @@ typedef struct progress {
     sg_request request;
 } progress;
 
-/* One exchange; replies of what goes before the script are dropped. */
+/*
+ * One exchange; replies of what goes before the script are dropped. WAIT leaves in the same
+ * request as the script, so that it always asks about what this connection has just written: a
+ * connection that wrote nothing would be told "all".
+ */
 static syncguard_status send_once(sg_backend *backend, sg_call *call, progress *p, sg_link *link,
                                   const syncguard_limits *limits, syncguard_error *err)
 {
-    redisReply *replies[3];
+    redisReply *replies[4];
     sg_text text;
-    size_t count = 1;
+    size_t count = 1; /* up to the script */
     bool watch = call->watch_name != NULL && !p->asking;
     sg_redis_text_init(&text);
     if (watch) {
@@ -120,12 +147,13 @@ static syncguard_status send_once(sg_backend *backend, sg_call *call, progress *
         count = 2;
     }
     sg_redis_call_encode(call, p->by_sha, &text);
+    if (call->confirm)
+        sg_redis_text_wait(backend, limits, &text);
     p->request.text = &text;
     p->request.replies = replies;
-    p->request.count = count;
+    p->request.count = call->confirm ? count + 1 : count;
     p->request.watch = watch;
     p->request.hurry = watch || call->contended;
-    (void)backend;
     syncguard_status status = sg_redis_link_exchange(link, &p->request, limits, err);
     if (p->request.sent && call->first_sent_ns == 0)
         call->first_sent_ns = p->request.sent_ns;
@@ -133,7 +161,9 @@ static syncguard_status send_once(sg_backend *backend, sg_call *call, progress *
         sg_redis_replies_free(replies, count - 1);
         sg_redis_replies_free(&call->reply, 1);
         call->reply = replies[count - 1];
-        call->serial = p->request.serial;
+        call->confirmed = call->confirm && sg_redis_replicas_have_it(backend, replies[count]);
+        if (call->confirm)
+            sg_redis_replies_free(&replies[count], 1);
     } else if (p->request.sent) {
         call->unanswered = true;
     }
@@ -151,7 +181,6 @@ static syncguard_status send_asking(sg_backend *backend, sg_call *call, progress
         return status;
     link.fixed = &p->ask;
     status = send_once(backend, call, p, &link, limits, err);
-    call->serial = 0; /* that connection is gone: nothing can be asked of it any more */
     sg_redis_link_fini(&link, false);
     return status;
 }
@@ -295,6 +324,13 @@ syncguard_status sg_redis_plain_run(sg_backend *backend, const sg_text *text, re
                                     size_t count, const syncguard_limits *limits,
                                     syncguard_error *err)
 {
+    return sg_redis_plain_run_on(backend, NULL, text, replies, count, limits, err);
+}
+
+syncguard_status sg_redis_plain_run_on(sg_backend *backend, sg_link *link, const sg_text *text,
+                                       redisReply **replies, size_t count,
+                                       const syncguard_limits *limits, syncguard_error *err)
+{
     sg_request request;
     memset(&request, 0, sizeof request);
     request.text = text;
@@ -302,8 +338,8 @@ syncguard_status sg_redis_plain_run(sg_backend *backend, const sg_text *text, re
     request.count = count;
     int refusals = 0;
     for (int round = 0;; round++) {
-        syncguard_status status =
-            sg_redis_link_exchange(sg_redis_link_choose(backend), &request, limits, err);
+        syncguard_status status = sg_redis_link_exchange(
+            link != NULL ? link : sg_redis_link_choose(backend), &request, limits, err);
         if (round >= MAX_BREAKS)
             return status;
         if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && request.sent) {

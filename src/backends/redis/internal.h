@@ -145,7 +145,6 @@ typedef struct sg_conn {
     void *(*create_array)(const redisReadTask *task, sg_elements elements);
     size_t elements; /* of the arrays of the unfinished reply */
     uint64_t route;  /* route generation it was opened under */
-    uint64_t serial; /* counts the connections of its link */
     char peer[300];  /* "host:port": which server this is */
     /* --- */
     int refs;
@@ -232,7 +231,6 @@ struct sg_link {
     uint32_t slot_count;
     uint32_t unpicked; /* callers woken with a reply that have not come for it yet */
     atomic_int word;   /* futex of the first 32 slots */
-    uint64_t serial;
     int64_t used_ns;
     int64_t heard_ns;
     atomic_bool polling; /* the leader sleeps: whoever adds a command sends it */
@@ -252,7 +250,6 @@ typedef struct sg_request {
     bool sent;       /* the server may have got it */
     int64_t sent_ns; /* just before the first byte left */
     uint64_t route;  /* route generation of the connection */
-    uint64_t serial; /* which connection of the link */
     char peer[300];  /* Cluster only */
 } sg_request;
 
@@ -327,10 +324,11 @@ typedef struct sg_call {
     const char *watch_name; /* acquire of a waiter: arm this name first */
     size_t watch_length;
     bool contended; /* release of a lock that others probably wait for */
+    bool confirm;   /* what it writes counts only when wait_replicas replicas have it */
     sg_link *link;  /* NULL: any of the shared ones */
     /* out */
     redisReply *reply;
-    uint64_t serial; /* of the connection that answered */
+    bool confirmed;  /* enough replicas have what the connection that answered wrote */
     bool again;      /* was sent more than once */
     bool unanswered; /* some sending of it has no reply: it may still be carried out */
     int64_t first_sent_ns;
@@ -350,7 +348,16 @@ void sg_redis_call_encode(const sg_call *call, bool by_sha, sg_text *out);
 syncguard_status sg_redis_plain_run(sg_backend *backend, const sg_text *text, redisReply **replies,
                                     size_t count, const syncguard_limits *limits,
                                     syncguard_error *err);
+/* The same on one link. */
+syncguard_status sg_redis_plain_run_on(sg_backend *backend, sg_link *link, const sg_text *text,
+                                       redisReply **replies, size_t count,
+                                       const syncguard_limits *limits, syncguard_error *err);
 sg_link *sg_redis_link_choose(sg_backend *backend);
+/* Appends WAIT for wait_replicas replicas, which covers what the same connection wrote before. */
+void sg_redis_text_wait(const sg_backend *backend, const syncguard_limits *limits, sg_text *out);
+/* Whether that was answered with enough of them. */
+bool sg_redis_replicas_have_it(const sg_backend *backend, const redisReply *reply);
+syncguard_status sg_redis_fail_replicas(syncguard_error *err);
 /* Pause before asking again what the server cannot answer yet. */
 syncguard_status sg_redis_pause(int round, const syncguard_limits *limits, syncguard_error *err);
 
@@ -362,7 +369,8 @@ struct sg_backend {
     sg_tls *tls;
     sg_resolver *resolver;
     sg_route route;
-    sg_link *links; /* config.connections, then config.wait_connections if wait_replicas */
+    sg_link *links; /* config.connections; if wait_replicas, config.wait_connections and one for
+                       extends */
     size_t link_count;
     syncguard_gate wait_gate;
     pthread_mutex_t wait_mutex;

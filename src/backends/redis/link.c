@@ -120,7 +120,6 @@ static void submit(sg_link *link, sg_slot *slot)
     request->sent = true;
     request->sent_ns = slot->sent_ns = syncguard_clock_ns();
     request->route = conn->route;
-    request->serial = conn->serial;
     if (link->backend->config.mode == SYNCGUARD_REDIS_CLUSTER)
         memcpy(request->peer, conn->peer, sizeof request->peer);
     sg_redis_text_add(&conn->out, request->text->data, request->text->length);
@@ -225,7 +224,6 @@ static syncguard_status lead_connect(sg_link *link, const syncguard_limits *limi
     sg_slot *slot = link->queue;
     link->queue = link->queue_last = NULL;
     if (status == SYNCGUARD_OK) {
-        conn->serial = ++link->serial;
         link->conn = conn;
         link->used_ns = link->heard_ns = syncguard_clock_ns();
     }

@@ -154,50 +154,6 @@ static void give_wait_link(sg_backend *backend, const sg_link *link)
     pthread_mutex_unlock(&backend->wait_mutex);
 }
 
-static syncguard_status fail_replicas(syncguard_error *err)
-{
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS",
-                          "redis: too few replicas have the grant");
-}
-
-/*
- * Waits until enough replicas have what this connection wrote last. A new
- * connection has written nothing and would be told "all", so the answer counts
- * only on the one that carried the grant (or found it, which writes too).
- */
-static syncguard_status await_replicas(sg_backend *backend, sg_call *call,
-                                       const syncguard_limits *limits, syncguard_error *err)
-{
-    sg_text text;
-    redisReply *reply = NULL;
-    sg_request request;
-    if (call->serial == 0) /* the grant came from a node that was only asked in passing */
-        return fail_replicas(err);
-    int64_t left = syncguard_limits_left_ns(limits);
-    int64_t wait_ms = left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS
-                                                    : left / SYNCGUARD_NS_PER_MS * 3 / 4;
-    memset(&request, 0, sizeof request);
-    sg_redis_text_init(&text);
-    sg_redis_text_command(&text, 3);
-    sg_redis_text_arg_str(&text, "WAIT");
-    sg_redis_text_arg_int(&text, backend->config.wait_replicas);
-    sg_redis_text_arg_int(&text, wait_ms > 0 ? wait_ms : 1);
-    request.text = &text;
-    request.replies = &reply;
-    request.count = 1;
-    syncguard_status status = sg_redis_link_exchange(call->link, &request, limits, err);
-    if (status != SYNCGUARD_OK)
-        sg_redis_link_reset(call->link); /* the server may block it for the rest of the WAIT */
-    else if (reply->type == REDIS_REPLY_ERROR)
-        status = sg_redis_fail_reply(err, reply);
-    else if (reply->type != REDIS_REPLY_INTEGER || request.serial != call->serial ||
-             reply->integer < backend->config.wait_replicas)
-        status = fail_replicas(err);
-    sg_redis_replies_free(&reply, 1);
-    sg_redis_text_free(&text);
-    return status;
-}
-
 static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *op, sg_call *call,
                                      syncguard_error *err)
 {
@@ -208,6 +164,7 @@ static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *
         if (status != SYNCGUARD_OK)
             return status;
         call->link = take_wait_link(backend);
+        call->confirm = true;
     }
     status = sg_redis_call_run(backend, call, &op->limits, err);
     if (call->first_sent_ns != 0)
@@ -215,10 +172,12 @@ static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *
     if (status == SYNCGUARD_OK)
         status = judge_acquire(op, call->reply, err);
     if (waits) {
-        if (status == SYNCGUARD_OK) {
-            status = await_replicas(backend, call, &op->limits, err);
-            op->maybe_granted = status != SYNCGUARD_OK;
+        if (status == SYNCGUARD_OK && !call->confirmed) {
+            status = sg_redis_fail_replicas(err);
+            op->maybe_granted = true;
         }
+        if (status < SYNCGUARD_OK) /* the next WAIT on it would ask for this write, too */
+            sg_redis_link_reset(call->link);
         give_wait_link(backend, call->link);
         syncguard_gate_leave(&backend->wait_gate);
     }
@@ -361,17 +320,31 @@ static syncguard_status judge_extend(syncguard_extend_op *op, const redisReply *
     return SYNCGUARD_OK;
 }
 
+/*
+ * With wait_replicas: the connection of all extends, NULL without. They wait for the replicas
+ * as acquires do: after a failover, a lease that the new primary does not know of would be
+ * another client's to take. One connection will do, as all of them wait for the same replicas.
+ */
+static sg_link *extend_link(const sg_backend *backend)
+{
+    return backend->config.wait_replicas > 0 ? &backend->links[backend->link_count - 1] : NULL;
+}
+
 syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *op,
                                  syncguard_error *err)
 {
     sg_backend *backend = of(base);
     sg_call call;
     extend_args(backend, op, &call);
+    call.link = extend_link(backend);
+    call.confirm = call.link != NULL;
     syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
     if (call.first_sent_ns != 0)
         op->first_sent_ns = call.first_sent_ns;
     if (status == SYNCGUARD_OK)
         status = judge_extend(op, call.reply, err);
+    if (status == SYNCGUARD_OK && call.confirm && !call.confirmed)
+        status = sg_redis_fail_replicas(err);
     sg_redis_call_free(&call);
     return status;
 }
@@ -417,7 +390,9 @@ static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *i
                                      const syncguard_limits *limits, chunk_news *news,
                                      syncguard_error *err)
 {
-    redisReply *replies[CHUNK];
+    redisReply *replies[CHUNK + 1];
+    sg_link *link = extend_link(backend);
+    size_t all = link != NULL ? count + 1 : count;
     sg_text text;
     sg_redis_text_init(&text);
     for (size_t i = 0; i < count; i++) {
@@ -427,7 +402,12 @@ static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *i
         sg_redis_call_free(&call);
         items[i].first_sent_ns = syncguard_clock_ns();
     }
-    syncguard_status status = sg_redis_plain_run(backend, &text, replies, count, limits, err);
+    if (link != NULL)
+        sg_redis_text_wait(backend, limits, &text);
+    syncguard_status status =
+        sg_redis_plain_run_on(backend, link, &text, replies, all, limits, err);
+    bool confirmed = link == NULL ||
+                     (status == SYNCGUARD_OK && sg_redis_replicas_have_it(backend, replies[count]));
     *news = (chunk_news){false, false};
     for (size_t i = 0; i < count; i++) {
         if (status != SYNCGUARD_OK) {
@@ -435,10 +415,12 @@ static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *i
             continue;
         }
         items[i].status = judge_extend(&items[i], replies[i], err);
+        if (items[i].status == SYNCGUARD_OK && !confirmed)
+            items[i].status = sg_redis_fail_replicas(err);
         note_news(news, replies[i]);
     }
     if (status == SYNCGUARD_OK)
-        sg_redis_replies_free(replies, count);
+        sg_redis_replies_free(replies, all);
     sg_redis_text_free(&text);
     return status;
 }
