@@ -137,7 +137,7 @@ static void read_stored(const uint8_t *data, size_t size)
 {
     syncguard_record record;
     sg_text text;
-    if (sg_redis_value_read((const char *)data, size, &record))
+    if (sg_redis_value_read((const char *)data, size, &record) == SG_VALUE_WHOLE)
         (void)see(NULL, &record);
     sg_redis_text_init(&text);
     sg_redis_value_quote(&text, (const char *)data, size);

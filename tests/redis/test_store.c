@@ -49,7 +49,7 @@ static void stored_lock_is_as_agreed(void **state)
 
     redisReply *value = raw("GET %s", name);
     assert_int_equal(value->type, REDIS_REPLY_STRING);
-    assert_true(sg_redis_value_read(value->str, value->len, &record));
+    assert_int_equal(sg_redis_value_read(value->str, (size_t)value->len, &record), SG_VALUE_WHOLE);
     assert_string_equal(record.lock_id, grant.lock_id);
     assert_string_equal(record.key, name + 10);
     assert_string_equal(record.fence, grant.fence);
@@ -187,7 +187,7 @@ static void values_of_others_are_understood(void **state)
         "\"lockId\" : \"" OTHER_ID
         "\" , \"fence\":\"000000000000007\" , \"more\":[1,{\"a\":null}]}",
         "{\"meta\":{\"expiresAtMs\":5,\"s\":\"\\\"expiresAtMs\\\":6\"},\"lockId\":\"" OTHER_ID
-        "\",\"expiresAtMs\":9000000000000.5,\"acquiredAtMs\":1,\"key\":\"other\","
+        "\",\"expiresAtMs\":9000000000000.0,\"acquiredAtMs\":1,\"key\":\"other\","
         "\"fence\":\"000000000000007\",\"keep\":[]}",
     };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -234,12 +234,12 @@ static void unreadable_values_are_left_alone(void **state)
         "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
         "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":1e400,\"acquiredAtMs\":1,"
         "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
-        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":1,"
-        "\"key\":\"bad\",\"fence\":7}",
-        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":1,"
-        "\"key\":\"bad\",\"fence\":\"0000000000000000001\"}",
-        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":1,"
-        "\"key\":\"bad\",\"fence\":\"7\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000.5,\"acquiredAtMs\":1,"
+        "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":x000000000000,\"acquiredAtMs\":1000000000000,"
+        "\"fence\":\"000000000000001\",\"key\":\"bad\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"acquiredAtMs\":1,\"key\":\"bad\","
+        "\"fence\":\"000000000000001\"}",
     };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         syncguard_grant grant;
@@ -260,6 +260,77 @@ static void unreadable_values_are_left_alone(void **state)
         assert_string_equal(raw_text("GET syncguard:bad"), values[i]);
         assert_int_equal(raw_int("DBSIZE"), 2);
     }
+}
+
+static void note_line(void *context, syncguard_log_level level, const char *text)
+{
+    (void)level;
+    if (strstr(text, "1 stored records cannot be read") != NULL)
+        ++*(int *)context;
+}
+
+/* Only the expiry decides whether a lock is live; its owner may renew it and give it back. */
+static void damaged_values_are_held_and_released(void **state)
+{
+    (void)state;
+    static const char *const rests[] = {
+        "\"key\":\"bad\",\"fence\":7}",
+        "\"key\":\"bad\",\"fence\":\"0000000000000001\"}",
+        "\"key\":\"bad\",\"fence\":\"-00000000000001\"}",
+        "\"key\":\"bad\",\"fence\":\"7\"}",
+        "\"key\":\"bad\"}",
+        "\"key\":7,\"fence\":\"000000000000001\"}",
+        "\"fence\":\"000000000000001\"}",
+    };
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *logged = NULL;
+    int lines = 0, count = 0;
+    options.log = note_line;
+    options.log_context = &lines;
+    assert_status(syncguard_open(test_url, &options, &logged, &err), SYNCGUARD_OK);
+    for (size_t i = 0; i < sizeof rests / sizeof rests[0]; i++) {
+        char value[300];
+        syncguard_grant grant;
+        syncguard_lock_info info;
+        bool locked = false;
+        int64_t expires = 0;
+        snprintf(value, sizeof value,
+                 "{\"lockId\":\"" OTHER_ID
+                 "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":\"x\",%s",
+                 rests[i]);
+        plant("bad", value);
+        assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+        assert_status(syncguard_is_locked(store, "bad", NULL, &locked, &err), SYNCGUARD_OK);
+        assert_true(locked);
+        assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_E_INTERNAL);
+        assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err),
+                      SYNCGUARD_E_INTERNAL);
+        lines = count = 0;
+        assert_status(syncguard_list_raw(logged, NULL, count_records, &count, &err), SYNCGUARD_OK);
+        assert_int_equal(count, 0);
+        assert_int_equal(lines, 1);
+        assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err), SYNCGUARD_OK);
+        assert_non_null(strstr(raw_text("GET syncguard:bad"), rests[i]));
+        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+        assert_int_equal(raw_int("EXISTS syncguard:bad"), 0);
+
+        /* Dead: as any dead record. */
+        snprintf(value, sizeof value, "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9,%s",
+                 rests[i]);
+        plant("bad", value);
+        assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_ABSENT);
+        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
+        grant = take("bad", 5000);
+        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    }
+    /* An id that is no text is nobody's; the lock ends by its expiry. */
+    syncguard_grant grant;
+    plant("bad", "{\"lockId\":{},\"expiresAtMs\":9000000000000,\"key\":\"bad\"}");
+    assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+    assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
+    plant("bad", "{\"lockId\":{},\"expiresAtMs\":9,\"key\":\"bad\"}");
+    (void)take("bad", 5000);
+    syncguard_close(logged);
 }
 
 static void foreign_types_are_left_alone(void **state)
@@ -294,6 +365,81 @@ static void foreign_index_of_a_dead_lock_is_left_alone(void **state)
     assert_status(syncguard_acquire(store, "dead", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     assert_string_equal(raw_text("HGET syncguard:id:" OTHER_ID " a"), "b");
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+}
+
+/* Prefixes of 949 to 951 bytes: the index's name is hashed, as the other library does it. The known
+ * answers are its own. */
+static void long_prefixes_hash_the_index(void **state)
+{
+    (void)state;
+    static const struct {
+        int length;
+        const char *index;
+    } cases[] = {
+        {948, "id:" OTHER_ID},
+        {949, "7NFHQ1ntXqPpcwm3oSlQkA"},
+        {950, "jdrd0f7HUnJSKro21MHePA"},
+        {951, "kkUkHM3W1hP7v7Uu_62q5Q"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char prefix[952], extra[1000], index[1024], full[1024], hash[SYNCGUARD_LOCK_ID_SIZE];
+        static const char value[] =
+            "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":1,"
+            "\"key\":\"other\",\"fence\":\"000000000000007\"}";
+        syncguard_lock_info_raw info;
+        syncguard_grant grant;
+        int64_t expires = 0;
+        memset(prefix, 'p', sizeof prefix);
+        prefix[cases[i].length] = '\0';
+        snprintf(extra, sizeof extra, "prefix=%s", prefix);
+        snprintf(index, sizeof index, "%s:%s", prefix, cases[i].index);
+        syncguard_backend *distant = open_with(extra);
+
+        /* What the other library stored is found, renewed and released by id. */
+        raw_do("SET %s:other %s", prefix, value);
+        raw_do("SET %s %s:other", index, prefix);
+        assert_status(syncguard_get_by_id_raw(distant, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
+        assert_string_equal(info.key, "other");
+        assert_status(syncguard_extend(distant, OTHER_ID, 60000, NULL, &expires, &err),
+                      SYNCGUARD_OK);
+        assert_in_range(raw_int("PTTL %s", index), 50000, 61000);
+        assert_status(syncguard_release(distant, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+        assert_int_equal(raw_int("EXISTS %s:other %s", prefix, index), 0);
+
+        /* What we store is where it looks. */
+        assert_status(syncguard_acquire(distant, "ours", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+        snprintf(full, sizeof full, "%s:id:%s", prefix, grant.lock_id);
+        syncguard_name_hash(full, strlen(full), hash);
+        if (cases[i].length > 948)
+            snprintf(full, sizeof full, "%s:%s", prefix, hash);
+        snprintf(index, sizeof index, "%s:ours", prefix);
+        assert_string_equal(raw_text("GET %s", full), index);
+        assert_status(syncguard_acquire(distant, "ours", 5000, NULL, &grant, &err),
+                      SYNCGUARD_LOCKED);
+
+        /* Undoing, finding one's own grant, and taking over need the id, too. */
+        syncguard_acquire_op op = {.key = "again",
+                                   .key_length = 5,
+                                   .lock_id = OTHER_ID,
+                                   .ttl_ms = 5000,
+                                   .owner = "",
+                                   .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
+        assert_status(distant->ops->acquire(distant, &op, &err), SYNCGUARD_OK);
+        assert_status(distant->ops->acquire(distant, &op, &err), SYNCGUARD_OK);
+        assert_true(op.fence == 1);
+        assert_status(distant->ops->undo(distant, "again", 5, OTHER_ID,
+                                         syncguard_clock_ns() + 5000 * SYNCGUARD_NS_PER_MS,
+                                         &op.limits, &err),
+                      SYNCGUARD_OK);
+        assert_int_equal(raw_int("EXISTS %s:again", prefix), 0);
+        assert_status(distant->ops->acquire(distant, &op, &err), SYNCGUARD_E_INTERNAL);
+        assert_string_equal(err.native, "SPENT");
+        int count = 0;
+        assert_status(syncguard_list_raw(distant, NULL, count_records, &count, &err), SYNCGUARD_OK);
+        assert_int_equal(count, 1);
+        syncguard_close(distant);
+        raw_do("FLUSHALL");
+    }
 }
 
 static void index_that_lies_changes_nothing(void **state)
@@ -595,12 +741,23 @@ static void note_eviction(void *context, syncguard_severity severity, const char
         *(syncguard_severity *)context = severity;
 }
 
+static void note_records(void *context, syncguard_severity severity, const char *topic,
+                         const char *text)
+{
+    if (strcmp(topic, "records") == 0 && strstr(text, "2 stored records") != NULL)
+        *(syncguard_severity *)context = severity;
+}
+
 static void examine_tells_what_is_wrong(void **state)
 {
     (void)state;
     syncguard_severity severity = SYNCGUARD_FINE;
     assert_status(syncguard_examine(store, NULL, note_finding, NULL, &err), SYNCGUARD_OK);
-    assert_int_equal(findings, 4);
+    assert_int_equal(findings, 5);
+    raw_do("SET syncguard:a {}");
+    raw_do("SET syncguard:b %s", "{\"expiresAtMs\":9000000000000,\"key\":\"b\"}");
+    assert_status(syncguard_examine(store, NULL, note_records, &severity, &err), SYNCGUARD_OK);
+    assert_int_equal(severity, SYNCGUARD_WARN);
     raw_do("CONFIG SET maxmemory 1gb maxmemory-policy allkeys-lru");
     assert_status(syncguard_examine(store, NULL, note_eviction, &severity, &err), SYNCGUARD_OK);
     raw_do("CONFIG SET maxmemory 0 maxmemory-policy noeviction");
@@ -614,9 +771,11 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(stored_lock_is_as_agreed, flush_all),
         cmocka_unit_test_setup(owner_is_one_more_field, flush_all),
         cmocka_unit_test_setup(hashed_names_work_everywhere, flush_all),
+        cmocka_unit_test_setup(long_prefixes_hash_the_index, flush_all),
         cmocka_unit_test_setup(list_shows_our_locks_only, flush_all),
         cmocka_unit_test_setup(values_of_others_are_understood, flush_all),
         cmocka_unit_test_setup(unreadable_values_are_left_alone, flush_all),
+        cmocka_unit_test_setup(damaged_values_are_held_and_released, flush_all),
         cmocka_unit_test_setup(foreign_types_are_left_alone, flush_all),
         cmocka_unit_test_setup(foreign_index_of_a_dead_lock_is_left_alone, flush_all),
         cmocka_unit_test_setup(index_that_lies_changes_nothing, flush_all),

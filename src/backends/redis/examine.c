@@ -125,6 +125,25 @@ static void examine_replication(const teller *t, const sg_config *config, const 
     }
 }
 
+/* Walks over the whole key space, which may be forbidden, or take longer than there is time. */
+static void examine_records(sg_backend *backend, const teller *t, const syncguard_limits *limits)
+{
+    char line[160];
+    size_t count = 0;
+    bool all = sg_redis_count_unreadable(backend, limits, &count, NULL) == SYNCGUARD_OK;
+    if (count > 0) {
+        snprintf(line, sizeof line,
+                 "%zu stored records cannot be read: they may block their keys until somebody "
+                 "repairs or deletes them",
+                 count);
+        tell(t, SYNCGUARD_WARN, "records", line);
+    } else if (all) {
+        tell(t, SYNCGUARD_FINE, "records", "all stored locks can be read");
+    } else {
+        tell(t, SYNCGUARD_WARN, "records", "the stored locks could not all be looked at");
+    }
+}
+
 syncguard_status sg_redis_examine(syncguard_backend *base, const syncguard_limits *limits,
                                   syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
@@ -161,6 +180,7 @@ syncguard_status sg_redis_examine(syncguard_backend *base, const syncguard_limit
         examine_persistence(&t, info, setting(replies[1]), setting(replies[2]));
         examine_eviction(&t, info);
         examine_replication(&t, &backend->config, info);
+        examine_records(backend, &t, limits);
     }
     sg_redis_replies_free(replies, 3);
     return status;

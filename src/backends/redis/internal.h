@@ -49,6 +49,7 @@ typedef struct sg_config {
     char *prefix;
     size_t prefix_length;
     bool names_hashed; /* the prefix is so long that some names are hashed */
+    bool index_hashed; /* and so long that those of indexes are: lock ids cannot be seen in them */
     char *client_name;
     bool tls;
     char *tls_ca;
@@ -100,8 +101,14 @@ syncguard_status sg_redis_fail_reply(syncguard_error *err, const redisReply *rep
 
 /* --- stored values (value.c) --- */
 
-/* Reads a stored lock; false if it is not one. */
-bool sg_redis_value_read(const char *text, size_t length, syncguard_record *record);
+/* What can be read of a stored lock. */
+typedef enum sg_value {
+    SG_VALUE_UNREADABLE, /* not even the expiry: nobody can tell whether it is live */
+    SG_VALUE_DAMAGED,    /* the expiry, but not all of lock id, key and fence: those are "" then */
+    SG_VALUE_WHOLE
+} sg_value;
+sg_value sg_redis_value_read(const char *text, size_t length, syncguard_record *record);
+syncguard_status sg_redis_fail_value(syncguard_error *err);
 /* Appends a JSON string with its quotes. */
 void sg_redis_value_quote(sg_text *out, const char *text, size_t length);
 
@@ -414,6 +421,9 @@ syncguard_status sg_redis_lookup_lock(syncguard_backend *base, syncguard_lookup_
                                       syncguard_error *err);
 syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *limits,
                                syncguard_record_fn fn, void *context, syncguard_error *err);
+/* Locks that list has to leave out, because they cannot be read. */
+syncguard_status sg_redis_count_unreadable(sg_backend *backend, const syncguard_limits *limits,
+                                           size_t *count, syncguard_error *err);
 syncguard_status sg_redis_examine(syncguard_backend *base, const syncguard_limits *limits,
                                   syncguard_finding_fn fn, void *context, syncguard_error *err);
 

@@ -57,12 +57,11 @@ syncguard_status sg_redis_name_lock(const sg_backend *backend, const char *key, 
 
 void sg_redis_name_index(const sg_backend *backend, const char *lock_id, sg_name *out)
 {
-    size_t length = backend->config.prefix_length; /* at most 951 */
-    memcpy(out->text, backend->config.prefix, length);
-    memcpy(out->text + length, ":id:", 4);
-    memcpy(out->text + length + 4, lock_id, SYNCGUARD_LOCK_ID_CHARS);
-    out->length = length + 4 + SYNCGUARD_LOCK_ID_CHARS;
-    out->text[out->length] = '\0';
+    char text[3 + SYNCGUARD_LOCK_ID_SIZE] = "id:";
+    memcpy(text + 3, lock_id, SYNCGUARD_LOCK_ID_CHARS + 1);
+    /* A prefix of at most 951 bytes leaves room for the hash. */
+    (void)syncguard_storage_name(backend->config.prefix, text, SYNCGUARD_REDIS_LIMIT_BYTES,
+                                 SYNCGUARD_REDIS_RESERVE_BYTES, out->text, &out->length, NULL);
 }
 
 syncguard_status sg_redis_name_counter(const sg_backend *backend, const sg_name *lock, sg_name *out,
@@ -72,13 +71,19 @@ syncguard_status sg_redis_name_counter(const sg_backend *backend, const sg_name 
                                 SYNCGUARD_REDIS_RESERVE_BYTES, out->text, &out->length, err);
 }
 
+/* The last argument of every script that acts by lock id: the id, where the index hides it. */
+static void add_id(const sg_backend *backend, sg_call *call, const char *lock_id)
+{
+    if (backend->config.index_hashed)
+        sg_redis_call_arg(call, lock_id, SYNCGUARD_LOCK_ID_CHARS);
+}
+
 /* Answers that mean the same in every script. */
 static syncguard_status fail_mark(int64_t mark, syncguard_error *err)
 {
     switch (mark) {
     case BAD_VALUE:
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "VALUE",
-                              "redis: the stored lock is not readable; it was left as it is");
+        return sg_redis_fail_value(err);
     case BAD_COUNTER:
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "COUNTER",
                               "redis: the fence counter is not readable; it was left as it is");
@@ -126,9 +131,11 @@ static syncguard_status judge_acquire(syncguard_acquire_op *op, const redisReply
     }
     if (reply->type != REDIS_REPLY_STRING)
         return fail_mark(reply->integer, err);
-    if (!sg_redis_value_read(reply->str, (size_t)reply->len, &record) ||
-        strcmp(record.lock_id, op->lock_id) != 0)
-        return fail_mark(BAD_VALUE, err);
+    if (sg_redis_value_read(reply->str, (size_t)reply->len, &record) != SG_VALUE_WHOLE ||
+        strcmp(record.lock_id, op->lock_id) != 0) {
+        op->maybe_granted = true; /* ours, but without a fence to hand out */
+        return sg_redis_fail_value(err);
+    }
     op->fence = strtoll(record.fence, NULL, 10);
     op->expires_at_ms = record.expires_at_ms;
     return SYNCGUARD_OK;
@@ -212,6 +219,7 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
     sg_redis_call_arg_int(&call, op->ttl_ms);
     sg_redis_call_arg_int(&call, op->ttl_ms + backend->tolerance_ms);
     add_rest(&call, op);
+    add_id(backend, &call, op->lock_id);
     if (op->watch && backend->tracker != NULL &&
         sg_redis_tracker_watch(backend->tracker, lock.text, lock.length, op->key, op->key_length)) {
         call.watch_name = lock.text;
@@ -249,8 +257,7 @@ static void note_key(const sg_backend *backend, syncguard_release_op *op, const 
     syncguard_record record;
     op->key_length = 0;
     if (config->names_hashed) {
-        if (!sg_redis_value_read(reply->str, length, &record))
-            return;
+        (void)sg_redis_value_read(reply->str, length, &record);
         op->key_length = strlen(record.key);
         memcpy(op->key, record.key, op->key_length + 1);
     } else if (length > skip && length - skip < sizeof op->key) {
@@ -281,6 +288,7 @@ syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op 
     sg_redis_call_arg_int(&call, backend->tolerance_ms);
     if (backend->config.names_hashed)
         sg_redis_call_arg_int(&call, 1);
+    add_id(backend, &call, op->lock_id);
     call.contended = op->contended;
     syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
     if (status == SYNCGUARD_OK) {
@@ -307,6 +315,7 @@ static void extend_args(const sg_backend *backend, const syncguard_extend_op *op
     sg_redis_call_arg(call, index.text, index.length);
     sg_redis_call_arg_int(call, op->ttl_ms);
     sg_redis_call_arg_int(call, op->ttl_ms + backend->tolerance_ms);
+    add_id(backend, call, op->lock_id);
 }
 
 static syncguard_status judge_extend(syncguard_extend_op *op, const redisReply *reply,
@@ -483,6 +492,7 @@ syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t 
     sg_redis_call_arg(&call, index.text, index.length);
     sg_redis_call_arg(&call, backend->tombstone, backend->tombstone_length);
     sg_redis_call_arg_int(&call, life_ms + backend->tolerance_ms);
+    add_id(backend, &call, lock_id);
     status = sg_redis_call_run(backend, &call, limits, err);
     if (status == SYNCGUARD_OK && call.reply->integer < 1)
         status = fail_mark(call.reply->integer, err);
@@ -505,6 +515,7 @@ syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_clean
     sg_redis_call_arg(&call, index.text, index.length);
     sg_redis_call_arg_int(&call, op->expires_at_ms);
     sg_redis_call_arg_int(&call, SYNCGUARD_CLEANUP_GUARD_MS);
+    add_id(backend, &call, op->lock_id);
     status = sg_redis_call_run(backend, &call, &op->limits, err);
     if (status == SYNCGUARD_OK && call.reply->integer == NOT_THERE)
         status = SYNCGUARD_ABSENT;

@@ -143,6 +143,8 @@ static syncguard_status read_prefix(const char *given, sg_config *config, syncgu
     /* Names are unhashed as long as the longest key leaves room for the reserve. */
     config->names_hashed = length + 1 + SYNCGUARD_MAX_KEY_BYTES + SYNCGUARD_REDIS_RESERVE_BYTES >
                            SYNCGUARD_REDIS_LIMIT_BYTES;
+    config->index_hashed = length + sizeof ":id:" - 1 + SYNCGUARD_LOCK_ID_CHARS >
+                           SYNCGUARD_REDIS_LIMIT_BYTES - SYNCGUARD_REDIS_RESERVE_BYTES;
     if (strstr(prefix, "fence:") != NULL || ends_with(prefix, length, "fence"))
         return refuse(err, "prefix", "must not contain \"fence:\" nor end in \"fence\"");
     if (ends_with(prefix, length, ":id"))

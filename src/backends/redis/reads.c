@@ -18,31 +18,31 @@ static sg_backend *of(syncguard_backend *base)
     return (sg_backend *)(void *)base;
 }
 
-/* Reads {now, value} into record. ABSENT: no value. */
+/* Reads {now, value} into record: OK if its expiry can be read. ABSENT: no value. */
 static syncguard_status read_answer(const redisReply *reply, int64_t *now, syncguard_record *record,
-                                    syncguard_error *err)
+                                    bool *whole, syncguard_error *err)
 {
     *now = reply->element[0]->integer;
     if (reply->elements < 2)
         return SYNCGUARD_ABSENT;
     const redisReply *value = reply->element[1];
-    if (value->type != REDIS_REPLY_STRING ||
-        !sg_redis_value_read(value->str, (size_t)value->len, record))
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "VALUE",
-                              "redis: the stored lock is not readable; it was left as it is");
-    return SYNCGUARD_OK;
+    sg_value found = SG_VALUE_UNREADABLE;
+    if (value->type == REDIS_REPLY_STRING)
+        found = sg_redis_value_read(value->str, (size_t)value->len, record);
+    *whole = found == SG_VALUE_WHOLE;
+    return found != SG_VALUE_UNREADABLE ? SYNCGUARD_OK : sg_redis_fail_value(err);
 }
 
 static syncguard_status read_by(sg_backend *backend, sg_script_id script, const sg_name *name,
                                 const syncguard_limits *limits, int64_t *now,
-                                syncguard_record *record, syncguard_error *err)
+                                syncguard_record *record, bool *whole, syncguard_error *err)
 {
     sg_call call;
     sg_redis_call_init(&call, script, 1);
     sg_redis_call_arg(&call, name->text, name->length);
     syncguard_status status = sg_redis_call_run(backend, &call, limits, err);
     if (status == SYNCGUARD_OK)
-        status = read_answer(call.reply, now, record, err);
+        status = read_answer(call.reply, now, record, whole, err);
     sg_redis_call_free(&call);
     return status;
 }
@@ -54,18 +54,19 @@ syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked
     sg_name name;
     syncguard_record record;
     int64_t now = 0;
+    bool whole = false;
     op->locked = false;
     op->dead_lock_id[0] = '\0';
     syncguard_status status = sg_redis_name_lock(backend, op->key, &name, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = read_by(backend, SG_READ, &name, &op->limits, &now, &record, err);
+    status = read_by(backend, SG_READ, &name, &op->limits, &now, &record, &whole, err);
     if (status == SYNCGUARD_ABSENT)
         return SYNCGUARD_OK;
     if (status != SYNCGUARD_OK)
         return status;
     op->locked = syncguard_is_live(record.expires_at_ms, now);
-    if (!op->locked && syncguard_lock_id_valid(record.lock_id)) {
+    if (!op->locked && record.lock_id[0] != '\0') {
         memcpy(op->dead_lock_id, record.lock_id, sizeof op->dead_lock_id);
         op->dead_expires_at_ms = record.expires_at_ms;
         op->dead_for_ms = now - record.expires_at_ms;
@@ -79,6 +80,7 @@ syncguard_status sg_redis_lookup_lock(syncguard_backend *base, syncguard_lookup_
     sg_backend *backend = of(base);
     sg_name name;
     int64_t now = 0;
+    bool whole = false;
     syncguard_status status = SYNCGUARD_OK;
     if (op->lock_id != NULL)
         sg_redis_name_index(backend, op->lock_id, &name);
@@ -86,16 +88,24 @@ syncguard_status sg_redis_lookup_lock(syncguard_backend *base, syncguard_lookup_
         status = sg_redis_name_lock(backend, op->key, &name, err);
     if (status == SYNCGUARD_OK)
         status = read_by(backend, op->lock_id != NULL ? SG_FIND : SG_READ, &name, &op->limits, &now,
-                         &op->record, err);
+                         &op->record, &whole, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (!syncguard_is_live(op->record.expires_at_ms, now) ||
         (op->lock_id != NULL && strcmp(op->record.lock_id, op->lock_id) != 0))
         return SYNCGUARD_ABSENT;
-    return SYNCGUARD_OK;
+    return whole ? SYNCGUARD_OK : sg_redis_fail_value(err);
 }
 
 /* --- list --- */
+
+/* A walk over all locks. */
+typedef struct walk {
+    syncguard_record_fn fn;
+    void *context;
+    bool stop;         /* fn has had enough */
+    size_t unreadable; /* what looks like a lock and had to be left out */
+} walk;
 
 /* Names already shown, as 64-bit hashes: SCAN may return a name more than once. */
 typedef struct seen_set {
@@ -180,27 +190,36 @@ static bool may_be_lock(const sg_backend *backend, const char *name, size_t leng
 }
 
 /* A value under our prefix is a lock of this prefix only if its name is the one we would give. */
-static bool is_ours(const sg_backend *backend, const redisReply *name, const redisReply *value,
-                    int64_t now, syncguard_record *record)
+static bool has_its_name(const sg_backend *backend, const redisReply *name, const char *key)
 {
     sg_name expected;
-    if (value->type != REDIS_REPLY_STRING || value->len == 0 ||
-        !sg_redis_value_read(value->str, (size_t)value->len, record))
-        return false;
-    if (!syncguard_is_live(record->expires_at_ms, now) ||
-        sg_redis_name_lock(backend, record->key, &expected, NULL) != SYNCGUARD_OK)
-        return false;
-    return expected.length == (size_t)name->len &&
+    return sg_redis_name_lock(backend, key, &expected, NULL) == SYNCGUARD_OK &&
+           expected.length == (size_t)name->len &&
            memcmp(expected.text, name->str, expected.length) == 0;
 }
 
-/* Fetches the values of some names and shows the locks. *stop: fn has had enough. */
+static void show_one(const sg_backend *backend, const redisReply *name, const redisReply *value,
+                     int64_t now, walk *w)
+{
+    syncguard_record record;
+    if (value->type != REDIS_REPLY_STRING || value->len == 0 || value->str[0] != '{')
+        return;
+    sg_value found = sg_redis_value_read(value->str, (size_t)value->len, &record);
+    if (found != SG_VALUE_UNREADABLE && !syncguard_is_live(record.expires_at_ms, now))
+        return;
+    if (record.key[0] != '\0' && !has_its_name(backend, name, record.key))
+        return;
+    if (found == SG_VALUE_WHOLE)
+        w->stop = !w->fn(w->context, &record);
+    else
+        w->unreadable++;
+}
+
+/* Fetches the values of some names and shows the locks. */
 static syncguard_status show(sg_backend *backend, redisReply *const *names, size_t count,
-                             const syncguard_limits *limits, syncguard_record_fn fn, void *context,
-                             bool *stop, syncguard_error *err)
+                             const syncguard_limits *limits, walk *w, syncguard_error *err)
 {
     redisReply *replies[LIST_CHUNK + 1];
-    syncguard_record record;
     sg_text text;
     sg_redis_text_init(&text);
     sg_redis_text_command(&text, 1);
@@ -224,26 +243,25 @@ static syncguard_status show(sg_backend *backend, redisReply *const *names, size
               strtoll(replies[0]->element[1]->str, NULL, 10) / 1000;
     else
         status = sg_redis_fail_reply(err, replies[0]);
-    for (size_t i = 0; i < count && status == SYNCGUARD_OK && !*stop; i++) {
+    for (size_t i = 0; i < count && status == SYNCGUARD_OK && !w->stop; i++) {
         char word[SG_WORD_SIZE];
         sg_redis_reply_word(replies[i + 1], word);
         if (word[0] != '\0' && strcmp(word, "WRONGTYPE") != 0)
             status = sg_redis_fail_reply(err, replies[i + 1]);
-        else if (is_ours(backend, names[i], replies[i + 1], now, &record))
-            *stop = !fn(context, &record);
+        else
+            show_one(backend, names[i], replies[i + 1], now, w);
     }
     sg_redis_replies_free(replies, count + 1);
     return status;
 }
 
 static syncguard_status show_page(sg_backend *backend, const redisReply *names, seen_set *seen,
-                                  const syncguard_limits *limits, syncguard_record_fn fn,
-                                  void *context, bool *stop, syncguard_error *err)
+                                  const syncguard_limits *limits, walk *w, syncguard_error *err)
 {
     redisReply *chunk[LIST_CHUNK];
     size_t count = 0;
     syncguard_status status = SYNCGUARD_OK;
-    for (size_t i = 0; i < names->elements && status == SYNCGUARD_OK && !*stop; i++) {
+    for (size_t i = 0; i < names->elements && status == SYNCGUARD_OK && !w->stop; i++) {
         redisReply *name = names->element[i];
         if (name->type == REDIS_REPLY_STRING &&
             may_be_lock(backend, name->str, (size_t)name->len)) {
@@ -254,12 +272,12 @@ static syncguard_status show_page(sg_backend *backend, const redisReply *names, 
                 chunk[count++] = name;
         }
         if (count == LIST_CHUNK) {
-            status = show(backend, chunk, count, limits, fn, context, stop, err);
+            status = show(backend, chunk, count, limits, w, err);
             count = 0;
         }
     }
-    if (count > 0 && status == SYNCGUARD_OK && !*stop)
-        status = show(backend, chunk, count, limits, fn, context, stop, err);
+    if (count > 0 && status == SYNCGUARD_OK && !w->stop)
+        status = show(backend, chunk, count, limits, w, err);
     return status;
 }
 
@@ -283,13 +301,11 @@ static syncguard_status find_node(sg_backend *backend, const syncguard_limits *l
     return status;
 }
 
-syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *limits,
-                               syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status walk_locks(sg_backend *backend, const syncguard_limits *limits, walk *w,
+                                   syncguard_error *err)
 {
-    sg_backend *backend = of(base);
     seen_set seen = {NULL, 0, 0};
     char cursor[24] = "0";
-    bool stop = false;
     syncguard_status status = find_node(backend, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -315,10 +331,38 @@ syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *
             status = sg_redis_fail_reply(err, reply);
         } else {
             memcpy(cursor, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
-            status = show_page(backend, reply->element[1], &seen, limits, fn, context, &stop, err);
+            status = show_page(backend, reply->element[1], &seen, limits, w, err);
         }
         sg_redis_replies_free(&reply, 1);
-    } while (status == SYNCGUARD_OK && !stop && strcmp(cursor, "0") != 0);
+    } while (status == SYNCGUARD_OK && !w->stop && strcmp(cursor, "0") != 0);
     syncguard_free(seen.slots);
+    return status;
+}
+
+syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *limits,
+                               syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    walk w = {fn, context, false, 0};
+    syncguard_status status = walk_locks(of(base), limits, &w, err);
+    if (w.unreadable > 0)
+        syncguard_backend_log(base, SYNCGUARD_LOG_WARN,
+                              "redis: %zu stored records cannot be read and are not listed",
+                              w.unreadable);
+    return status;
+}
+
+static bool look_on(void *context, const syncguard_record *record)
+{
+    (void)context;
+    (void)record;
+    return true;
+}
+
+syncguard_status sg_redis_count_unreadable(sg_backend *backend, const syncguard_limits *limits,
+                                           size_t *count, syncguard_error *err)
+{
+    walk w = {look_on, NULL, false, 0};
+    syncguard_status status = walk_locks(backend, limits, &w, err);
+    *count = w.unreadable;
     return status;
 }

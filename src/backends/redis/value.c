@@ -2,9 +2,10 @@
  * The stored lock: a JSON object. Ours has a fixed layout; that of other writers
  * may have any order, spacing, number format and further fields.
  *
- * The reader is strict about the five fields and lenient about the rest. It
- * never reads past the end, recurses to a fixed depth and writes only into the
- * record.
+ * The text must be JSON, and the expiry must be readable, else nothing is known
+ * of the lock. A field that cannot be read leaves its place in the record empty.
+ * The reader never reads past the end, recurses to a fixed depth and writes only
+ * into the record.
  */
 #include <string.h>
 
@@ -199,7 +200,8 @@ static bool read_exponent(cursor *c, decimal *number)
     return true;
 }
 
-/* A JSON number as whole milliseconds, rounded down. By hand, because strtod follows the locale. */
+/* A JSON number that is whole, and at most 2^53 - 1 on either side of 0. By hand, because strtod
+ * follows the locale. */
 static bool read_number(cursor *c, int64_t *out)
 {
     if (read_digits(c, out))
@@ -224,12 +226,11 @@ static bool read_number(cursor *c, int64_t *out)
         if (value > SYNCGUARD_MAX_TIME_MS)
             return false;
     }
-    bool rest = false; /* behind the point */
-    for (int i = number.point > 0 ? number.point : 0; i < number.count; i++)
-        rest = rest || number.digits[i] != '0';
-    if (rest && value == SYNCGUARD_MAX_TIME_MS)
-        return false;
-    *out = negative ? -value - (rest ? 1 : 0) : value;
+    for (int i = number.point > 0 ? number.point : 0; i < number.count; i++) {
+        if (number.digits[i] != '0') /* behind the point */
+            return false;
+    }
+    *out = negative ? -value : value;
     return true;
 }
 
@@ -266,50 +267,68 @@ static bool skip_value(cursor *c, int depth)
     return c->at > start;
 }
 
-enum { LOCK_ID = 1, EXPIRES = 2, ACQUIRED = 4, KEY = 8, FENCE = 16, ALL = 31 };
-
-static bool read_member(cursor *c, const char *name, syncguard_record *record, int *seen)
+/* Reads the key in whatever form it was written, and gives its NFC. */
+static bool read_key(cursor *c, char out[SYNCGUARD_KEY_SIZE])
 {
-    if (strcmp(name, "lockId") == 0) {
-        *seen |= LOCK_ID;
-        return read_string(c, record->lock_id, sizeof record->lock_id);
-    }
-    if (strcmp(name, "expiresAtMs") == 0) {
-        *seen |= EXPIRES;
-        return read_number(c, &record->expires_at_ms);
-    }
-    if (strcmp(name, "acquiredAtMs") == 0) {
-        *seen |= ACQUIRED;
+    char raw[SYNCGUARD_MAX_RAW_KEY_BYTES + 1];
+    size_t length = 0;
+    return read_string(c, raw, sizeof raw) &&
+           syncguard_key_normalise(raw, out, &length, NULL) == SYNCGUARD_OK;
+}
+
+static bool read_field(cursor *c, const char *name, syncguard_record *record, bool *timed)
+{
+    if (strcmp(name, "lockId") == 0)
+        return read_string(c, record->lock_id, sizeof record->lock_id) &&
+               syncguard_lock_id_valid(record->lock_id);
+    if (strcmp(name, "expiresAtMs") == 0)
+        return *timed = read_number(c, &record->expires_at_ms);
+    if (strcmp(name, "acquiredAtMs") == 0)
         return read_number(c, &record->acquired_at_ms);
-    }
-    if (strcmp(name, "key") == 0) {
-        *seen |= KEY;
-        return read_string(c, record->key, sizeof record->key);
-    }
-    if (strcmp(name, "fence") == 0) {
-        *seen |= FENCE;
-        return read_string(c, record->fence, sizeof record->fence);
-    }
-    if (strcmp(name, "owner") == 0) {
-        /* A label only: one that is not ours to read does not spoil the lock. */
-        cursor mark = *c;
-        if (read_string(c, record->owner, sizeof record->owner))
-            return true;
+    if (strcmp(name, "key") == 0)
+        return read_key(c, record->key);
+    if (strcmp(name, "fence") == 0)
+        return read_string(c, record->fence, sizeof record->fence) &&
+               syncguard_fence_valid(record->fence);
+    if (strcmp(name, "owner") == 0)
+        return read_string(c, record->owner, sizeof record->owner);
+    return false;
+}
+
+/* Of a name that occurs twice the last counts, as for the scripts' decoder. */
+static void clear_field(const char *name, syncguard_record *record)
+{
+    if (strcmp(name, "lockId") == 0)
+        record->lock_id[0] = '\0';
+    else if (strcmp(name, "acquiredAtMs") == 0)
+        record->acquired_at_ms = 0;
+    else if (strcmp(name, "key") == 0)
+        record->key[0] = '\0';
+    else if (strcmp(name, "fence") == 0)
+        record->fence[0] = '\0';
+    else if (strcmp(name, "owner") == 0)
         record->owner[0] = '\0';
-        *c = mark;
-    }
+}
+
+/* What follows a name. False: no JSON. */
+static bool read_member(cursor *c, const char *name, syncguard_record *record, bool *timed)
+{
+    cursor mark = *c;
+    if (read_field(c, name, record, timed))
+        return true;
+    clear_field(name, record);
+    *c = mark;
     return skip_value(c, 1);
 }
 
-bool sg_redis_value_read(const char *text, size_t length, syncguard_record *record)
+sg_value sg_redis_value_read(const char *text, size_t length, syncguard_record *record)
 {
     cursor c = {text, text + length};
-    int seen = 0;
-    record->owner[0] = '\0'; /* the others must be there */
-    record->key[0] = record->lock_id[0] = record->fence[0] = '\0';
+    bool timed = false;
+    record->owner[0] = record->key[0] = record->lock_id[0] = record->fence[0] = '\0';
     record->expires_at_ms = record->acquired_at_ms = 0;
     if (!take(&c, '{'))
-        return false;
+        return SG_VALUE_UNREADABLE;
     do {
         char name[16];
         cursor mark = c;
@@ -317,18 +336,21 @@ bool sg_redis_value_read(const char *text, size_t length, syncguard_record *reco
         if (!known) {
             c = mark; /* longer than any name of ours */
             if (!read_string(&c, NULL, 0))
-                return false;
+                return SG_VALUE_UNREADABLE;
         }
         if (!take(&c, ':'))
-            return false;
-        if (known ? !read_member(&c, name, record, &seen) : !skip_value(&c, 1))
-            return false;
+            return SG_VALUE_UNREADABLE;
+        if (known ? !read_member(&c, name, record, &timed) : !skip_value(&c, 1))
+            return SG_VALUE_UNREADABLE;
     } while (take(&c, ','));
     if (!take(&c, '}'))
-        return false;
+        return SG_VALUE_UNREADABLE;
     skip_space(&c);
-    return c.at == c.end && seen == ALL && record->key[0] != '\0' &&
-           syncguard_fence_valid(record->fence);
+    if (c.at != c.end || !timed)
+        return SG_VALUE_UNREADABLE;
+    return record->key[0] != '\0' && record->lock_id[0] != '\0' && record->fence[0] != '\0'
+               ? SG_VALUE_WHOLE
+               : SG_VALUE_DAMAGED;
 }
 
 void sg_redis_value_quote(sg_text *out, const char *text, size_t length)

@@ -195,6 +195,12 @@ syncguard_status sg_redis_fail_reply(syncguard_error *err, const redisReply *rep
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: unexpected reply");
 }
 
+syncguard_status sg_redis_fail_value(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, "VALUE",
+                          "redis: the stored record cannot be read; it was left as it is");
+}
+
 void sg_redis_replies_free(redisReply **replies, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

@@ -1,10 +1,11 @@
 -- KEYS: lock, index, counter
--- ARGV: ttl, life of the names (ttl and tolerance, ms), rest of the value
+-- ARGV: ttl, life of the names (ttl and tolerance, ms), rest of the value, and the lock id if
+-- the index is hashed
 -- The stored value: granted. A positive number: how long (ms) the other may still live.
 -- -2: the lock's value is unreadable; -3: the counter is; -4: it is at its end; -5: this id was
 -- taken back.
 local call = redis.call
-local lock_id = string.sub(KEYS[2], -22)
+local lock_id = ARGV[4] or string.sub(KEYS[2], -22)
 local value = call('GET', KEYS[1])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -48,7 +49,8 @@ value = string.format(
   lock_id, expires / 1000000, expires % 1000000, now / 1000000, now % 1000000,
   fence / 1000000, fence % 1000000, ARGV[3])
 call('SET', KEYS[1], value, 'PX', ARGV[2])
-if stale and stale ~= lock_id and #stale == 22 and string.find(stale, '^[%w_-]+$') then
+if type(stale) == 'string' and stale ~= lock_id and not ARGV[4] and #stale == 22
+    and string.find(stale, '^[%w_-]+$') then
   -- The lock is granted: whatever is wrong with that name must not look like a failure.
   local old = string.sub(KEYS[2], 1, -23) .. stale
   if redis.pcall('GET', old) == KEYS[1] then

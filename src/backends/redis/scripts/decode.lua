@@ -1,19 +1,19 @@
   -- Sets id and expires from value. Our own layout has every field at its place as long as times
-  -- have 13 digits (until 2286); anything else is decoded, and must have the five fields.
+  -- have 13 digits (until 2286); anything else is decoded. Only the expiry must be readable: it
+  -- decides whether the lock is live. An id that is no text is nobody's.
   local id, expires
   if #value > 126 then
     local a, b, c, d, e, f, g, h, i = struct.unpack('c11c22c16c13c16c13c10c15c9', value)
     if a == '{"lockId":"' and c == '","expiresAtMs":' and e == ',"acquiredAtMs":'
-        and g == ',"fence":"' and i == '","key":"' and string.sub(value, -2) == '"}' then
+        and g == ',"fence":"' and i == '","key":"' and string.sub(value, -2) == '"}'
+        and not string.find(d, '%D') then
       id, expires = b, d
     end
   end
   if not expires then
     local fine, t = pcall(cjson.decode, value)
-    if not fine or type(t) ~= 'table' or type(t.lockId) ~= 'string' or type(t.key) ~= 'string'
-        or type(t.fence) ~= 'string' or #t.fence ~= 15 or not string.find(t.fence, '^%d+$')
-        or type(t.acquiredAtMs) ~= 'number' or type(t.expiresAtMs) ~= 'number'
-        or not (math.abs(t.expiresAtMs) < 9007199254740992) then
+    if not fine or type(t) ~= 'table' or type(t.expiresAtMs) ~= 'number'
+        or t.expiresAtMs % 1 ~= 0 or math.abs(t.expiresAtMs) > 9007199254740991 then
       return -2
     end
     id, expires = t.lockId, t.expiresAtMs

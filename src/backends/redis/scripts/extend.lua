@@ -1,5 +1,5 @@
 -- KEYS: index
--- ARGV: ttl, life of the names (ttl and tolerance, ms)
+-- ARGV: ttl, life of the names (ttl and tolerance, ms), and the lock id if the index is hashed
 -- The new expiry; the rest as in release.
 local call = redis.call
 local name = call('GET', KEYS[1])
@@ -14,7 +14,7 @@ if type(value) == 'table' then
   return string.find(value.err, '^%-?WRONGTYPE') and -2 or -6
 end
 --@decode
-if id ~= string.sub(KEYS[1], -22) then
+if id ~= (ARGV[3] or string.sub(KEYS[1], -22)) then
   return 0
 end
 local time = call('TIME')

@@ -1,5 +1,5 @@
 -- KEYS: index
--- ARGV: tolerance, and a second one if the value is wanted
+-- ARGV: tolerance, a second one if the value is wanted, and the lock id if the index is hashed
 -- The lock's name (or value): released. 0: nothing there; 1: it had expired; -2: unreadable
 -- value; -6: the lock's name cannot be reached from here (a slot that moves).
 local call = redis.call
@@ -15,7 +15,7 @@ if type(value) == 'table' then
   return string.find(value.err, '^%-?WRONGTYPE') and -2 or -6
 end
 --@decode
-if id ~= string.sub(KEYS[1], -22) then
+if id ~= (ARGV[3] or string.sub(KEYS[1], -22)) then
   return 0
 end
 local time = call('TIME')

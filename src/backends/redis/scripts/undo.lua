@@ -1,11 +1,11 @@
 -- KEYS: lock, index
--- ARGV: tombstone, its life (ms)
+-- ARGV: tombstone, its life (ms), and the lock id if the index is hashed
 -- 1, or 2 if the lock was there. From now on an acquire with this id finds the tombstone.
 local value = redis.pcall('GET', KEYS[1])
 local held = false
 if type(value) == 'string' then
   local fine, t = pcall(cjson.decode, value)
-  held = fine and type(t) == 'table' and t.lockId == string.sub(KEYS[2], -22)
+  held = fine and type(t) == 'table' and t.lockId == (ARGV[3] or string.sub(KEYS[2], -22))
 end
 -- First what needs no memory: the lock must go even if there is no room for the tombstone.
 if held then
