@@ -198,32 +198,6 @@ static void a_lock_without_a_key_can_be_kept(void **state)
     syncguard_close(mine);
 }
 
-static void unreadable_documents_are_left_alone(void **state)
-{
-    static const char *const locks[] = {
-        "{}",
-        "{\"lockId\":{\"stringValue\":\"x\"}}",
-        "{\"lockId\":{\"integerValue\":\"1\"},\"expiresAtMs\":{\"integerValue\":\"1\"}}",
-        "{\"lockId\":{\"stringValue\":\"x\"},\"expiresAtMs\":{\"stringValue\":\"1\"}}",
-        "{\"lockId\":{\"stringValue\":\"x\"},\"expiresAtMs\":{\"doubleValue\":\"NaN\"}}",
-        "{\"lockId\":{\"stringValue\":\"x\"},\"expiresAtMs\":{\"integerValue\":\"12a\"}}",
-        "{\"lockId\":{\"stringValue\":\"x\"},\"expiresAtMs\":{\"doubleValue\":1e300}}",
-    };
-    syncguard_backend *mine = standin_open(&server, NULL);
-    syncguard_grant grant;
-    bool locked;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof locks / sizeof locks[0]; i++) {
-        plant_raw("locks/k", locks[i]);
-        assert_status(SYNCGUARD_E_INTERNAL,
-                      syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
-        assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(mine, "k", NULL, &locked, &err));
-    }
-    assert_int_equal(standin_calls(&server, "commit"), 0);
-    syncguard_close(mine);
-}
-
 static void counters_at_their_end_and_beyond(void **state)
 {
     static const char *const bad[] = {
@@ -560,7 +534,6 @@ int main(void)
         cmocka_unit_test_setup(keys_that_are_no_document_ids, clean),
         cmocka_unit_test_setup(doubles_are_read, clean),
         cmocka_unit_test_setup(a_lock_without_a_key_can_be_kept, clean),
-        cmocka_unit_test_setup(unreadable_documents_are_left_alone, clean),
         cmocka_unit_test_setup(counters_at_their_end_and_beyond, clean),
         cmocka_unit_test_setup(the_single_live_one_counts, clean),
         cmocka_unit_test_setup(several_live_ones_are_left_alone, clean),

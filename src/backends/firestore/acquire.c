@@ -48,7 +48,7 @@ static syncguard_status guard(acquisition *a, fs_guarded what, const fs_instant 
 static syncguard_status take_own(acquisition *a, const fs_lock *lock, syncguard_error *err)
 {
     a->sent = true;
-    if (!lock->complete)
+    if (!lock->record.fence[0])
         return sg_fs_unreadable(err);
     a->op->fence = strtoll(lock->record.fence, NULL, 10);
     a->op->expires_at_ms = lock->record.expires_at_ms;
@@ -130,7 +130,7 @@ static syncguard_status decide(acquisition *a, const fs_answer *read, fs_answer 
         return status;
     if (document) {
         sg_fs_lock_decode(document, &lock);
-        if (!lock.readable)
+        if (!lock.has_expiry)
             return sg_fs_unreadable(err);
         if (strcmp(lock.record.lock_id, op->lock_id) == 0)
             return take_own(a, &lock, err);

@@ -148,7 +148,9 @@ static syncguard_status change_found(change *c, fs_answer *answer, syncguard_err
     at = sg_fs_now();
     sg_fs_weigh(&read, c->lock_id, at.wall_ms, &found);
     sg_fs_warn_duplicates(c->backend, &found);
-    if (found.lives != 1) {
+    if (found.unreadable) {
+        status = sg_fs_unreadable(err);
+    } else if (found.lives != 1) {
         status = SYNCGUARD_ABSENT;
         c->reason = found.matches == 0 ? SYNCGUARD_REASON_NOT_FOUND
                     : found.lives == 0 ? SYNCGUARD_REASON_EXPIRED
@@ -158,7 +160,7 @@ static syncguard_status change_found(change *c, fs_answer *answer, syncguard_err
         size_t length = strlen(found.live.record.key);
         memcpy(c->known.key, found.live.record.key, length + 1);
         c->known.key_length = length;
-        c->nameless = !found.live.complete || length == 0;
+        c->nameless = length == 0;
         if (!c->sent)
             c->first_sent_ns = at.boot_ns;
         status = commit_change(c, found.live.name, found.live.update_time, &at, answer, err);
@@ -383,7 +385,7 @@ static bool refresh_one(fs_backend *backend, const fs_answer *read, const char *
         sg_fs_pick(read, name, &document, NULL) != SYNCGUARD_OK || !document)
         return false;
     sg_fs_lock_decode(document, &lock);
-    if (!lock.readable || strcmp(lock.record.lock_id, lock_id) != 0 ||
+    if (!lock.has_expiry || strcmp(lock.record.lock_id, lock_id) != 0 ||
         !syncguard_is_live(lock.record.expires_at_ms, now_ms))
         return false;
     sg_fs_memo_put(&backend->memo, lock_id, known.key, known.key_length, lock.update_time,

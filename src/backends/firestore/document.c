@@ -30,6 +30,15 @@ static bool read_text(const json_t *value, char *out, size_t size)
     return true;
 }
 
+/* Copies a key in NFC: another client may have stored it in another form, which may be longer. */
+static bool read_key(const json_t *value, char out[SYNCGUARD_KEY_SIZE])
+{
+    char raw[SYNCGUARD_MAX_RAW_KEY_BYTES + 1];
+
+    return read_text(value, raw, sizeof raw) &&
+           syncguard_nfc(raw, strlen(raw), out, SYNCGUARD_KEY_SIZE) > 0;
+}
+
 static bool read_time(const json_t *value, int64_t *out)
 {
     const json_t *integer = json_object_get(value, "integerValue");
@@ -47,7 +56,7 @@ static bool read_time(const json_t *value, int64_t *out)
         *out = strtoll(text, NULL, 10);
     } else if (json_is_number(real)) {
         double number = json_number_value(real);
-        if (!(fabs(number) <= (double)SYNCGUARD_MAX_TIME_MS))
+        if (!(fabs(number) <= (double)SYNCGUARD_MAX_TIME_MS) || number != floor(number))
             return false;
         *out = (int64_t)number;
     } else {
@@ -65,16 +74,20 @@ void sg_fs_lock_decode(const json_t *document, fs_lock *lock)
     lock->update_time = json_string_value(json_object_get(document, "updateTime"));
     if (!lock->name || !lock->update_time)
         return;
-    lock->readable =
-        read_text(field(document, "lockId"), record->lock_id, sizeof record->lock_id) &&
-        read_time(field(document, "expiresAtMs"), &record->expires_at_ms);
-    lock->complete = lock->readable && syncguard_lock_id_valid(record->lock_id) &&
-                     read_text(field(document, "key"), record->key, sizeof record->key) &&
-                     read_text(field(document, "fence"), record->fence, sizeof record->fence) &&
-                     syncguard_fence_valid(record->fence) &&
-                     read_time(field(document, "acquiredAtMs"), &record->acquired_at_ms);
+    lock->has_expiry = read_time(field(document, "expiresAtMs"), &record->expires_at_ms);
+    if (!read_text(field(document, "lockId"), record->lock_id, sizeof record->lock_id) ||
+        !syncguard_lock_id_valid(record->lock_id))
+        record->lock_id[0] = '\0';
+    if (!read_key(field(document, "key"), record->key))
+        record->key[0] = '\0';
+    if (!read_text(field(document, "fence"), record->fence, sizeof record->fence) ||
+        !syncguard_fence_valid(record->fence))
+        record->fence[0] = '\0';
     if (!read_text(field(document, "owner"), record->owner, sizeof record->owner))
         record->owner[0] = '\0';
+    if (!read_time(field(document, "acquiredAtMs"), &record->acquired_at_ms))
+        record->acquired_at_ms = 0;
+    lock->complete = lock->has_expiry && record->lock_id[0] && record->key[0] && record->fence[0];
 }
 
 syncguard_status sg_fs_fence_decode(const json_t *document, int64_t *value, syncguard_error *err)

@@ -10,13 +10,21 @@
 #define PAGE 300
 #define CLOCK_PROBES 5
 
-/* Shows the live locks of a page; *last is set to the name to go on after, in the answer. */
-static bool show_page(const fs_answer *answer, syncguard_record_fn fn, void *context,
-                      const char **last, size_t *count)
+typedef struct listing {
+    syncguard_record_fn fn;
+    void *context;
+    const char *last; /* the name to go on after, in the answer */
+    size_t count;     /* documents of the page */
+    size_t left_out;  /* records that cannot be shown, or not told live from dead */
+} listing;
+
+/* Shows the live locks of a page. False: the caller of list has seen enough. */
+static bool show_page(listing *l, const fs_answer *answer)
 {
     int64_t now_ms = syncguard_wall_ms();
 
-    *count = 0;
+    l->count = 0;
+    l->last = NULL;
     for (size_t i = 0; i < json_array_size(answer->json); i++) {
         const json_t *document = json_object_get(json_array_get(answer->json, i), "document");
         fs_lock lock;
@@ -25,12 +33,14 @@ static bool show_page(const fs_answer *answer, syncguard_record_fn fn, void *con
             continue;
         sg_fs_lock_decode(document, &lock);
         if (lock.name) {
-            *last = lock.name;
-            (*count)++;
+            l->last = lock.name;
+            l->count++;
         }
-        /* Documents that are no locks of ours are not ours to complain about. */
-        if (lock.complete && syncguard_is_live(lock.record.expires_at_ms, now_ms) &&
-            !fn(context, &lock.record))
+        if (lock.has_expiry && !syncguard_is_live(lock.record.expires_at_ms, now_ms))
+            continue;
+        if (!lock.complete)
+            l->left_out++;
+        else if (!l->fn(l->context, &lock.record))
             return false;
     }
     return true;
@@ -40,27 +50,30 @@ syncguard_status sg_fs_list(syncguard_backend *backend, const syncguard_limits *
                             syncguard_record_fn fn, void *context, syncguard_error *err)
 {
     fs_backend *b = (fs_backend *)backend;
+    listing l = {.fn = fn, .context = context};
     fs_answer answer;
     char *after = NULL;
     syncguard_status status;
-    size_t count = PAGE;
 
     do {
-        const char *last = NULL;
         bool more;
 
         status = sg_fs_read(b, FS_QUERY, sg_fs_query_page(b->names.collection_id, after, PAGE),
                             limits, &answer, err);
-        more = status == SYNCGUARD_OK && show_page(&answer, fn, context, &last, &count);
+        more = status == SYNCGUARD_OK && show_page(&l, &answer);
         syncguard_free(after);
         after = NULL;
-        if (more && count >= PAGE && last) {
-            after = syncguard_strdup(last);
+        if (more && l.count >= PAGE && l.last) {
+            after = syncguard_strdup(l.last);
             if (!after)
                 status = syncguard_fail_memory(err);
         }
         sg_fs_answer_free(&answer);
     } while (after);
+    if (l.left_out > 0)
+        syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
+                              "firestore: %zu stored records cannot be read and are not listed",
+                              l.left_out);
     return status;
 }
 

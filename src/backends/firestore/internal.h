@@ -209,12 +209,13 @@ syncguard_status sg_fs_names_of(const fs_names *names, const char *key, size_t l
 
 /* --- document.c --- */
 
-/* A lock document of an answer. Pointers belong to the answer's JSON. */
+/* A lock document of an answer. Pointers belong to the answer's JSON. A field of the record that
+ * cannot be read is "" or 0; which operation needs which is told in ADR 0043. */
 typedef struct fs_lock {
     const char *name;
     const char *update_time;
-    bool readable; /* lock id and expiry could be read: enough to decide */
-    bool complete; /* the other fields too: enough to show */
+    bool has_expiry; /* it could be read: enough to tell live from dead */
+    bool complete;   /* lock id, key and fence too: enough to show */
     syncguard_record record;
 } fs_lock;
 
@@ -310,10 +311,11 @@ syncguard_status sg_fs_backoff(int attempt, const syncguard_limits *limits, sync
 
 /* What a query by lock id found. */
 typedef struct fs_findings {
-    fs_lock live;   /* the single live one */
-    size_t lives;   /* how many live ones there are */
-    size_t matches; /* documents that name the id */
-    json_t *dead;   /* writes that delete expired duplicates; NULL if there are none */
+    fs_lock live;    /* the single live one */
+    size_t lives;    /* how many live ones there are */
+    size_t matches;  /* documents that name the id */
+    bool unreadable; /* one of them has no readable expiry: nobody can tell how many are live */
+    json_t *dead;    /* writes that delete expired duplicates; NULL if there are none */
 } fs_findings;
 
 /* found->dead is the caller's to drop. Pointers belong to the answer. */

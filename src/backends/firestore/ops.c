@@ -60,8 +60,7 @@ syncguard_status sg_fs_read(fs_backend *backend, fs_call call, json_t *body,
 
 syncguard_status sg_fs_unreadable(syncguard_error *err)
 {
-    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
-                          "the lock document in the store is unreadable");
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
 
 /* --- what a query by lock id found --- */
@@ -77,10 +76,12 @@ void sg_fs_weigh(const fs_answer *answer, const char *lock_id, int64_t now_ms, f
         if (!document)
             continue;
         sg_fs_lock_decode(document, &lock);
-        if (!lock.readable || strcmp(lock.record.lock_id, lock_id) != 0)
+        if (strcmp(lock.record.lock_id, lock_id) != 0)
             continue;
         found->matches++;
-        if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {
+        if (!lock.has_expiry) {
+            found->unreadable = true;
+        } else if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {
             found->lives++;
             found->live = lock;
         } else if (now_ms - lock.record.expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS) {
@@ -136,7 +137,7 @@ static syncguard_status fs_is_locked(syncguard_backend *backend, syncguard_is_lo
         goto out;
     now_ms = syncguard_wall_ms();
     sg_fs_lock_decode(document, &lock);
-    if (!lock.readable) {
+    if (!lock.has_expiry) {
         status = sg_fs_unreadable(err);
     } else if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {
         op->locked = true;
@@ -164,7 +165,7 @@ static syncguard_status lookup_key(fs_backend *backend, syncguard_lookup_op *op,
         status = SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK) {
         sg_fs_lock_decode(document, &lock);
-        if (lock.readable && !syncguard_is_live(lock.record.expires_at_ms, syncguard_wall_ms()))
+        if (lock.has_expiry && !syncguard_is_live(lock.record.expires_at_ms, syncguard_wall_ms()))
             status = SYNCGUARD_ABSENT;
         else if (!lock.complete)
             status = sg_fs_unreadable(err);
@@ -188,10 +189,10 @@ static syncguard_status lookup_id(fs_backend *backend, syncguard_lookup_op *op,
         goto out;
     sg_fs_weigh(&answer, op->lock_id, syncguard_wall_ms(), &found);
     sg_fs_warn_duplicates(backend, &found);
-    if (found.lives != 1)
-        status = SYNCGUARD_ABSENT;
-    else if (!found.live.complete)
+    if (found.unreadable || (found.lives == 1 && !found.live.complete))
         status = sg_fs_unreadable(err);
+    else if (found.lives != 1)
+        status = SYNCGUARD_ABSENT;
     else
         op->record = found.live.record;
 
@@ -246,7 +247,7 @@ static syncguard_status fs_undo(syncguard_backend *backend, const char *key, siz
     if (status == SYNCGUARD_OK) {
         sg_fs_lock_decode(document, &lock);
         /* Once granted and deleted it cannot be granted again: the counter has moved on. */
-        if (lock.readable && strcmp(lock.record.lock_id, lock_id) == 0)
+        if (strcmp(lock.record.lock_id, lock_id) == 0)
             status = delete_read(self(backend), &lock, limits, err);
         else
             status = SYNCGUARD_ABSENT;
@@ -270,7 +271,7 @@ static syncguard_status fs_cleanup(syncguard_backend *backend, const syncguard_c
     if (status == SYNCGUARD_OK) {
         fs_instant at = sg_fs_now();
         sg_fs_lock_decode(document, &lock);
-        if (lock.readable && strcmp(lock.record.lock_id, op->lock_id) == 0 &&
+        if (lock.has_expiry && strcmp(lock.record.lock_id, op->lock_id) == 0 &&
             lock.record.expires_at_ms == op->expires_at_ms &&
             at.wall_ms - lock.record.expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS)
             status =

@@ -1,0 +1,310 @@
+/*
+ * Documents that cannot be read, or not wholly: one meaning in every operation (ADR 0043). The
+ * expiry decides whether a lock is live; only what must hand out a field that cannot be read fails.
+ */
+#include "standin.h"
+
+#define ID_A "AAAAAAAAAAAAAAAAAAAAAA"
+
+static standin server;
+static syncguard_error err;
+
+static int start(void **state)
+{
+    (void)state;
+    standin_start(&server, NULL);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    standin_stop(&server);
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    standin_reset(&server);
+    return 0;
+}
+
+/* A good lock document, with one field replaced by value (NULL: the field is missing). */
+static void plant(const char *key, int64_t expires_at_ms, const char *field, const char *value)
+{
+    char expires[32];
+    json_t *fields;
+    json_t *body;
+    char name[256];
+    char *text;
+
+    snprintf(expires, sizeof expires, "%lld", (long long)expires_at_ms);
+    fields = json_pack("{s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s}}", "lockId", "stringValue",
+                       ID_A, "key", "stringValue", key, "fence", "stringValue", "000000000000007",
+                       "expiresAtMs", "integerValue", expires, "acquiredAtMs", "integerValue", "5",
+                       "owner", "stringValue", "me");
+    assert_non_null(fields);
+    if (value)
+        json_object_set_new(fields, field, json_loads(value, 0, NULL));
+    else
+        json_object_del(fields, field);
+    snprintf(name, sizeof name, PREFIX "locks/%s", key);
+    body = json_pack("{s:o}", name, fields);
+    text = json_dumps(body, 0);
+    json_decref(standin_control(&server, "PUT", "documents", text));
+    free(text);
+    json_decref(body);
+}
+
+static void plant_again(const char *field, const char *value)
+{
+    plant("k", wall_ms() + 60000, field, value);
+}
+
+static bool count_one(void *context, const syncguard_lock_info_raw *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return true;
+}
+
+static int listed(syncguard_backend *backend)
+{
+    int count = 0;
+
+    assert_status(SYNCGUARD_OK, syncguard_list_raw(backend, NULL, count_one, &count, &err));
+    return count;
+}
+
+static void nobody_guesses_an_expiry(void **state)
+{
+    static const char *const expiries[] = {
+        NULL,
+        "{\"stringValue\":\"99999999999999\"}",
+        "{\"stringValue\":\"1\"}",
+        "{\"doubleValue\":\"NaN\"}",
+        "{\"doubleValue\":1e300}",
+        "{\"doubleValue\":99999999999999.5}",
+        "{\"integerValue\":\"12a\"}",
+        "{\"integerValue\":\"9007199254740992\"}",
+        "{\"integerValue\":\"\"}",
+        "{\"nullValue\":null}",
+        "{\"booleanValue\":true}",
+    };
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool locked;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof expiries / sizeof expiries[0]; i++) {
+        plant_again("expiresAtMs", expiries[i]);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+        assert_string_equal(err.message, "the stored record cannot be read");
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(mine, "k", NULL, &info, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(mine, ID_A, NULL, &err));
+        assert_string_equal(err.message, "the stored record cannot be read");
+        assert_int_equal(listed(mine), 0);
+    }
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+/* A second document with the same id and an expiry that nobody can read: is that one live? */
+static void nor_beside_a_live_one(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+
+    (void)state;
+    plant("a", wall_ms() + 60000, "owner", NULL);
+    plant("b", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
+    plant("c", wall_ms() - 60000, "owner", NULL);
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(mine, ID_A, NULL, &err));
+    assert_int_equal(standin_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+typedef struct damage {
+    const char *field;
+    const char *value;
+} damage;
+
+static const damage shown[] = {
+    {"fence", "{\"stringValue\":\"1000000000000000\"}"},
+    {"fence", "{\"stringValue\":\"-00000000000001\"}"},
+    {"fence", "{\"integerValue\":\"7\"}"},
+    {"fence", NULL},
+    {"key", NULL},
+    {"key", "{\"stringValue\":\"\"}"},
+    {"key", "{\"integerValue\":\"1\"}"},
+};
+
+static void what_is_live_is_held_and_its_owner_may_go_on(void **state)
+{
+    log_book book = LOG_BOOK_INIT;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *mine;
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool locked;
+
+    (void)state;
+    options.log = log_book_write;
+    options.log_context = &book;
+    mine = standin_open(&server, &options);
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        plant_again(shown[i].field, shown[i].value);
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+        assert_true(locked);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(mine, "k", NULL, &info, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
+        book.warnings = 0;
+        assert_int_equal(listed(mine), 0);
+        assert_int_equal(book.warnings, 1);
+        assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+        assert_false(locked);
+    }
+    syncguard_close(mine);
+}
+
+static void an_id_that_nobody_can_have(void **state)
+{
+    static const char *const ids[] = {NULL, "{\"integerValue\":\"1\"}",
+                                      "{\"stringValue\":\"short\"}"};
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool locked;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        plant_again("lockId", ids[i]);
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+        assert_true(locked);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(mine, "k", NULL, &info, &err));
+        assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
+        assert_int_equal(listed(mine), 0);
+    }
+    syncguard_close(mine);
+}
+
+static void what_is_dead_is_taken_over(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool locked;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0] + 1; i++) {
+        damage d = i < sizeof shown / sizeof shown[0] ? shown[i] : (damage){"lockId", NULL};
+        plant("k", wall_ms() - 60000, d.field, d.value);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+        assert_false(locked);
+        assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(mine, "k", NULL, &info, &err));
+        assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
+        assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
+        assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
+        plant("k", wall_ms() - 60000, d.field, d.value);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
+    }
+    syncguard_close(mine);
+}
+
+/* Owner and time of acquisition are only shown. */
+static void what_nobody_needs_fails_nothing(void **state)
+{
+    static const damage harmless[] = {
+        {"owner", "{\"integerValue\":\"1\"}"},
+        {"acquiredAtMs", NULL},
+        {"acquiredAtMs", "{\"stringValue\":\"yesterday\"}"},
+    };
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_info_raw raw;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        plant_again(harmless[i].field, harmless[i].value);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(mine, "k", NULL, &raw, &err));
+        assert_string_equal(raw.owner, i == 0 ? "" : "me");
+        assert_int_equal(raw.info.acquired_at_ms, i == 0 ? 5 : 0);
+        assert_int_equal(listed(mine), 1);
+    }
+    syncguard_close(mine);
+}
+
+/* 200 times e and a combining acute accent: 600 bytes as stored, 400 in NFC. */
+static void a_key_is_normalised_when_it_is_read(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_lock_info_raw raw;
+    char stored[601];
+    char composed[401];
+    char value[700];
+
+    (void)state;
+    for (size_t i = 0; i < 200; i++) {
+        memcpy(stored + 3 * i, "e\xCC\x81", 4);
+        memcpy(composed + 2 * i, "\xC3\xA9", 3);
+    }
+    snprintf(value, sizeof value, "{\"stringValue\":\"%s\"}", stored);
+    plant_again("key", value);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(mine, ID_A, NULL, &raw, &err));
+    assert_string_equal(raw.key, composed);
+    assert_int_equal(listed(mine), 1);
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
+    syncguard_close(mine);
+}
+
+/* Its own grant, found again with a fence that has been damaged meanwhile: there is none to hand
+ * out, and the lock must not stay behind. */
+static void a_grant_without_a_fence_is_taken_back(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_grant grant;
+    json_t *document = NULL;
+
+    (void)state;
+    call.timeout_ms = 5000;
+    standin_rules(&server, "[{\"on\":\"commit\",\"do\":\"damage_fence\",\"times\":1}]");
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(mine, "k", 30000, &call, &grant, &err));
+    for (int i = 0; i < 100; i++) {
+        json_decref(document);
+        document = standin_document(&server, "locks/k");
+        if (!document)
+            break;
+        pause_ms(50);
+    }
+    assert_null(document);
+    syncguard_close(mine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(nobody_guesses_an_expiry, clean),
+        cmocka_unit_test_setup(nor_beside_a_live_one, clean),
+        cmocka_unit_test_setup(what_is_live_is_held_and_its_owner_may_go_on, clean),
+        cmocka_unit_test_setup(an_id_that_nobody_can_have, clean),
+        cmocka_unit_test_setup(what_is_dead_is_taken_over, clean),
+        cmocka_unit_test_setup(what_nobody_needs_fails_nothing, clean),
+        cmocka_unit_test_setup(a_key_is_normalised_when_it_is_read, clean),
+        cmocka_unit_test_setup(a_grant_without_a_fence_is_taken_back, clean),
+    };
+
+    return cmocka_run_group_tests(tests, start, stop);
+}
