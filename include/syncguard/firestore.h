@@ -40,10 +40,12 @@ typedef struct syncguard_firestore_options {
     const char *database;         /* NULL: "(default)" */
     const char *collection;       /* of the locks; NULL: "locks" */
     const char *fence_collection; /* of the counters; NULL: "fence_counters" */
-    /* HOST:PORT of an emulator: no TLS, no credentials. NULL: FIRESTORE_EMULATOR_HOST, if set. */
+    /* HOST:PORT of an emulator: no TLS, no credentials, so a loopback address unless
+     * emulator_any_host is set. NULL: FIRESTORE_EMULATOR_HOST, if set (environment variables are
+     * not read in a setuid program). "": none, whatever the environment says. */
     const char *emulator_host;
     /* Base URL of the service. NULL: https://firestore.googleapis.com. Anything but https needs a
-     * loopback address. An emulator goes before it. */
+     * loopback address. FIRESTORE_EMULATOR_HOST goes before it. */
     const char *endpoint;
     /* Key file of a service account, or of a user. NULL: the usual places (see the manual). */
     const char *credentials_file;
@@ -57,12 +59,14 @@ typedef struct syncguard_firestore_options {
     /* Offset (less its error bound) from which acquire is ServiceUnavailable, and extend if the
      * clock is behind. 0: never. */
     int64_t max_clock_drift_ms;
+    /* The emulator may be on another machine. */
+    bool emulator_any_host;
 } syncguard_firestore_options;
 
 #define SYNCGUARD_FIRESTORE_OPTIONS_INIT                                                           \
     {                                                                                              \
         sizeof(syncguard_firestore_options), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-            NULL, 0, SYNCGUARD_FIRESTORE_CLOCK_BLOCK_MS                                            \
+            NULL, 0, SYNCGUARD_FIRESTORE_CLOCK_BLOCK_MS, false                                     \
     }
 
 /* Function twin of SYNCGUARD_FIRESTORE_OPTIONS_INIT. */
@@ -71,10 +75,10 @@ SYNCGUARD_API void syncguard_firestore_options_init(syncguard_firestore_options 
 
 /*
  * Same as opening "firestore://PROJECT[/DATABASE]?collection=&fence_collection=&emulator_host=
- * &endpoint=&credentials=&ca_file=&max_connections=&max_clock_drift_ms=". Reads the credentials
- * file and sends nothing. InvalidArgument for names that Firestore would not take, for equal
- * collections and for a credentials file that is unreadable. options may be NULL. The caller owns
- * *out.
+ * &emulator_any_host=&endpoint=&credentials=&ca_file=&max_connections=&max_clock_drift_ms=". Reads
+ * the credentials file and sends nothing. InvalidArgument for names that Firestore would not take,
+ * for equal collections and for a credentials file that is unreadable. options may be NULL. The
+ * caller owns *out.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_firestore_open(
     const syncguard_firestore_options *firestore_options, const syncguard_options *options,

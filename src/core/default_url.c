@@ -9,6 +9,7 @@
 
 #include "core/core.h"
 #include "syncguard/backend.h"
+#include "syncguard/sys/environment.h"
 #include "syncguard/sys/fail.h"
 
 #define ROOT_FILE "/var/lib/syncguard/locks.db"
@@ -55,21 +56,9 @@ static void put_path(writer *w, const char *path)
     }
 }
 
-/* The environment is not to be trusted in a program that runs with more rights than its caller. */
-static const char *environment(const char *name)
-{
-#ifdef __GLIBC__
-    const char *value = secure_getenv(name);
-#else
-    const char *value = getenv(name);
-#endif
-
-    return value && *value ? value : NULL;
-}
-
 static const char *folder(const char *name)
 {
-    const char *value = environment(name);
+    const char *value = syncguard_environment(name);
 
     /* A relative one would mean another file in every working directory. Of several slashes one is
      * left: two would begin the hosts of a URL. */
@@ -98,7 +87,7 @@ static bool put_user_file(writer *w)
 
 syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_error *err)
 {
-    const char *given = environment("SYNCGUARD_URL");
+    const char *given = syncguard_environment("SYNCGUARD_URL");
     writer w = {buffer, size, false};
 
     syncguard_error_clear(err);
@@ -164,7 +153,7 @@ syncguard_status sg_default_folders(syncguard_error *err)
     const char *home = folder("HOME");
     char path[PATH_MAX];
 
-    if (environment("SYNCGUARD_URL") || geteuid() == 0 || (!state && !home))
+    if (syncguard_environment("SYNCGUARD_URL") || geteuid() == 0 || (!state && !home))
         return SYNCGUARD_OK;
     int length =
         snprintf(path, sizeof path, "%s%s", state ? state : home, state ? "" : "/.local/state");

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "syncguard/sys/environment.h"
 
 static bool forked(const syncguard_lock *lock)
 {
@@ -296,7 +297,7 @@ syncguard_status syncguard_lock_release(syncguard_lock *lock, const syncguard_ca
 
 static bool environment_is(const char *name, const char *value)
 {
-    const char *found = getenv(name);
+    const char *found = syncguard_environment(name);
     return found != NULL && strcmp(found, value) == 0;
 }
 

@@ -86,6 +86,7 @@ static syncguard_backend *open_at(const char *host)
     options.dispose_timeout_ms = 1;
     own.project = "test";
     own.emulator_host = host;
+    own.emulator_any_host = true;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &backend, &err));
     return backend;
 }

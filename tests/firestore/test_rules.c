@@ -440,6 +440,20 @@ static void bad_options_are_named_at_open(void **state)
         {"firestore://p?endpoint=http://example.com", "endpoint"},
         {"firestore://p?endpoint=http://127.0.0.1%40example.com", "endpoint"},
         {"firestore://p?emulator_host=a/b", "emulator_host"},
+        {"firestore://p?emulator_host=emulator.example:80", "loopback"},
+        {"firestore://p?emulator_host=127.example:80", "loopback"},
+        {"firestore://p?emulator_host=localhost.example:80", "loopback"},
+        {"firestore://p?emulator_any_host=secretword", "emulator_any_host"},
+        {"firestore://p?emulator_host=[::1]:80&endpoint=https://secretword", "endpoint"},
+        {"firestore://p?emulator_host=localhost&credentials=secretword", "credentials"},
+        {"firestore://p?emulator_host=127.0.0.1:80&ca_file=secretword", "ca_file"},
+        {"firestore://p?ca_file=secretword", "ca_file"},
+        {"firestore://p?credentials=secretword", "credentials"},
+        {"firestore://p?endpoint=secretword", "endpoint"},
+        {"firestore://p?collection=secretword/", "collection"},
+        {"firestore://p?max_connections=secretword", "max_connections"},
+        {"firestore://p?timeout_ms=secretword", "timeout_ms"},
+        {"firestore://p?cleanup=secretword", "cleanup"},
         {"firestore://p?ca_file=/does/not/exist", "ca_file"},
         {"firestore://p?tolerance_ms=0", "tolerance_ms"},
         {"firestore://user:secretword@p", "user info"},
@@ -457,6 +471,13 @@ static void bad_options_are_named_at_open(void **state)
         assert_null(strstr(err.message, "secretword"));
         assert_null(none);
     }
+    setenv("FIRESTORE_EMULATOR_HOST", "emulator.example:80", 1);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open("firestore://p", NULL, &none, &err));
+    assert_non_null(strstr(err.message, "FIRESTORE_EMULATOR_HOST"));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_open("firestore://p?emulator_any_host=true", NULL, &none, &err));
+    syncguard_close(none);
+    setenv("FIRESTORE_EMULATOR_HOST", "", 1);
 }
 
 static void collections_may_be_chosen(void **state)

@@ -38,7 +38,8 @@ KINDS = {"sqlite": Sqlite, "redis": stores.Redis, "postgres": stores.Postgres,
          "firestore": stores.Firestore}
 NAMED = {"redis": ("--named", "redis://slow.invalid:6379"),
          "postgres": ("--open", "postgres://postgres@slow.invalid/postgres"),
-         "firestore": ("--named", "firestore://hang?emulator_host=slow.invalid:80")}
+         "firestore": ("--named", "firestore://hang?emulator_any_host=true"
+                                  "&emulator_host=slow.invalid:80")}
 
 
 def start_client(client, server, *arguments):

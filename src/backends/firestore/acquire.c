@@ -49,7 +49,7 @@ static syncguard_status take_own(acquisition *a, const fs_lock *lock, syncguard_
 {
     a->sent = true;
     if (!lock->record.fence[0])
-        return sg_fs_unreadable(err);
+        return sg_fs_unreadable(NULL, err);
     a->op->fence = strtoll(lock->record.fence, NULL, 10);
     a->op->expires_at_ms = lock->record.expires_at_ms;
     remember(a->backend, a->op, lock->update_time);
@@ -73,7 +73,7 @@ static syncguard_status commit_grant(acquisition *a, const json_t *lock_document
 
     memset(&record, 0, sizeof record);
     if ((lock_document && !lock_time) || (counter && !counter_time))
-        return sg_fs_unreadable(err);
+        return sg_fs_unreadable(NULL, err);
     if (counter)
         status = sg_fs_fence_decode(counter, &current, err);
     if (status == SYNCGUARD_OK) {
@@ -131,7 +131,7 @@ static syncguard_status decide(acquisition *a, const fs_answer *read, fs_answer 
     if (document) {
         sg_fs_lock_decode(document, &lock);
         if (!lock.has_expiry)
-            return sg_fs_unreadable(err);
+            return sg_fs_unreadable(NULL, err);
         if (strcmp(lock.record.lock_id, op->lock_id) == 0)
             return take_own(a, &lock, err);
         if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms)) {

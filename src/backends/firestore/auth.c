@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "syncguard/sys/environment.h"
 
 #define MAX_FILE_BYTES (64 * 1024)
 #define MAX_TOKEN_BYTES 8192
@@ -150,13 +151,13 @@ static syncguard_status take_file(fs_auth *auth, const char *path, const char *s
 
 static bool default_file(char *path, size_t size)
 {
-    const char *folder = getenv("CLOUDSDK_CONFIG");
-    const char *home = getenv("HOME");
+    const char *folder = syncguard_environment("CLOUDSDK_CONFIG");
+    const char *home = syncguard_environment("HOME");
     int n;
 
-    if (folder && folder[0])
+    if (folder)
         n = snprintf(path, size, "%s/application_default_credentials.json", folder);
-    else if (home && home[0])
+    else if (home)
         n = snprintf(path, size, "%s/.config/gcloud/application_default_credentials.json", home);
     else
         return false;
@@ -166,11 +167,11 @@ static bool default_file(char *path, size_t size)
 static syncguard_status take_metadata(fs_auth *auth, syncguard_error *err)
 {
     static const char path[] = "/computeMetadata/v1/instance/service-accounts/default/token";
-    const char *host = getenv("GCE_METADATA_HOST");
+    const char *host = syncguard_environment("GCE_METADATA_HOST");
     char url[512];
     int n;
 
-    if (!host || !host[0])
+    if (!host)
         host = "metadata.google.internal";
     n = snprintf(url, sizeof url, "http://%s%s", host, path);
     if (n < 0 || (size_t)n >= sizeof url || strcspn(host, "/?#@ ") != strlen(host))
@@ -184,7 +185,7 @@ static syncguard_status take_metadata(fs_auth *auth, syncguard_error *err)
 static syncguard_status find_source(fs_auth *auth, const syncguard_firestore_options *options,
                                     bool emulator, syncguard_error *err)
 {
-    const char *named = getenv("GOOGLE_APPLICATION_CREDENTIALS");
+    const char *named = syncguard_environment("GOOGLE_APPLICATION_CREDENTIALS");
     char path[4096];
 
     if (emulator) {
@@ -199,7 +200,7 @@ static syncguard_status find_source(fs_auth *auth, const syncguard_firestore_opt
     }
     if (options->credentials_file)
         return take_file(auth, options->credentials_file, "option credentials", err);
-    if (named && named[0])
+    if (named)
         return take_file(auth, named, "GOOGLE_APPLICATION_CREDENTIALS", err);
     if (default_file(path, sizeof path))
         return take_file(auth, path, "gcloud's default", err);

@@ -149,7 +149,7 @@ static syncguard_status change_found(change *c, fs_answer *answer, syncguard_err
     sg_fs_weigh(&read, c->lock_id, at.wall_ms, &found);
     sg_fs_warn_duplicates(c->backend, &found);
     if (found.unreadable) {
-        status = sg_fs_unreadable(err);
+        status = sg_fs_unreadable(NULL, err);
     } else if (found.lives != 1) {
         status = SYNCGUARD_ABSENT;
         c->reason = found.matches == 0 ? SYNCGUARD_REASON_NOT_FOUND

@@ -30,13 +30,18 @@ static bool read_text(const json_t *value, char *out, size_t size)
     return true;
 }
 
-/* Copies a key in NFC: another client may have stored it in another form, which may be longer. */
-static bool read_key(const json_t *value, char out[SYNCGUARD_KEY_SIZE])
+/* The key in NFC: another client may have stored it in another form, which may be longer. */
+static void read_key(const json_t *value, fs_lock *lock)
 {
     char raw[SYNCGUARD_MAX_RAW_KEY_BYTES + 1];
+    size_t length = 0;
+    syncguard_status status = SYNCGUARD_E_INTERNAL;
 
-    return read_text(value, raw, sizeof raw) &&
-           syncguard_nfc(raw, strlen(raw), out, SYNCGUARD_KEY_SIZE) > 0;
+    if (read_text(value, raw, sizeof raw))
+        status = syncguard_key_normalise(raw, lock->record.key, &length, NULL);
+    if (status != SYNCGUARD_OK)
+        lock->record.key[0] = '\0';
+    lock->no_memory = status == SYNCGUARD_E_OUT_OF_MEMORY;
 }
 
 static bool read_time(const json_t *value, int64_t *out)
@@ -78,8 +83,7 @@ void sg_fs_lock_decode(const json_t *document, fs_lock *lock)
     if (!read_text(field(document, "lockId"), record->lock_id, sizeof record->lock_id) ||
         !syncguard_lock_id_valid(record->lock_id))
         record->lock_id[0] = '\0';
-    if (!read_key(field(document, "key"), record->key))
-        record->key[0] = '\0';
+    read_key(field(document, "key"), lock);
     if (!read_text(field(document, "fence"), record->fence, sizeof record->fence) ||
         !syncguard_fence_valid(record->fence))
         record->fence[0] = '\0';

@@ -16,6 +16,7 @@ typedef struct listing {
     const char *last; /* the name to go on after, in the answer */
     size_t count;     /* documents of the page */
     size_t left_out;  /* records that cannot be shown, or not told live from dead */
+    bool no_memory;
 } listing;
 
 /* Shows the live locks of a page. False: the caller of list has seen enough. */
@@ -38,12 +39,18 @@ static bool show_page(listing *l, const fs_answer *answer)
         }
         if (lock.has_expiry && !syncguard_is_live(lock.record.expires_at_ms, now_ms))
             continue;
+        if (lock.no_memory)
+            goto no_memory;
         if (!lock.complete)
             l->left_out++;
         else if (!l->fn(l->context, &lock.record))
             return false;
     }
     return true;
+
+no_memory:
+    l->no_memory = true;
+    return false;
 }
 
 syncguard_status sg_fs_list(syncguard_backend *backend, const syncguard_limits *limits,
@@ -61,6 +68,8 @@ syncguard_status sg_fs_list(syncguard_backend *backend, const syncguard_limits *
         status = sg_fs_read(b, FS_QUERY, sg_fs_query_page(b->names.collection_id, after, PAGE),
                             limits, &answer, err);
         more = status == SYNCGUARD_OK && show_page(&l, &answer);
+        if (l.no_memory)
+            status = syncguard_fail_memory(err);
         syncguard_free(after);
         after = NULL;
         if (more && l.count >= PAGE && l.last) {

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "lane.h"
+#include "syncguard/sys/environment.h"
 
 /* libcurl is initialised once per process; that is the only state of this file. */
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
@@ -444,8 +445,12 @@ syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_
 {
     syncguard_status status;
 
-    pthread_once(&curl_once, start_curl);
     memset(pool, 0, sizeof *pool);
+    /* libcurl would append the keys of its connections to that file. */
+    status = syncguard_environment_refuse("SSLKEYLOGFILE", err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    pthread_once(&curl_once, start_curl);
     if (ca_file && access(ca_file, R_OK) != 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the file given by option ca_file cannot be read");

@@ -216,6 +216,7 @@ typedef struct fs_lock {
     const char *update_time;
     bool has_expiry; /* it could be read: enough to tell live from dead */
     bool complete;   /* lock id, key and fence too: enough to show */
+    bool no_memory;  /* not complete because of that */
     syncguard_record record;
 } fs_lock;
 
@@ -325,7 +326,8 @@ void sg_fs_warn_duplicates(const fs_backend *backend, const fs_findings *found);
  * not come to its end, *status tells why. */
 bool sg_fs_again(const fs_backend *backend, const fs_answer *answer, int *attempt,
                  const syncguard_limits *limits, syncguard_status *status, syncguard_error *err);
-syncguard_status sg_fs_unreadable(syncguard_error *err);
+/* Internal, or OutOfMemory if lock (may be NULL) could not be read for that. */
+syncguard_status sg_fs_unreadable(const fs_lock *lock, syncguard_error *err);
 syncguard_status sg_fs_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
                                syncguard_error *err);
 syncguard_status sg_fs_release(syncguard_backend *backend, syncguard_release_op *op,

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "lane.h"
+#include "syncguard/sys/environment.h"
 
 /* --- callbacks of libcurl --- */
 
@@ -215,6 +216,8 @@ static bool lane_configure(fs_lane *lane, const fs_pool *pool)
     SET(CURLOPT_BUFFERSIZE, 8192L);
     SET(CURLOPT_UPLOAD_BUFFERSIZE, 16384L);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
+    if (syncguard_privileged())
+        SET(CURLOPT_PROXY, ""); /* not even the environment's */
     SET(CURLOPT_FOLLOWLOCATION, 0L);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "syncguard/sys/environment.h"
 #include "syncguard/sys/options.h"
 #include "syncguard/sys/url.h"
 
@@ -43,6 +44,22 @@ static bool plain_url_part(const char *text, const char *extra)
     return length > 0 && length < MAX_BASE_URL - 16;
 }
 
+/* An emulator is reached without TLS and without credentials. */
+static syncguard_status check_contradictions(const syncguard_firestore_options *options,
+                                             syncguard_error *err)
+{
+    const char *other = options->endpoint           ? "endpoint"
+                        : options->credentials_file ? "credentials"
+                        : options->token            ? "token"
+                        : options->ca_file          ? "ca_file"
+                                                    : NULL;
+
+    if (options->emulator_host && options->emulator_host[0] && other)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "options emulator_host and %s contradict each other", other);
+    return SYNCGUARD_OK;
+}
+
 /* The base URL without a trailing slash. */
 static syncguard_status find_base_url(const syncguard_firestore_options *options,
                                       char out[MAX_BASE_URL], bool *emulator, syncguard_error *err)
@@ -56,7 +73,7 @@ static syncguard_status find_base_url(const syncguard_firestore_options *options
     size_t length;
 
     if (!host) {
-        host = getenv("FIRESTORE_EMULATOR_HOST");
+        host = syncguard_environment("FIRESTORE_EMULATOR_HOST");
         source = "FIRESTORE_EMULATOR_HOST";
     }
     *emulator = host && host[0];
@@ -67,6 +84,12 @@ static syncguard_status find_base_url(const syncguard_firestore_options *options
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s is no HOST:PORT",
                                   source);
         (void)snprintf(out, MAX_BASE_URL, "http://%s", host);
+        /* Nothing is encrypted, and nobody proves who he is. */
+        if (!options->emulator_any_host && !sg_fs_url_loopback(out))
+            return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                  "%s is not a loopback address (option emulator_any_host allows "
+                                  "others)",
+                                  source);
         return SYNCGUARD_OK;
     }
     if (!(https || http) || !plain_url_part(endpoint, "-._:[]/"))
@@ -103,6 +126,8 @@ static syncguard_status build(fs_backend *b, const syncguard_firestore_options *
     syncguard_status status;
 
     status = check_numbers(options, err);
+    if (status == SYNCGUARD_OK)
+        status = check_contradictions(options, err);
     if (status == SYNCGUARD_OK)
         status = find_base_url(options, base_url, &emulator, err);
     if (status == SYNCGUARD_OK)
@@ -149,7 +174,8 @@ syncguard_status syncguard_firestore_open(const syncguard_firestore_options *fir
     if (!out)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out is NULL");
     *out = NULL;
-    status = syncguard_struct_read(firestore_options, &own, sizeof own, sizeof own,
+    status = syncguard_struct_read(firestore_options, &own, sizeof own,
+                                   offsetof(syncguard_firestore_options, emulator_any_host),
                                    "firestore options", err);
     if (status == SYNCGUARD_OK)
         status = syncguard_options_read(options, &common, err);
@@ -208,6 +234,9 @@ static syncguard_status read_url(syncguard_url *url, syncguard_firestore_options
     own->collection = syncguard_url_text(url, "collection");
     own->fence_collection = syncguard_url_text(url, "fence_collection");
     own->emulator_host = syncguard_url_text(url, "emulator_host");
+    status = syncguard_url_bool(url, "emulator_any_host", &own->emulator_any_host, err);
+    if (status != SYNCGUARD_OK)
+        return status;
     own->endpoint = syncguard_url_text(url, "endpoint");
     own->credentials_file = syncguard_url_text(url, "credentials");
     own->ca_file = syncguard_url_text(url, "ca_file");

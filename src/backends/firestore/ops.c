@@ -58,8 +58,10 @@ syncguard_status sg_fs_read(fs_backend *backend, fs_call call, json_t *body,
     return status;
 }
 
-syncguard_status sg_fs_unreadable(syncguard_error *err)
+syncguard_status sg_fs_unreadable(const fs_lock *lock, syncguard_error *err)
 {
+    if (lock && lock->no_memory)
+        return syncguard_fail_memory(err);
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
 
@@ -138,7 +140,7 @@ static syncguard_status fs_is_locked(syncguard_backend *backend, syncguard_is_lo
     now_ms = syncguard_wall_ms();
     sg_fs_lock_decode(document, &lock);
     if (!lock.has_expiry) {
-        status = sg_fs_unreadable(err);
+        status = sg_fs_unreadable(NULL, err);
     } else if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {
         op->locked = true;
     } else {
@@ -168,7 +170,7 @@ static syncguard_status lookup_key(fs_backend *backend, syncguard_lookup_op *op,
         if (lock.has_expiry && !syncguard_is_live(lock.record.expires_at_ms, syncguard_wall_ms()))
             status = SYNCGUARD_ABSENT;
         else if (!lock.complete)
-            status = sg_fs_unreadable(err);
+            status = sg_fs_unreadable(&lock, err);
         else
             op->record = lock.record;
     }
@@ -190,7 +192,7 @@ static syncguard_status lookup_id(fs_backend *backend, syncguard_lookup_op *op,
     sg_fs_weigh(&answer, op->lock_id, syncguard_wall_ms(), &found);
     sg_fs_warn_duplicates(backend, &found);
     if (found.unreadable || (found.lives == 1 && !found.live.complete))
-        status = sg_fs_unreadable(err);
+        status = sg_fs_unreadable(found.unreadable ? NULL : &found.live, err);
     else if (found.lives != 1)
         status = SYNCGUARD_ABSENT;
     else

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "pg.h"
+#include "syncguard/sys/environment.h"
 
 /* Room for what we add to the given parameters. */
 #define EXTRA_PARAMETERS 12
@@ -138,8 +139,8 @@ static const char *given_or_env(const PQconninfoOption *all, const char *keyword
     const char *value = given(all, keyword);
 
     if (!value)
-        value = getenv(name);
-    return value && *value ? value : NULL;
+        value = syncguard_environment(name);
+    return value;
 }
 
 static bool has_service(const PQconninfoOption *all)
@@ -192,7 +193,7 @@ static syncguard_status add_roots(const PQconninfoOption *all, sg_pg_target *tar
                                   syncguard_error *err)
 {
     static const char system_roots[] = "/etc/ssl/certs/ca-certificates.crt";
-    const char *home = getenv("HOME");
+    const char *home = syncguard_environment("HOME");
     char path[1024];
 
     if (given_or_env(all, "sslrootcert", "PGSSLROOTCERT"))
@@ -314,6 +315,10 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t session_ms, sg_
     syncguard_status status;
 
     *out = NULL;
+    /* libpq reads them all by itself. */
+    status = syncguard_environment_refuse("PG", err);
+    if (status != SYNCGUARD_OK)
+        return status;
     all = PQconninfoParse(conninfo ? conninfo : "", &words);
     /* The words may quote the string with its password. */
     PQfreemem(words);
