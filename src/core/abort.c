@@ -5,7 +5,8 @@
  * but its copy of the descriptor is still the parent's, so the child makes its
  * own when it first waits. Each descriptor sits in a channel that never changes and
  * lives as long as the object: readers (a signal handler among them) need no
- * lock, only the pointer to the newest channel is replaced.
+ * lock, only the pointer to the newest channel is replaced. A child never closes its
+ * parent's descriptors (see sys/descriptor.h).
  *
  * No wake-up is lost: trigger sets the flag and then looks for the channel; whoever
  * publishes a channel looks at the flag afterwards.
@@ -35,11 +36,11 @@ static syncguard_status channel_create(channel *older, channel **out, syncguard_
 
     if (!made)
         return syncguard_fail_memory(err);
+    made->pid = getpid();
     if (!sg_event_open(made->fds)) {
         syncguard_free(made);
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no file descriptor is left");
     }
-    made->pid = getpid();
     made->older = older;
     *out = made;
     return SYNCGUARD_OK;
@@ -47,7 +48,7 @@ static syncguard_status channel_create(channel *older, channel **out, syncguard_
 
 static void channel_free(channel *gone)
 {
-    sg_event_close(gone->fds);
+    sg_event_close(gone->fds, (int)gone->pid);
     syncguard_free(gone);
 }
 

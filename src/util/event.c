@@ -36,13 +36,14 @@ bool sg_event_open(int fds[2])
     return make(fds);
 }
 
-void sg_event_close(int fds[2])
+void sg_event_close(int fds[2], int pid)
 {
     int saved = errno;
+    bool ours = (int)getpid() == pid;
 
-    if (fds[0] >= 0)
+    if (ours && fds[0] >= 0)
         close(fds[0]);
-    if (fds[1] >= 0 && fds[1] != fds[0])
+    if (ours && fds[1] >= 0 && fds[1] != fds[0])
         close(fds[1]);
     fds[0] = fds[1] = -1;
     errno = saved;

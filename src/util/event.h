@@ -9,7 +9,9 @@
 
 /* fds[0] is the one to poll and read. False (errno set, fds are -1) when none can be made. */
 bool sg_event_open(int fds[2]);
-void sg_event_close(int fds[2]);
+/* pid: of the process that opened it. Another one, a forked child, only forgets it: eventfds cannot
+ * be told apart, and the numbers may be those of the application's files by now. */
+void sg_event_close(int fds[2], int pid);
 /* Makes fds[0] readable. Async-signal-safe, keeps errno. */
 void sg_event_set(const int fds[2]);
 /* Makes fds[0] unreadable again. */

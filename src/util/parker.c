@@ -8,11 +8,12 @@
 #include "syncguard/sys/wait.h"
 #include "util/event.h"
 
+#include <unistd.h>
+
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { EMPTY, UNPARKED, SLEEPING };
 
@@ -62,6 +63,7 @@ static void unpark_light(syncguard_parker *parker)
 syncguard_status syncguard_parker_open(syncguard_parker *parker, syncguard_error *err)
 {
     parker->light = false;
+    parker->pid = (int)getpid();
     if (!sg_event_open(parker->fds))
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no file descriptor is left");
     return SYNCGUARD_OK;
@@ -85,7 +87,7 @@ syncguard_status syncguard_parker_open_light(syncguard_parker *parker,
 void syncguard_parker_close(syncguard_parker *parker)
 {
     if (!parker->light)
-        sg_event_close(parker->fds);
+        sg_event_close(parker->fds, parker->pid);
 }
 
 void syncguard_parker_unpark(syncguard_parker *parker)

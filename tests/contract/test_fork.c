@@ -1,7 +1,11 @@
 /* A forked child: lock handles stay the parent's, backend handles become the child's own. */
 #include "contract.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
+#ifdef __linux__
+#include <sys/eventfd.h>
+#endif
 
 /* Runs fn in a forked child that does not exec; what it returned. */
 static int in_child(int (*fn)(void *), void *context)
@@ -185,6 +189,7 @@ static void abort_in_a_child_does_not_reach_the_parent(void **state)
 }
 
 typedef struct waiting_parent {
+    syncguard_backend *backend;
     key name;
     syncguard_status status;
     syncguard_lock *lock;
@@ -198,14 +203,14 @@ static void *wait_in_parent(void *context)
 
     options.timeout_ms = 10000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
-    all->status = syncguard_lock_acquire(store, all->name.text, &options, &all->lock, &mine);
+    all->status = syncguard_lock_acquire(all->backend, all->name.text, &options, &all->lock, &mine);
     return NULL;
 }
 
 /* A fork while a thread of the parent waits, and a renewal runs, must harm neither. */
 static void fork_in_the_middle_of_waiting(void **state)
 {
-    waiting_parent all = {.name = fresh_key("fork-wait")};
+    waiting_parent all = {.backend = store, .name = fresh_key("fork-wait")};
     family child = {.held = fresh_key("fork-mid"), .own = fresh_key("fork-mid-own")};
     syncguard_grant holder = take(all.name.text, 30000), held = take(child.held.text, 30000);
     pthread_t thread = start_thread(wait_in_parent, &all);
@@ -223,11 +228,149 @@ static void fork_in_the_middle_of_waiting(void **state)
     give_back(&held);
 }
 
+/* ---- a daemon: all descriptors closed, others opened ------------------------------------------
+ */
+
+#define OWN_FILES 12
+#define LAST_FD 256
+
+typedef struct own_file {
+    int fd;
+    struct stat opened;
+} own_file;
+
+/* Files, and on Linux every third an event with a value that only its owner reads. */
+static bool open_own(own_file *file, int number)
+{
+#ifdef __linux__
+    if (number % 3 == 2) {
+        file->fd = eventfd(7, EFD_NONBLOCK);
+        return file->fd >= 0 && fstat(file->fd, &file->opened) == 0;
+    }
+#endif
+    char name[] = "/tmp/contract-fork-XXXXXX";
+    (void)number;
+    file->fd = mkstemp(name);
+    return file->fd >= 0 && unlink(name) == 0 && write(file->fd, "mine", 4) == 4 &&
+           fstat(file->fd, &file->opened) == 0;
+}
+
+/* Whether nobody else closed, wrote or read it. */
+static bool untouched(const own_file *file)
+{
+    struct stat now;
+    char text[8];
+    uint64_t value = 0;
+
+    if (fstat(file->fd, &now) != 0 || now.st_dev != file->opened.st_dev ||
+        now.st_ino != file->opened.st_ino || now.st_mode != file->opened.st_mode)
+        return false;
+    if (!S_ISREG(now.st_mode))
+        return read(file->fd, &value, sizeof value) == sizeof value && value == 7;
+    return now.st_size == 4 && lseek(file->fd, 0, SEEK_CUR) == 4 &&
+           pread(file->fd, text, sizeof text, 0) == 4 && memcmp(text, "mine", 4) == 0;
+}
+
+typedef struct daemon_state {
+    syncguard_backend *backend;
+    syncguard_lock *lock;
+    syncguard_abort *abort_object;
+    key own;
+    bool use; /* the handle, before it is closed */
+} daemon_state;
+
+static int use_as_daemon(daemon_state *all)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_error mine;
+    bool locked = false;
+
+    options.auto_extend = true;
+    call.abort_object = all->abort_object;
+    syncguard_status status =
+        syncguard_lock_acquire(all->backend, all->own.text, &options, &lock, &mine);
+    if (status != SYNCGUARD_OK)
+        return status == SYNCGUARD_E_INVALID_ARGUMENT ? 0 : 1; /* SQLite refuses */
+    if (syncguard_is_locked(all->backend, all->own.text, &call, &locked, &mine) != SYNCGUARD_OK ||
+        !locked)
+        return 2;
+    if (syncguard_lock_release(lock, &call, &mine) != SYNCGUARD_OK)
+        return 3;
+    syncguard_lock_dispose(lock);
+    return 0;
+}
+
+static int live_as_daemon(void *context)
+{
+    daemon_state *all = context;
+    own_file files[OWN_FILES];
+    int outcome = 0;
+
+    for (int fd = 3; fd < LAST_FD; fd++)
+        close(fd);
+    for (int i = 0; i < OWN_FILES; i++) {
+        if (!open_own(&files[i], i))
+            return 10;
+    }
+    if (all->use)
+        outcome = use_as_daemon(all);
+    syncguard_lock_dispose(all->lock);
+    syncguard_abort_free(all->abort_object);
+    syncguard_close(all->backend);
+    for (int i = 0; i < OWN_FILES && outcome == 0; i++) {
+        if (!untouched(&files[i]))
+            outcome = 20 + i;
+    }
+    return outcome;
+}
+
+static void a_daemons_own_files_are_left_alone(void **state)
+{
+    daemon_state all = {.own = fresh_key("daemon-own")};
+    waiting_parent waiter = {.name = fresh_key("daemon-wait")};
+    key name = fresh_key("daemon");
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    bool locked = false;
+
+    (void)state;
+    /* Whatever the handle opens while it works: renewals, an abort object, a waiter that watches.
+     */
+    all.backend = waiter.backend = open_store(NULL);
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&all.abort_object, &err));
+    options.auto_extend = true;
+    assert_status(SYNCGUARD_OK,
+                  syncguard_lock_acquire(all.backend, name.text, &options, &all.lock, &err));
+    call.abort_object = all.abort_object;
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(all.backend, name.text, &call, &locked, &err));
+    syncguard_lock *holder = NULL;
+    assert_status(SYNCGUARD_OK,
+                  syncguard_lock_acquire(all.backend, waiter.name.text, NULL, &holder, &err));
+    pthread_t thread = start_thread(wait_in_parent, &waiter);
+    sleep_ms(200);
+    for (int use = 0; use < 2; use++) {
+        all.use = use == 1;
+        assert_int_equal(in_child(live_as_daemon, &all), 0);
+    }
+    assert_status(SYNCGUARD_OK, syncguard_lock_release(holder, NULL, &err));
+    syncguard_lock_dispose(holder);
+    pthread_join(thread, NULL);
+    assert_int_equal(waiter.status, SYNCGUARD_OK);
+    syncguard_lock_dispose(waiter.lock);
+    assert_true(syncguard_lock_held(all.lock));
+    syncguard_lock_dispose(all.lock);
+    syncguard_abort_free(all.abort_object);
+    syncguard_close(all.backend);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(child_does_not_release_its_parents_lock),
     cmocka_unit_test(closing_in_a_child_leaves_the_parent_alone),
     cmocka_unit_test(child_makes_the_handle_its_own),
     cmocka_unit_test(abort_in_a_child_does_not_reach_the_parent),
     cmocka_unit_test(fork_in_the_middle_of_waiting),
+    cmocka_unit_test(a_daemons_own_files_are_left_alone),
 };
 const contract_group fork_group = {"fork", tests, sizeof tests / sizeof tests[0]};

@@ -65,11 +65,12 @@ SYNCGUARD_API int syncguard_abort_fd(syncguard_abort *abort_object);
 typedef struct syncguard_parker {
     int fds[2]; /* eventfd in both, or the two ends of a pipe */
     int word;   /* of a light one, which has no descriptors */
+    int pid;    /* of the process that opened it */
     bool light;
 } syncguard_parker;
 #define SYNCGUARD_PARKER_INIT                                                                      \
     {                                                                                              \
-        {-1, -1}, 0, false                                                                         \
+        {-1, -1}, 0, 0, false                                                                      \
     }
 /* RateLimited when no descriptor is left. */
 SYNCGUARD_API syncguard_status syncguard_parker_open(syncguard_parker *parker,
@@ -79,6 +80,7 @@ SYNCGUARD_API syncguard_status syncguard_parker_open(syncguard_parker *parker,
 SYNCGUARD_API syncguard_status syncguard_parker_open_light(syncguard_parker *parker,
                                                            const syncguard_limits *limits,
                                                            syncguard_error *err);
+/* In a forked child the parent's descriptors stay open: see sys/descriptor.h. */
 SYNCGUARD_API void syncguard_parker_close(syncguard_parker *parker);
 SYNCGUARD_API void syncguard_parker_unpark(syncguard_parker *parker);
 /* OK when unparked, also with a deadline that has passed; else Aborted or NetworkTimeout. */
