@@ -66,7 +66,8 @@ SYNCGUARD_API const char *syncguard_lost_reason_name(syncguard_lost_reason reaso
 typedef void (*syncguard_lost_fn)(void *context, syncguard_lock *lock,
                                   syncguard_lost_reason reason);
 
-/* Told before each pause of a waiting acquire, in the waiting thread. remaining_ms: how long the
+/* Told before each pause of a waiting acquire, and every second (or retry_delay_ms, if that is
+ * more) of a longer one, in the waiting thread. remaining_ms: how long the
  * present holder's lock may still live, -1 if unknown. A child that is forked in it must not
  * return from it. */
 typedef void (*syncguard_wait_fn)(void *context, int attempts, int64_t waited_ms,

@@ -316,6 +316,7 @@ syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_o
     op->lock_id = lock_id;
     op->owner = backend->core->owner != NULL ? backend->core->owner : "";
     op->remaining_ms = -1;
+    op->armed_ms = 0;
     op->maybe_granted = false;
     op->first_sent_ns = syncguard_clock_ns();
     status = settled(backend->ops->acquire(backend, op, err), err);

@@ -30,6 +30,7 @@ typedef struct sg_waiter {
     bool woken;  /* was chosen to try after news */
     bool trying; /* woken, or in the middle of a try */
     bool may_listen;
+    bool away; /* in the caller's on_wait: others are woken in its place */
     pthread_t thread;
 } sg_waiter;
 
@@ -56,7 +57,8 @@ typedef struct sg_room {
 typedef enum sg_turn {
     SG_TURN_WOKEN,  /* news: try, without counting it */
     SG_TURN_FREED,  /* the same, and the news was a release */
-    SG_TURN_EXPIRY, /* the lock in the way should be dead now: try, without counting it */
+    SG_TURN_EXPIRY, /* the lock in the way should be dead now, or it is unknown whether a release
+                       would be reported: try, without counting it */
     SG_TURN_PAUSE   /* the pause is over: a counted retry */
 } sg_turn;
 
@@ -75,14 +77,19 @@ void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
                    int64_t granted_until_ns);
 /* Before a try: returns the count of news so far. */
 uint64_t sg_room_try_begin(sg_room *room, sg_waiter *waiter);
-/* After a try that was answered LOCKED: true if news came meanwhile and it must be repeated.
- * freed: it followed a release, and may not know what remains. */
-bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t remaining_ms,
-                        bool freed);
+/* After a try that was answered LOCKED (op): true if news came meanwhile and it must be repeated.
+ */
+bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news,
+                        const syncguard_acquire_op *op);
 /* After a try that failed and that the waiter wants to survive. */
 void sg_room_try_failed(sg_room *room, sg_waiter *waiter);
 /* True if some waiter of this key has begun a try after since_ns. */
 bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns);
+/* How long a waiter may rest without a try of its own because releases are reported; 0: it has to
+ * poll. From here on the first waiter of the key tries for those that rest. */
+int64_t sg_room_rely(sg_room *room, const sg_waiter *waiter);
+/* Around a callback of the caller, during which the waiter can neither try nor watch the time. */
+void sg_room_away(sg_room *room, sg_waiter *waiter, bool away);
 /* Waits for news, expiry, or until_ns. OK fills *turn; else Aborted or NetworkTimeout. */
 syncguard_status sg_room_wait(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
                               int64_t until_ns, const syncguard_limits *limits, sg_turn *turn,

@@ -109,8 +109,7 @@ static syncguard_status try_in_room(hunt *h, bool released, syncguard_error *err
     do {
         news = sg_room_try_begin(room, &h->waiter);
         status = try_once(h, true, released, err);
-    } while (status == SYNCGUARD_LOCKED &&
-             sg_room_try_locked(room, &h->waiter, news, h->op.remaining_ms, released));
+    } while (status == SYNCGUARD_LOCKED && sg_room_try_locked(room, &h->waiter, news, &h->op));
     if (status < SYNCGUARD_OK && retryable(h, status))
         sg_room_try_failed(room, &h->waiter);
     return status;
@@ -119,18 +118,35 @@ static syncguard_status try_in_room(hunt *h, bool released, syncguard_error *err
 /* ---- waiting ------------------------------------------------------------------------------------
  */
 
+/* base, doubled by each retry up to longest. */
+static int64_t doubled(int64_t base, int retries, int64_t longest)
+{
+    int64_t pause = base;
+    for (int i = 0; i < retries && pause > 0 && pause < longest; i++)
+        pause *= 2;
+    return pause < longest ? pause : longest;
+}
+
+/* The longest pause of who has to poll. */
+static int64_t longest_poll_ms(const hunt *h)
+{
+    int64_t base = h->options->retry_delay_ms;
+    return base > LONGEST_PAUSE_MS ? base : LONGEST_PAUSE_MS;
+}
+
+/* Who counts its retries polls at the pace that it was promised. Who does not may leave it to the
+ * store to report a release, where the store does. */
 static int64_t pause_ms(const hunt *h)
 {
     int64_t base = h->options->retry_delay_ms;
-    int64_t longest = base > LONGEST_PAUSE_MS ? base : LONGEST_PAUSE_MS;
-    int64_t pause = base;
-    if (h->options->backoff == SYNCGUARD_BACKOFF_EXPONENTIAL) {
-        for (int i = 0; i < h->retries && pause < longest; i++)
-            pause *= 2;
-        if (pause > longest)
-            pause = longest;
-    }
-    return pause;
+    int64_t longest = longest_poll_ms(h);
+    if (h->options->backoff != SYNCGUARD_BACKOFF_EXPONENTIAL)
+        return base;
+    int64_t pause = doubled(base, h->retries, longest);
+    if (pause < longest || h->options->max_retries != SYNCGUARD_RETRY_FOREVER)
+        return pause;
+    int64_t armed_ms = sg_room_rely(h->backend->core->room, &h->waiter);
+    return armed_ms > longest ? doubled(base, h->retries, armed_ms) : longest;
 }
 
 /* Nanoseconds until the next counted retry. */
@@ -148,6 +164,24 @@ static int64_t jittered_pause_ns(const hunt *h)
     return fixed + (int64_t)((double)(pause - fixed) * ((double)chance / 4294967296.0));
 }
 
+static void tell_wait(hunt *h)
+{
+    sg_room *room = h->backend->core->room;
+    if (h->options->on_wait == NULL)
+        return;
+    int64_t waited = (syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS;
+    sg_room_away(room, &h->waiter, true);
+    h->options->on_wait(h->options->on_wait_context, h->attempts, waited, h->op.remaining_ms);
+    sg_room_away(room, &h->waiter, false);
+}
+
+/* on_wait goes on at its pace while a long pause lasts. */
+static int64_t next_telling(const hunt *h, int64_t until_ns)
+{
+    int64_t next = syncguard_clock_after(syncguard_clock_ns(), longest_poll_ms(h));
+    return h->options->on_wait != NULL && next < until_ns ? next : until_ns;
+}
+
 /* Waits for one pause; tries that are not counted happen inside it. */
 static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
 {
@@ -157,10 +191,15 @@ static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
     int64_t until = pause < SYNCGUARD_NO_DEADLINE - begun ? begun + pause : SYNCGUARD_NO_DEADLINE;
     for (;;) {
         sg_turn turn;
+        int64_t told = next_telling(h, until);
         syncguard_status status =
-            sg_room_wait(room, h->backend, &h->waiter, until, &h->limits, &turn, err);
+            sg_room_wait(room, h->backend, &h->waiter, told, &h->limits, &turn, err);
         if (status != SYNCGUARD_OK)
             return status;
+        if (turn == SG_TURN_PAUSE && told < until) {
+            tell_wait(h);
+            continue;
+        }
         if (turn == SG_TURN_PAUSE) {
             h->retries++;
             return sg_room_tried_since(room, &h->waiter, begun) ? SYNCGUARD_LOCKED
@@ -170,14 +209,6 @@ static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
         if (status != SYNCGUARD_LOCKED)
             return status;
     }
-}
-
-static void tell_wait(const hunt *h)
-{
-    if (h->options->on_wait == NULL)
-        return;
-    int64_t waited = (syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS;
-    h->options->on_wait(h->options->on_wait_context, h->attempts, waited, h->op.remaining_ms);
 }
 
 static bool out_of_retries(const hunt *h)

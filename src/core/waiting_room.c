@@ -17,6 +17,15 @@
  * report, and nothing has been reported since. Reports of an unarmed group are
  * echoes (of our own grant, of a release that was told locally) and wake nobody.
  *
+ * Resting: a waiter that does not count its retries need not poll while the store reports
+ * releases (armed_ms of its answer). It relies on the group: whenever that trust ends
+ * without a try that could renew it (the time is over, a try failed, a waiter got the lock), the
+ * first waiter tries within POLL_MS, for all of them (poll_at_ns). So only the first has to be
+ * woken when the trust ends, and whoever becomes the first is woken to see it.
+ *
+ * A waiter in its caller's on_wait is away: it is not chosen, and the next one counts as the first.
+ * If all are away, the news is kept (unheard) for the first that comes back.
+ *
  * Hope: the first try after the news of a release mostly gets the lock, and need not
  * find out how long another's lives. If it does not get it, the first waiter looks again
  * within the tolerance, or at the expiry known before, whichever is sooner.
@@ -34,6 +43,9 @@
 
 #include "core.h"
 
+/* By when the first waiter tries if nobody can say whether a release would be reported. */
+#define POLL_MS 1000
+
 struct sg_group {
     sg_group *next; /* in its bucket */
     uint64_t hash;
@@ -42,7 +54,11 @@ struct sg_group {
     uint64_t news;
     bool freed; /* the last news was a release, and nobody has tried since */
     bool armed;
+    bool unheard; /* news that found all waiters away */
+    bool relied;  /* some waiter may rest for longer than POLL_MS */
     int trying;
+    int64_t armed_ms;   /* as the last try was told; 0: unknown whether releases are reported */
+    int64_t poll_at_ns; /* when the first waiter tries for those that rest */
     int64_t last_try_ns;
     int64_t free_at_ns; /* when the lock in the way dies by itself, if that is known */
     size_t key_length;
@@ -206,19 +222,49 @@ syncguard_status sg_room_join(sg_room *room, const syncguard_backend *backend, c
     return SYNCGUARD_OK;
 }
 
-/* Chooses the first waiter that is idle. Caller holds the mutex. */
+static void choose(sg_waiter *waiter)
+{
+    waiter->woken = true;
+    waiter->trying = true;
+    waiter->group->trying++;
+}
+
+/* Chooses the first waiter that is idle; nobody is trying. Caller holds the mutex. */
 static void wake_one(sg_group *group)
 {
     for (sg_waiter *waiter = group->first; waiter != NULL; waiter = waiter->next) {
-        if (!waiter->trying) {
-            waiter->woken = true;
-            waiter->trying = true;
-            group->trying++;
+        if (!waiter->trying && !waiter->away) {
+            choose(waiter);
             if (!pthread_equal(waiter->thread, pthread_self())) /* it heard this itself */
                 syncguard_parker_unpark(&waiter->parker);
             return;
         }
     }
+    group->unheard = true;
+}
+
+/* The waiter that watches the time for all. Caller holds the mutex. */
+static sg_waiter *first_of(const sg_group *group)
+{
+    sg_waiter *waiter = group->first;
+    while (waiter != NULL && waiter->away)
+        waiter = waiter->next;
+    return waiter;
+}
+
+/* What the first goes by has changed. Caller holds the mutex. */
+static void unpark_first(const sg_group *group)
+{
+    sg_waiter *first = first_of(group);
+    if (first != NULL)
+        syncguard_parker_unpark(&first->parker);
+}
+
+/* Whether, and for how long, releases are reported from now on. Caller holds the mutex. */
+static void trust(sg_group *group, int64_t armed_ms)
+{
+    group->armed_ms = armed_ms;
+    group->poll_at_ns = death_of(armed_ms > 0 ? armed_ms : POLL_MS);
 }
 
 static void end_try(sg_waiter *waiter)
@@ -247,7 +293,7 @@ void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
 {
     pthread_mutex_lock(&room->mutex);
     sg_group *group = waiter->group;
-    bool was_first = group->first == waiter;
+    bool was_first = first_of(group) == waiter;
     bool unanswered = waiter->trying && granted_until_ns == 0;
     end_try(waiter);
     unlink_waiter(waiter);
@@ -256,6 +302,7 @@ void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
     if (granted_until_ns != 0) {
         group->armed = group->armed && backend->core->watch_lasts;
         group->free_at_ns = granted_until_ns;
+        trust(group, 0);
     }
     if (group->first == NULL) {
         /* Under the mutex, so that it cannot undo the arming of the next group of this key. */
@@ -265,7 +312,7 @@ void sg_room_leave(sg_room *room, syncguard_backend *backend, sg_waiter *waiter,
     } else if (unanswered && group->trying == 0) {
         wake_one(group);
     } else if (was_first || granted_until_ns != 0) {
-        syncguard_parker_unpark(&group->first->parker); /* watches for this expiry from now on */
+        unpark_first(group); /* watches for this expiry from now on */
     }
     pthread_mutex_unlock(&room->mutex);
     close_parker(waiter);
@@ -277,6 +324,7 @@ uint64_t sg_room_try_begin(sg_room *room, sg_waiter *waiter)
     sg_group *group = waiter->group;
     waiter->woken = false;
     group->freed = false;
+    group->unheard = false;
     if (!waiter->trying) {
         waiter->trying = true;
         group->trying++;
@@ -294,19 +342,22 @@ static int64_t look_again_at(const sg_group *group)
     return group->free_at_ns < soon ? group->free_at_ns : soon;
 }
 
-bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news, int64_t remaining_ms,
-                        bool freed)
+bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news,
+                        const syncguard_acquire_op *op)
 {
     pthread_mutex_lock(&room->mutex);
     sg_group *group = waiter->group;
     bool again = group->news != news;
+    bool unknown = op->remaining_ms < 0;
     if (!again) {
         group->armed = true;
         group->free_at_ns =
-            freed && remaining_ms < 0 ? look_again_at(group) : death_of(remaining_ms);
+            op->released && unknown ? look_again_at(group) : death_of(op->remaining_ms);
+        /* No store reports that a lock expired: without its time there is nothing to rely on. */
+        trust(group, unknown && !op->released ? 0 : op->armed_ms);
         end_try(waiter);
-        if (group->first != waiter)
-            syncguard_parker_unpark(&group->first->parker); /* its timer is out of date */
+        if (first_of(group) != waiter)
+            unpark_first(group); /* its timer is out of date */
     }
     pthread_mutex_unlock(&room->mutex);
     return again;
@@ -316,8 +367,9 @@ void sg_room_try_failed(sg_room *room, sg_waiter *waiter)
 {
     pthread_mutex_lock(&room->mutex);
     end_try(waiter);
-    if (waiter->group->first != waiter)
-        syncguard_parker_unpark(&waiter->group->first->parker); /* it left the expiry to the try */
+    trust(waiter->group, 0);
+    if (first_of(waiter->group) != waiter)
+        unpark_first(waiter->group); /* it left the expiry to the try */
     pthread_mutex_unlock(&room->mutex);
 }
 
@@ -329,6 +381,31 @@ bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_n
     return tried;
 }
 
+int64_t sg_room_rely(sg_room *room, const sg_waiter *waiter)
+{
+    pthread_mutex_lock(&room->mutex);
+    sg_group *group = waiter->group;
+    group->relied = group->relied || group->armed_ms > 0;
+    int64_t armed_ms = group->armed_ms;
+    pthread_mutex_unlock(&room->mutex);
+    return armed_ms;
+}
+
+void sg_room_away(sg_room *room, sg_waiter *waiter, bool away)
+{
+    pthread_mutex_lock(&room->mutex);
+    sg_group *group = waiter->group;
+    waiter->away = away;
+    if (away && waiter->trying) { /* was chosen a moment ago: passes it on */
+        end_try(waiter);
+        if (group->trying == 0)
+            wake_one(group);
+    } else if (away) {
+        unpark_first(group); /* it may be another now */
+    }
+    pthread_mutex_unlock(&room->mutex);
+}
+
 /* True if the waiter has to do something now; else *until_ns is when to look again. */
 static bool take_turn(sg_waiter *waiter, int64_t *until_ns, sg_turn *turn)
 {
@@ -338,7 +415,20 @@ static bool take_turn(sg_waiter *waiter, int64_t *until_ns, sg_turn *turn)
         *turn = group->freed ? SG_TURN_FREED : SG_TURN_WOKEN;
         return true;
     }
-    if (group->first == waiter && group->trying == 0) {
+    if (group->unheard && group->trying == 0) {
+        group->unheard = false;
+        choose(waiter);
+        *turn = group->freed ? SG_TURN_FREED : SG_TURN_WOKEN;
+        return true;
+    }
+    if (first_of(group) == waiter && group->trying == 0) {
+        if (group->relied && now >= group->poll_at_ns) {
+            trust(group, 0);
+            *turn = SG_TURN_EXPIRY;
+            return true;
+        }
+        if (group->relied && group->poll_at_ns < *until_ns)
+            *until_ns = group->poll_at_ns;
         if (now >= group->free_at_ns) {
             group->free_at_ns = SYNCGUARD_NO_DEADLINE;
             *turn = SG_TURN_EXPIRY;
@@ -423,6 +513,7 @@ static void spread_news(sg_group *group, bool stays_armed, bool freed)
     group->news++;
     group->freed = freed;
     group->armed = group->armed && stays_armed;
+    group->armed_ms = group->armed ? group->armed_ms : 0;
     if (group->trying == 0)
         wake_one(group);
 }

@@ -23,6 +23,7 @@
 #include "../diagnostics.h"
 #include "../telemetry.h"
 #include "alloc.h"
+#include "descriptor.h"
 #include "fail.h"
 #include "names.h"
 #include "wait.h"
@@ -32,7 +33,7 @@ extern "C" {
 #endif
 
 /* Changes with every incompatible change of this header. */
-#define SYNCGUARD_ABI 2
+#define SYNCGUARD_ABI 3
 
 /* A lock as stored. Filled by lookup and list; key in NFC. */
 typedef struct syncguard_record {
@@ -43,6 +44,9 @@ typedef struct syncguard_record {
     int64_t expires_at_ms;
     int64_t acquired_at_ms;
 } syncguard_record;
+
+/* The usual armed_ms of a store that reports every release of anybody. */
+#define SYNCGUARD_ARMED_MS 60000
 
 typedef struct syncguard_acquire_op {
     /* in */
@@ -68,6 +72,11 @@ typedef struct syncguard_acquire_op {
     /* out, LOCKED: how long the lock that is in the way may still count as live, tolerance
      * included; -1 if unknown */
     int64_t remaining_ms;
+    /* out, LOCKED and watch: for how long every release of the key will be reported without another
+     * try, unless syncguard_backend_stirred_all says earlier that this has ended. A waiter without
+     * a limit of retries then tries only after this time, and when remaining_ms is over. 0: nothing
+     * is armed, it polls. The core presets it to 0. */
+    int64_t armed_ms;
     /* out, always: clock just before the first byte of the first send left; the core presets it
      * to the time of the call */
     int64_t first_sent_ns;

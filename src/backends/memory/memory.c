@@ -191,6 +191,7 @@ static syncguard_status memory_acquire(syncguard_backend *backend, syncguard_acq
         status = SYNCGUARD_OK;
     } else {
         op->remaining_ms = e->expires_boot_ms + SYNCGUARD_TIME_TOLERANCE_MS - now;
+        op->armed_ms = SYNCGUARD_ARMED_MS; /* every release goes through this handle */
         status = SYNCGUARD_LOCKED;
     }
     pthread_mutex_unlock(&m->mutex);

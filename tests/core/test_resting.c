@@ -1,0 +1,352 @@
+/* Waiters that leave it to the store to report a release: they hardly try, and miss nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "puppet.h"
+#include "syncguard/memory.h"
+
+#define LONG_MS 60000
+/* A pause of this length is a rest from the first one on, and ends long after every test. */
+#define REST_MS 40000
+/* What is found within this time was not found by the pause. */
+#define SOON_MS 10000
+
+static atomic_bool held;
+static atomic_llong armed_ms;
+static atomic_llong remaining_ms;
+static atomic_int break_tries; /* as many fail */
+
+static syncguard_status one_lock(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p;
+    if (op->watch && atomic_load(&break_tries) > 0 && atomic_fetch_sub(&break_tries, 1) > 0)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
+    if (!atomic_exchange(&held, true))
+        return SYNCGUARD_OK;
+    op->remaining_ms = atomic_load(&remaining_ms);
+    op->armed_ms = atomic_load(&armed_ms);
+    return SYNCGUARD_LOCKED;
+}
+
+static puppet *open_held(void)
+{
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = one_lock;
+    atomic_store(&held, true);
+    atomic_store(&armed_ms, LONG_MS);
+    atomic_store(&remaining_ms, 600000);
+    atomic_store(&break_tries, 0);
+    return p;
+}
+
+typedef struct worker {
+    pthread_t thread;
+    puppet *p;
+    syncguard_wait_fn on_wait;
+    void *on_wait_context;
+    int64_t timeout_ms;
+    syncguard_status status;
+    syncguard_lock *lock;
+    int64_t done_ns;
+} worker;
+
+static void *take(void *argument)
+{
+    worker *w = argument;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = REST_MS;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = w->timeout_ms;
+    options.retry_unavailable = true;
+    options.on_wait = w->on_wait;
+    options.on_wait_context = w->on_wait_context;
+    w->status = syncguard_lock_acquire(&w->p->base, "k", &options, &w->lock, NULL);
+    w->done_ns = syncguard_clock_ns();
+    return NULL;
+}
+
+/* Returns when it has been seen waiting. */
+static void start(worker *w, puppet *p)
+{
+    int before = atomic_load(&p->acquires);
+    w->p = p;
+    w->timeout_ms = w->timeout_ms == 0 ? 100000 : w->timeout_ms;
+    assert_int_equal(pthread_create(&w->thread, NULL, take, w), 0);
+    assert_true(puppet_reached(&p->acquires, before + 1));
+    puppet_sleep_ms(100);
+}
+
+static void granted_soon(worker *w, int64_t since_ns)
+{
+    pthread_join(w->thread, NULL);
+    assert_int_equal(w->status, SYNCGUARD_OK);
+    assert_true(w->done_ns - since_ns < SOON_MS * SYNCGUARD_NS_PER_MS);
+}
+
+static void drop(worker *w)
+{
+    syncguard_lock_detach(w->lock);
+    w->lock = NULL;
+}
+
+/* ---- how often ---------------------------------------------------------------------------------
+ */
+
+static atomic_int tries[3];
+/* "a" is armed and dies at a known time, "c" likewise, of "u" nobody knows when. */
+static syncguard_status count_tries(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    atomic_fetch_add(&tries[op->key[0] == 'a' ? 0 : op->key[0] == 'c' ? 1 : 2], 1);
+    op->remaining_ms = op->key[0] == 'u' ? -1 : 600000;
+    op->armed_ms = LONG_MS;
+    return SYNCGUARD_LOCKED;
+}
+
+typedef struct poller {
+    pthread_t thread;
+    puppet *p;
+    const char *key;
+    int max_retries;
+    atomic_int told;
+} poller;
+
+static void count_telling(void *context, int attempts, int64_t waited_ms, int64_t remaining)
+{
+    (void)attempts, (void)waited_ms, (void)remaining;
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+static void *poll_for_a_while(void *argument)
+{
+    poller *w = argument;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.retry_delay_ms = 125; /* 125, 250, 500, 1000; and then 2000, 4000 or 1000, 1000 */
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.max_retries = w->max_retries;
+    options.timeout_ms = 9500;
+    options.on_wait = count_telling;
+    options.on_wait_context = &w->told;
+    syncguard_lock *lock = NULL;
+    if (syncguard_lock_acquire(&w->p->base, w->key, &options, &lock, NULL) == SYNCGUARD_OK)
+        syncguard_lock_dispose(lock);
+    return NULL;
+}
+
+/* After 7.9 s: 8 tries of who rests (two, and at 125, 375, 875, 1875, 3875, 7875 ms), 14 of who
+ * polls. */
+static void only_who_can_rely_on_reports_rests(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = count_tries;
+    poller pollers[3] = {{.p = p, .key = "a", .max_retries = SYNCGUARD_RETRY_FOREVER},
+                         {.p = p, .key = "c", .max_retries = 1000},
+                         {.p = p, .key = "u", .max_retries = SYNCGUARD_RETRY_FOREVER}};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&pollers[i].thread, NULL, poll_for_a_while, &pollers[i]),
+                         0);
+    for (int i = 0; i < 3; i++)
+        pthread_join(pollers[i].thread, NULL);
+    assert_in_range(atomic_load(&tries[0]), 3, 9);
+    assert_in_range(atomic_load(&tries[1]), 11, 15);
+    assert_in_range(atomic_load(&tries[2]), 11, 15);
+    assert_true(atomic_load(&pollers[0].told) >= atomic_load(&tries[0])); /* every second */
+    syncguard_close(&p->base);
+}
+
+static void arming_that_runs_out_is_renewed(void **state)
+{
+    (void)state;
+    puppet *p = open_held();
+    worker one = {.timeout_ms = 4000};
+    atomic_store(&armed_ms, 500);
+    start(&one, p);
+    pthread_join(one.thread, NULL);
+    assert_int_equal(one.status, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_in_range(atomic_load(&p->acquires), 5, 10);
+    syncguard_close(&p->base);
+}
+
+/* ---- nothing is missed -------------------------------------------------------------------------
+ */
+
+static void the_first_polls_after_a_failed_try(void **state)
+{
+    (void)state;
+    puppet *p = open_held();
+    worker one = {0}, other = {0};
+    start(&one, p);
+    start(&other, p);
+    int before = atomic_load(&p->acquires);
+    atomic_store(&break_tries, 1);
+    syncguard_backend_stirred_all(&p->base);
+    assert_true(puppet_reached(&p->acquires, before + 1));
+    atomic_store(&held, false); /* nobody reports it */
+    int64_t begun = syncguard_clock_ns();
+    assert_true(puppet_reached(&p->acquires, before + 2));
+    puppet_sleep_ms(100);
+    atomic_store(&held, false);
+    granted_soon(&one, begun);
+    granted_soon(&other, begun);
+    drop(&one);
+    drop(&other);
+    syncguard_close(&p->base);
+}
+
+/* Its try disarmed the key, and then it left. */
+static void the_others_poll_when_the_one_that_knew_leaves(void **state)
+{
+    (void)state;
+    puppet *p = open_held();
+    worker one = {0}, leaving = {.timeout_ms = 1500};
+    start(&leaving, p);
+    start(&one, p);
+    atomic_store(&armed_ms, 0);
+    int before = atomic_load(&p->acquires);
+    syncguard_backend_stirred(&p->base, "k", 1);
+    assert_true(puppet_reached(&p->acquires, before + 1));
+    pthread_join(leaving.thread, NULL);
+    atomic_store(&held, false);
+    granted_soon(&one, syncguard_clock_ns());
+    drop(&one);
+    syncguard_close(&p->base);
+}
+
+/* Released with another handle, while the key is not armed. */
+static void the_first_looks_again_after_a_grant(void **state)
+{
+    (void)state;
+    puppet *p = open_held();
+    worker one = {0}, other = {0};
+    start(&one, p);
+    start(&other, p);
+    atomic_store(&held, false);
+    int64_t begun = syncguard_clock_ns();
+    syncguard_backend_stirred(&p->base, "k", 1);
+    granted_soon(&one, begun);
+    atomic_store(&held, false);
+    granted_soon(&other, syncguard_clock_ns());
+    drop(&one);
+    drop(&other);
+    syncguard_close(&p->base);
+}
+
+static void block_here(void *context, int attempts, int64_t waited_ms, int64_t remaining)
+{
+    (void)attempts, (void)waited_ms, (void)remaining;
+    pthread_mutex_lock(context);
+    pthread_mutex_unlock(context);
+}
+
+static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    puppet *p = open_held();
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    worker blocked = {.on_wait = block_here, .on_wait_context = &gate}, one = {0}, other = {0};
+    pthread_mutex_lock(&gate);
+    start(&blocked, p);
+    start(&one, p);
+    atomic_store(&held, false);
+    int64_t begun = syncguard_clock_ns();
+    syncguard_backend_stirred(&p->base, "k", 1);
+    granted_soon(&one, begun);
+    drop(&one);
+
+    /* Nor from watching the time. */
+    atomic_store(&remaining_ms, 500);
+    start(&other, p);
+    atomic_store(&held, false);
+    granted_soon(&other, syncguard_clock_ns());
+    drop(&other);
+
+    /* What happens while all are in callbacks is not forgotten. */
+    atomic_store(&remaining_ms, 600000);
+    atomic_store(&held, false);
+    syncguard_backend_stirred_all(&p->base);
+    puppet_sleep_ms(50);
+    begun = syncguard_clock_ns();
+    pthread_mutex_unlock(&gate);
+    granted_soon(&blocked, begun);
+    drop(&blocked);
+    syncguard_close(&p->base);
+}
+
+/* ---- many at once ------------------------------------------------------------------------------
+ */
+
+#define CROWD 12
+#define ROUNDS 400
+typedef struct member {
+    pthread_t thread;
+    syncguard_backend *backend;
+    unsigned seed;
+    int granted;
+    int64_t longest_ns;
+} member;
+
+static void *come_and_go(void *argument)
+{
+    member *m = argument;
+    const char *keys[] = {"a", "b", "c"};
+    for (int i = 0; i < ROUNDS; i++) {
+        syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+        syncguard_lock *lock = NULL;
+        bool impatient = rand_r(&m->seed) % 3 == 0;
+        options.ttl_ms = 300000;
+        options.retry_delay_ms = REST_MS;
+        options.max_retries = SYNCGUARD_RETRY_FOREVER;
+        options.timeout_ms = impatient ? 1 + rand_r(&m->seed) % 2 : LONG_MS;
+        int64_t begun = syncguard_clock_ns();
+        if (syncguard_lock_acquire(m->backend, keys[rand_r(&m->seed) % 3], &options, &lock, NULL) ==
+            SYNCGUARD_OK)
+            m->granted++;
+        int64_t took = syncguard_clock_ns() - begun;
+        m->longest_ns = took > m->longest_ns ? took : m->longest_ns;
+        if (rand_r(&m->seed) % 4 == 0)
+            puppet_sleep_ms(1);
+        syncguard_lock_dispose(lock);
+    }
+    return NULL;
+}
+
+/* A wake-up that is lost on somebody that gives up would hold the others for the whole pause. */
+static void no_wake_up_is_lost_in_a_crowd(void **state)
+{
+    (void)state;
+    syncguard_backend *backend = NULL;
+    member crowd[CROWD];
+    assert_int_equal(syncguard_open("memory:", NULL, &backend, NULL), SYNCGUARD_OK);
+    for (unsigned i = 0; i < CROWD; i++) {
+        crowd[i] = (member){.backend = backend, .seed = i + 1};
+        assert_int_equal(pthread_create(&crowd[i].thread, NULL, come_and_go, &crowd[i]), 0);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        pthread_join(crowd[i].thread, NULL);
+        assert_true(crowd[i].granted > 0);
+        assert_true(crowd[i].longest_ns < SOON_MS * SYNCGUARD_NS_PER_MS);
+    }
+    syncguard_close(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_who_can_rely_on_reports_rests),
+        cmocka_unit_test(arming_that_runs_out_is_renewed),
+        cmocka_unit_test(the_first_polls_after_a_failed_try),
+        cmocka_unit_test(the_others_poll_when_the_one_that_knew_leaves),
+        cmocka_unit_test(the_first_looks_again_after_a_grant),
+        cmocka_unit_test(a_callback_that_blocks_keeps_nobody_waiting),
+        cmocka_unit_test(no_wake_up_is_lost_in_a_crowd),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
