@@ -1,5 +1,6 @@
 /*
- * The SQLite backend: one file, all processes of one machine, nothing to start.
+ * The SQLite backend: one file, all processes of one machine (of one kernel, its containers
+ * included), nothing to start.
  *
  * The file is created with mode 0600, its missing last folder with 0700. A file on a
  * network file system is refused, a corrupt or foreign file is an error and is left

@@ -62,9 +62,9 @@ MUTANTS = [
                           "write_counter(sqlite, work, op->fence, counted, err);")], []),
     ("sqlite", CLEANUP, [
         (SQLITE + "connection.c",
-         '[SG_DROP_LOCK] = "DELETE FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2"',
-         '[SG_DROP_LOCK] = "DELETE FROM syncguard_fence_counters WHERE ?2 <> \'\' AND'
-         ' fence_key = \'fence:\' || ?1"')], TIDIED),
+         '[SG_DROP_LOCK] = "DELETE FROM syncguard_locks WHERE lock_id = ?1"',
+         '[SG_DROP_LOCK] = "DELETE FROM syncguard_fence_counters WHERE fence_key IN'
+         ' (SELECT \'fence:\' || key FROM syncguard_locks WHERE lock_id = ?1)"')], TIDIED),
     ("sqlite", EXTEND, [(SQLITE + "renew.c", "if (!row.live || strcmp",
                          "if (!row.found || strcmp")], EXPIRING),
     ("sqlite", TOLERANCE, [

@@ -116,31 +116,124 @@ static void counters_at_their_limits(void **state)
     syncguard_close(backend);
 }
 
-static void a_row_that_cannot_be_read_is_internal(void **state)
+/* Nobody can tell whether it is live: nothing is answered and nothing changed. */
+static void an_unreadable_expiry_is_internal_everywhere(void **state)
 {
     const place *here = *state;
     syncguard_error err;
     syncguard_grant grant;
     syncguard_lock_info info;
+    bool locked = false;
     syncguard_backend *backend = open_file(here->file);
-    (void)acquire(backend, "k", 30000);
+    syncguard_grant held = acquire(backend, "k", 30000);
     static const char *const damages[] = {
         "UPDATE syncguard_locks SET boot_expires_ms = 'soon'",
-        "UPDATE syncguard_locks SET boot_expires_ms = 1, fence = x'00'",
-        "UPDATE syncguard_locks SET fence = 'f', lock_id = 'much too long for the id of a lock'",
+        "UPDATE syncguard_locks SET boot_expires_ms = 1.5",
+        "UPDATE syncguard_locks SET boot_expires_ms = 9007199254740992",
+        "UPDATE syncguard_locks SET boot_expires_ms = 1, boot_set_ms = x'00'",
+        "UPDATE syncguard_locks SET boot_set_ms = 1, boot_id = x'00'",
     };
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
-        char before[64];
-        char after[64];
+        char before[256];
+        char after[256];
+        static const char whole[] = "SELECT quote(lock_id) || quote(fence) || quote(boot_id) ||"
+                                    " quote(boot_expires_ms) FROM syncguard_locks";
         sql(here->file, damages[i], NULL, 0);
-        sql(here->file, "SELECT lock_id FROM syncguard_locks", before, sizeof before);
+        sql(here->file, whole, before, sizeof before);
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
+        assert_non_null(strstr(err.message, "the stored record cannot be read"));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(backend, "k", NULL, &locked, &err),
+                      &err);
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(backend, "k", NULL, &info, &err),
                       &err);
-        sql(here->file, "SELECT lock_id FROM syncguard_locks", after, sizeof after);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err), &err);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(backend, held.lock_id, NULL, &err),
+                      &err);
+        sql(here->file, whole, after, sizeof after);
         assert_string_equal(before, after);
     }
+    syncguard_close(backend);
+}
+
+static bool count_info(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return true;
+}
+
+static void note_line(void *context, syncguard_log_level level, const char *message)
+{
+    (void)level;
+    if (strstr(message, "cannot be read") != NULL)
+        ++*(int *)context;
+}
+
+/* Live or dead by its expiry, whatever else is wrong; its owner can renew and release it. */
+static void a_damaged_lock_is_still_held(void **state)
+{
+    const place *here = *state;
+    static const char *const damages[] = {
+        "fence = '0000000000000001'", /* 16 digits */
+        "fence = '-00000000000001'",
+        "fence = x'00'",
+        "fence = ''",
+        "fence = 'f', owner = x'00', acquired_at_ms = 'then'",
+        "expires_at_ms = 'later'",
+        "fence = 'f', key = 'k'",
+    };
+    int lines = 0;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    own.path = here->file;
+    options.log = note_line;
+    options.log_context = &lines;
+    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        char statement[160];
+        syncguard_grant grant;
+        syncguard_lock_info info;
+        int listed = 0;
+        bool locked = false;
+        syncguard_grant held = acquire(backend, "k", 30000);
+        snprintf(statement, sizeof statement, "UPDATE syncguard_locks SET %s", damages[i]);
+        sql(here->file, statement, NULL, 0);
+        assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
+                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+        assert_true(locked);
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(backend, "k", NULL, &info, &err),
+                      &err);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_get_by_id(backend, held.lock_id, NULL, &info, &err), &err);
+        lines = 0;
+        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_info, &listed, &err), &err);
+        assert_int_equal(listed, 0);
+        assert_int_equal(lines, 1);
+        assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
+                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+        /* Dead, it is taken over. */
+        (void)acquire(backend, "k", 30000);
+        sql(here->file, statement, NULL, 0);
+        sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
+        held = acquire(backend, "k", 1000);
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+    }
+    /* An id that is none matches none; a key that is none does not keep its owner from it. */
+    syncguard_grant held = acquire(backend, "k", 30000);
+    sql(here->file, "UPDATE syncguard_locks SET key = x'00'", NULL, 0);
+    assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
+                  &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+    (void)acquire(backend, "k", 30000);
+    sql(here->file, "UPDATE syncguard_locks SET lock_id = 'much too long for the id of a lock'",
+        NULL, 0);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &held, &err), &err);
     syncguard_close(backend);
 }
 
@@ -363,6 +456,13 @@ static void examination(void **state)
     assert_int_equal(system(command), 0);
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &bad, &err), &err);
     assert_string_equal(bad.topics, "mode ");
+    findings damaged = {0};
+    snprintf(command, sizeof command, "chmod 0600 '%s'", here->file);
+    assert_int_equal(system(command), 0);
+    sql(here->file, "UPDATE syncguard_locks SET fence = '-1'", NULL, 0);
+    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &damaged, &err),
+                  &err);
+    assert_string_equal(damaged.topics, "records ");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
     syncguard_close(backend);
 }
@@ -404,7 +504,8 @@ int main(int argc, char **argv)
         TEST(layout),
         TEST(a_lock_of_another_boot_is_dead),
         TEST(counters_at_their_limits),
-        TEST(a_row_that_cannot_be_read_is_internal),
+        TEST(an_unreadable_expiry_is_internal_everywhere),
+        TEST(a_damaged_lock_is_still_held),
         TEST(reads_and_refusals_write_nothing),
         TEST(the_same_request_again_is_the_grant),
         TEST(cleanup_removes_only_what_it_saw),

@@ -14,18 +14,27 @@
  *   worker hold FILE                         write-locks a database until stdin ends
  *   worker as UID ...                        any of these as another user
  *   worker limit BYTES ...                   any of these with a limit on file sizes
+ *   worker over FILE TARGET ...              any of these with FILE mounted over TARGET
+ *   worker shift SECONDS ...                 any of these in a time namespace with its boot clock
+ *                                            ahead by that much
+ *   worker enter SECONDS URL KEY             acquires, enters a shifted time namespace, tries again
+ *   worker unentered URL                     opens with a time namespace made but not entered
+ * Where the system does not permit namespaces, the exit code is 77.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -282,6 +291,61 @@ static bool become(uid_t user)
     return setgroups(0, NULL) == 0 && setgid((gid_t)user) == 0 && setuid(user) == 0;
 }
 
+static bool mount_over(const char *file, const char *target)
+{
+    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount(file, target, NULL, MS_BIND, NULL) == 0;
+}
+
+/* For children, and for this process once it enters. */
+static bool make_shifted_namespace(const char *seconds)
+{
+    char text[64];
+    int length = snprintf(text, sizeof text, "boottime %s 0\n", seconds);
+    if (unshare(CLONE_NEWTIME) != 0)
+        return false;
+    int fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, text, (size_t)length) == length;
+    if (fd >= 0)
+        close(fd);
+    return written;
+}
+
+/* Runs the rest in a child, which is in the new namespace. */
+static int run_shifted(const char *seconds, char **rest)
+{
+    int status = 0;
+    if (!make_shifted_namespace(seconds))
+        return 77;
+    pid_t pid = fork();
+    if (pid == 0) {
+        execv("/proc/self/exe", rest);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return 4;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int run_enter(const char *seconds, const char *url, const char *key)
+{
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    syncguard_status status = syncguard_open(url, NULL, &backend, &err);
+    if (status != SYNCGUARD_OK)
+        return fail("open", status, &err);
+    int result = run_acquire(backend, key, 60000);
+    if (result == 0 && !make_shifted_namespace(seconds))
+        result = 77;
+    if (result == 0) {
+        int fd = open("/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+        result = fd >= 0 && setns(fd, CLONE_NEWTIME) == 0 ? run_acquire(backend, key, 60000) : 77;
+        close(fd);
+    }
+    syncguard_close(backend);
+    return result;
+}
+
 static bool limit_files(long bytes)
 {
     struct rlimit limit = {(rlim_t)bytes, (rlim_t)bytes};
@@ -303,12 +367,27 @@ int main(int argc, char **argv)
         argc -= 2;
         argv += 2;
     }
+    if (argc > 4 && strcmp(argv[1], "over") == 0) {
+        if (!mount_over(argv[2], argv[3]))
+            return 77;
+        argc -= 3;
+        argv += 3;
+    }
+    if (argc > 4 && strcmp(argv[1], "shift") == 0) {
+        const char *seconds = argv[2];
+        argv[2] = argv[0];
+        return run_shifted(seconds, argv + 2);
+    }
     char *padded[8] = {0};
     for (int i = 0; i < 7 && i + 2 < argc; i++)
         padded[i] = argv[i + 2];
     int result = 64;
     if (argc >= 3 && strcmp(argv[1], "hold") == 0)
         result = run_hold(argv[2]);
+    else if (argc >= 5 && strcmp(argv[1], "enter") == 0)
+        result = run_enter(argv[2], argv[3], argv[4]);
+    else if (argc >= 3 && strcmp(argv[1], "unentered") == 0)
+        result = make_shifted_namespace("100") ? with_store("open", padded) : 77;
     else if (argc >= 3)
         result = with_store(argv[1], padded);
     fflush(stdout);

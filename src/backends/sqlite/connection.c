@@ -8,34 +8,40 @@
 
 #define PAUSE_FIRST_NS 50000
 #define PAUSE_LAST_NS (2 * SYNCGUARD_NS_PER_MS)
+#define LOOK_EVERY_NS (10 * SYNCGUARD_NS_PER_MS)
 
 static const char *const SQL[SG_STATEMENT_COUNT] = {
     [SG_BEGIN] = "BEGIN",
     [SG_BEGIN_IMMEDIATE] = "BEGIN IMMEDIATE",
     [SG_COMMIT] = "COMMIT",
     [SG_ROLLBACK] = "ROLLBACK",
-    [SG_FIND_KEY] = "SELECT NULL, lock_id, fence, expires_at_ms, boot_id, boot_expires_ms"
+    [SG_FIND_KEY] = "SELECT NULL, lock_id, fence, expires_at_ms, boot_id, boot_set_ms,"
+                    " boot_expires_ms"
                     " FROM syncguard_locks WHERE key = ?1",
-    [SG_FIND_ID] = "SELECT key, lock_id, fence, expires_at_ms, boot_id, boot_expires_ms"
+    [SG_FIND_ID] = "SELECT key, lock_id, fence, expires_at_ms, boot_id, boot_set_ms,"
+                   " boot_expires_ms"
                    " FROM syncguard_locks WHERE lock_id = ?1",
     [SG_COUNTER] = "SELECT fence FROM syncguard_fence_counters WHERE fence_key = ?1",
     [SG_NEW_COUNTER] = "INSERT INTO syncguard_fence_counters(fence_key, fence) VALUES(?1, ?2)",
     [SG_SET_COUNTER] = "UPDATE syncguard_fence_counters SET fence = ?2 WHERE fence_key = ?1",
     [SG_NEW_LOCK] =
         "INSERT INTO syncguard_locks(key, lock_id, expires_at_ms, acquired_at_ms, fence, owner,"
-        " boot_id, boot_expires_ms) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        " boot_id, boot_set_ms, boot_expires_ms) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     [SG_SET_LOCK] =
         "UPDATE syncguard_locks SET lock_id = ?2, expires_at_ms = ?3, acquired_at_ms = ?4,"
-        " fence = ?5, owner = ?6, boot_id = ?7, boot_expires_ms = ?8 WHERE key = ?1",
-    [SG_DROP_LOCK] = "DELETE FROM syncguard_locks WHERE key = ?1 AND lock_id = ?2",
-    [SG_RENEW] = "UPDATE syncguard_locks SET expires_at_ms = ?3, boot_expires_ms = ?4"
-                 " WHERE key = ?1 AND lock_id = ?2",
+        " fence = ?5, owner = ?6, boot_id = ?7, boot_set_ms = ?8,"
+        " boot_expires_ms = ?9 WHERE key = ?1",
+    [SG_DROP_LOCK] = "DELETE FROM syncguard_locks WHERE lock_id = ?1",
+    [SG_RENEW] = "UPDATE syncguard_locks SET expires_at_ms = ?2, boot_id = ?3, boot_set_ms = ?4,"
+                 " boot_expires_ms = ?5 WHERE lock_id = ?1",
     [SG_LOOKUP_KEY] = "SELECT user_key, lock_id, owner, fence, expires_at_ms, acquired_at_ms,"
-                      " boot_id, boot_expires_ms FROM syncguard_locks WHERE key = ?1",
-    [SG_LOOKUP_ID] = "SELECT user_key, lock_id, owner, fence, expires_at_ms, acquired_at_ms,"
-                     " boot_id, boot_expires_ms FROM syncguard_locks WHERE lock_id = ?1",
-    [SG_PAGE] = "SELECT user_key, lock_id, owner, fence, expires_at_ms, acquired_at_ms, boot_id,"
-                " boot_expires_ms FROM syncguard_locks WHERE key > ?1 ORDER BY key LIMIT ?2",
+                      " boot_id, boot_set_ms, boot_expires_ms FROM syncguard_locks WHERE key = ?1",
+    [SG_LOOKUP_ID] =
+        "SELECT user_key, lock_id, owner, fence, expires_at_ms, acquired_at_ms,"
+        " boot_id, boot_set_ms, boot_expires_ms FROM syncguard_locks WHERE lock_id = ?1",
+    [SG_PAGE] =
+        "SELECT user_key, lock_id, owner, fence, expires_at_ms, acquired_at_ms, boot_id,"
+        " boot_set_ms, boot_expires_ms FROM syncguard_locks WHERE key > ?1 ORDER BY key LIMIT ?2",
 };
 
 /* ---- SQLite's codes ------------------------------------------------------------------------ */
@@ -221,6 +227,30 @@ syncguard_status sg_sqlite_begin(sg_sqlite *sqlite, bool immediate, syncguard_er
     return status;
 }
 
+/*
+ * The file at the path must still be ours: whoever removed it lets a second
+ * holder in; and our clock must still be the one that we correct for. Both cost a
+ * system call, so they are looked at every few milliseconds only. Inside the gate.
+ */
+static syncguard_status look(sg_sqlite *sqlite, syncguard_error *err)
+{
+    int moved = 0;
+    int64_t now_ns = syncguard_clock_ns();
+    if (now_ns >= sqlite->looked_ns && now_ns - sqlite->looked_ns < LOOK_EVERY_NS)
+        return SYNCGUARD_OK;
+    if (sg_boot_changed(&sqlite->boot)) {
+        syncguard_status status = sg_boot_read(&sqlite->boot, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+    int code = sqlite3_file_control(sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    if (code == SQLITE_OK && moved)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_READONLY_DBMOVED",
+                              "%s: was removed or replaced while it was open", sqlite->path);
+    sqlite->looked_ns = now_ns;
+    return SYNCGUARD_OK;
+}
+
 static syncguard_status attempt_in_gate(sg_sqlite *sqlite, const syncguard_limits *limits,
                                         sg_attempt attempt, void *op, bool immediate,
                                         syncguard_error *err)
@@ -228,7 +258,9 @@ static syncguard_status attempt_in_gate(sg_sqlite *sqlite, const syncguard_limit
     syncguard_status status = syncguard_gate_enter(&sqlite->gate, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = attempt(sqlite, op, immediate, err);
+    status = look(sqlite, err);
+    if (status == SYNCGUARD_OK)
+        status = attempt(sqlite, op, immediate, err);
     if (sqlite3_get_autocommit(sqlite->db) == 0)
         (void)sg_sqlite_do(sqlite, SG_ROLLBACK, NULL);
     syncguard_gate_leave(&sqlite->gate);

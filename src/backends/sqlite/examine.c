@@ -53,6 +53,20 @@ static void examine_place(const examination *self)
          "mode", text);
 }
 
+static void examine_clock(const examination *self, const sg_boot *boot)
+{
+    char text[160];
+    if (boot->id[0] == '\0')
+        tell(self, SYNCGUARD_WARN, "boot_id",
+             "a file is mounted over the kernel's boot id, as some container runtimes do: locks of "
+             "an earlier boot may count until they expire");
+    if (boot->offset_ns != 0) {
+        snprintf(text, sizeof text, "this time namespace is ahead by %lld s; corrected",
+                 (long long)(boot->offset_ns / (1000 * SYNCGUARD_NS_PER_MS)));
+        tell(self, SYNCGUARD_FINE, "boot_clock", text);
+    }
+}
+
 static void examine_settings(const examination *self)
 {
     int moved = 0;
@@ -62,8 +76,10 @@ static void examine_settings(const examination *self)
     if (syncguard_gate_enter(&self->sqlite->gate, self->limits, NULL) != SYNCGUARD_OK)
         return;
     bool sick = atomic_load(&self->sqlite->sync.failures) != self->sqlite->healed;
+    sg_boot boot = self->sqlite->boot;
     (void)sqlite3_file_control(self->sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
     syncguard_gate_leave(&self->sqlite->gate);
+    examine_clock(self, &boot);
     if (sick)
         tell(self, SYNCGUARD_BLOCK, "disk", "the last sync failed; no grants until a checkpoint");
     if (moved)
@@ -88,6 +104,27 @@ static int ask_text(sqlite3 *db, const char *sql, char *out, size_t size)
     return code == SQLITE_OK ? end : code;
 }
 
+/* The fields that the operations need: see docs/adr on records that cannot be read. */
+static const char DAMAGED[] =
+    "SELECT count(*) FROM syncguard_locks WHERE typeof(key) <> 'text'"
+    " OR length(CAST(key AS BLOB)) > 512 OR typeof(lock_id) <> 'text' OR length(lock_id) <> 22"
+    " OR typeof(fence) <> 'text' OR length(fence) <> 15 OR fence GLOB '*[^0-9]*'"
+    " OR typeof(expires_at_ms) <> 'integer' OR typeof(boot_id) <> 'text'"
+    " OR typeof(boot_set_ms) <> 'integer' OR typeof(boot_expires_ms) <> 'integer'"
+    " OR abs(boot_expires_ms) > 9007199254740991";
+
+static int examine_records(const examination *self, sqlite3 *db)
+{
+    char count[24] = "";
+    char text[96];
+    int code = ask_text(db, DAMAGED, count, sizeof count);
+    if (code != SQLITE_OK || strcmp(count, "0") == 0)
+        return code;
+    snprintf(text, sizeof text, "%s stored locks cannot be read: repair or delete them", count);
+    tell(self, SYNCGUARD_WARN, "records", text);
+    return code;
+}
+
 static syncguard_status examine_content(const examination *self, sqlite3 *db, syncguard_error *err)
 {
     char answer[64] = "";
@@ -98,6 +135,8 @@ static syncguard_status examine_content(const examination *self, sqlite3 *db, sy
         tell(self, wal ? SYNCGUARD_FINE : SYNCGUARD_BLOCK, "journal", answer);
         code = ask_text(db, "PRAGMA quick_check(1)", answer, sizeof answer);
     }
+    if (code == SQLITE_OK)
+        code = examine_records(self, db);
     if (code == SQLITE_INTERRUPT)
         return syncguard_limits_check(self->limits, err);
     if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) {

@@ -23,7 +23,7 @@
 
 /* "SGLK" in the file header; the version counts incompatible layouts. */
 #define SG_SQLITE_APPLICATION_ID 0x53474c4b
-#define SG_SQLITE_LAYOUT 1
+#define SG_SQLITE_LAYOUT 2
 #define SG_SQLITE_HEADER_BYTES 100
 /* SQLite's own limit for names is 512 and counts its suffixes. */
 #define SG_SQLITE_MAX_PATH_BYTES 480
@@ -92,13 +92,31 @@ typedef struct sg_sync {
     atomic_uint failures;
 } sg_sync;
 
+/* ---- boot and clock (boot.c) --------------------------------------------------------------- */
+
+typedef struct sg_boot {
+    char id[SG_BOOT_ID_SIZE]; /* the kernel's; empty: unknown */
+    int64_t offset_ns;        /* what our boot clock is ahead of the kernel's */
+    dev_t namespace_device;   /* our time namespace; both 0: the kernel has none */
+    ino_t namespace_inode;
+} sg_boot;
+
+syncguard_status sg_boot_read(sg_boot *boot, syncguard_error *err);
+/* We are in another time namespace than when it was read. */
+bool sg_boot_changed(const sg_boot *boot);
+/* The kernel's boot clock in milliseconds, at our time now_ns. */
+static inline int64_t sg_boot_ms(const sg_boot *boot, int64_t now_ns)
+{
+    return (now_ns - boot->offset_ns) / SYNCGUARD_NS_PER_MS;
+}
+
 /* ---- the backend ------------------------------------------------------------------------- */
 
 typedef struct sg_sqlite {
     syncguard_backend base;
     pid_t pid;
-    bool durable; /* grants are synced before they are told */
-    char boot_id[SG_BOOT_ID_SIZE];
+    bool durable;    /* grants are synced before they are told */
+    sg_boot boot;    /* of the gate */
     char *path;      /* the database as SQLite resolved it */
     mode_t mode;     /* its permission bits: files beside it get the same */
     char *wal_path;  /* beside it */
@@ -106,11 +124,11 @@ typedef struct sg_sqlite {
     syncguard_gate gate;
     sqlite3 *db;
     sqlite3_stmt *statements[SG_STATEMENT_COUNT];
-    int wal_fd;           /* opened by the first grant, closed by destroy */
-    int64_t next_look_ns; /* when to see again that the file is still in its place */
-    int wal_frames;       /* in the WAL after our last commit */
-    int wal_copied;       /* of these, in the database since our last checkpoint */
-    unsigned healed;      /* failed syncs that a checkpoint has made good: see sg_sqlite_heal */
+    int wal_fd;        /* opened by the first grant, closed by destroy */
+    int64_t looked_ns; /* when file and clock were last seen to be the same */
+    int wal_frames;    /* in the WAL after our last commit */
+    int wal_copied;    /* of these, in the database since our last checkpoint */
+    unsigned healed;   /* failed syncs that a checkpoint has made good: see sg_sqlite_heal */
     sg_sync sync;
     sg_wake wake;
 } sg_sqlite;
@@ -124,6 +142,8 @@ static inline sg_sqlite *sg_sqlite_of(syncguard_backend *backend)
 typedef struct sg_row {
     bool found;
     bool live;
+    bool dated; /* expires_at_ms could be read */
+    /* Empty where they cannot be read; the key also where it is not asked for. */
     char key[SYNCGUARD_KEY_SIZE];
     size_t key_length;
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
@@ -132,14 +152,13 @@ typedef struct sg_row {
     int64_t remaining_ms; /* until it stops being live; 0 or less: dead for that long */
 } sg_row;
 
-/* ---- place.c: folder, file, file system, boot ---------------------------------------------- */
+/* ---- place.c: folder, file, file system ---------------------------------------------------- */
 
 /* Makes folder and file if they are missing, refuses places that cannot work. Fills *mode. */
 syncguard_status sg_sqlite_place(const char *path, mode_t *mode, syncguard_error *err);
 /* What kind of file system path is on: its name, and whether locks there reach all users. */
 syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
                                        syncguard_error *err);
-syncguard_status sg_sqlite_boot_id(char out[SG_BOOT_ID_SIZE], syncguard_error *err);
 /* "EACCES" and the like for messages' native field. */
 const char *sg_sqlite_errno_name(int error);
 
@@ -187,15 +206,18 @@ syncguard_status sg_sqlite_recognise(sqlite3 *db, const char *path, const syncgu
 
 /* ---- locks.c, renew.c, reads.c, examine.c: the operations ------------------------------------ */
 
-/* Reads the row of a key or an id and judges it by the boot clock, read afterwards. */
+/* Copies a text column of at most size - 1 bytes; false, and an empty text, if it is none. */
+bool sg_sqlite_text(sqlite3_stmt *statement, int column, char *out, size_t size, size_t *length);
+/* Internal, about a row. */
+syncguard_status sg_sqlite_unreadable(const sg_sqlite *sqlite, syncguard_error *err);
+/* Reads the row of a key or an id and judges it by the boot clock, read afterwards. Internal if its
+ * expiry cannot be read. */
 syncguard_status sg_sqlite_find(sg_sqlite *sqlite, sg_statement which, const char *text,
                                 size_t length, sg_row *row, int64_t *now_ns, syncguard_error *err);
-/* The file at the path must still be ours: whoever removed it lets a second holder in. It is a walk
- * along the path, so not more often than every few milliseconds. */
-syncguard_status sg_sqlite_still_there(sg_sqlite *sqlite, int64_t now_ns, syncguard_error *err);
-/* Live rows of this boot; how long a row may still count, tolerance included. */
-int64_t sg_sqlite_remaining_ms(const sg_sqlite *sqlite, const char *boot_id, size_t length,
-                               int64_t boot_expires_ms, int64_t now_ns);
+/* Reads boot_id, boot_set_ms and boot_expires_ms from three columns: how long the row may still
+ * count, tolerance included; 0 or less: it is dead. False if they cannot be read. */
+bool sg_sqlite_remaining_ms(const sg_sqlite *sqlite, sqlite3_stmt *statement, int column,
+                            int64_t now_ns, int64_t *remaining_ms);
 
 syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
                                    syncguard_error *err);

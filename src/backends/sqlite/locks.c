@@ -3,31 +3,62 @@
  *
  * Every decision is made in one transaction that first reads, then reads the
  * clock, then writes; SQLite lets the write through only if nothing was
- * committed since the read. Liveness is judged by the boot clock, and a row of
- * another boot is dead; the wall clock's times are for people.
+ * committed since the read. Liveness is judged by the boot clock that all
+ * processes of one kernel share; the wall clock's times are for people.
  */
 #include <string.h>
 
 #include "internal.h"
 
-#define LOOK_EVERY_NS (10 * SYNCGUARD_NS_PER_MS)
+/* Integers beyond this are not times that anybody wrote. */
+#define LARGEST_TIME_MS INT64_C(9007199254740991)
 
-int64_t sg_sqlite_remaining_ms(const sg_sqlite *sqlite, const char *boot_id, size_t length,
-                               int64_t boot_expires_ms, int64_t now_ns)
+static bool read_time(sqlite3_stmt *statement, int column, int64_t *out)
 {
-    int64_t now_ms = now_ns / SYNCGUARD_NS_PER_MS;
-    if (length != strlen(sqlite->boot_id) || memcmp(boot_id, sqlite->boot_id, length) != 0)
-        return -now_ms; /* dead at least since this boot began */
-    if (syncguard_is_live(boot_expires_ms, now_ms))
-        return boot_expires_ms + SYNCGUARD_TIME_TOLERANCE_MS - now_ms;
-    return boot_expires_ms - now_ms;
+    if (sqlite3_column_type(statement, column) != SQLITE_INTEGER)
+        return false;
+    *out = sqlite3_column_int64(statement, column);
+    return *out >= -LARGEST_TIME_MS && *out <= LARGEST_TIME_MS;
+}
+
+/*
+ * Two known boot ids that differ are two boots: the row is dead. Where one of
+ * them is unknown the row may be of this boot. The clock only runs forward, so a
+ * row that was set in this boot was set before now; one that seems to be set
+ * later is of an earlier boot. What remains counts until it expires: a lock of an
+ * earlier boot may so be held for its TTL once more, but never a live one freed.
+ */
+bool sg_sqlite_remaining_ms(const sg_sqlite *sqlite, sqlite3_stmt *statement, int column,
+                            int64_t now_ns, int64_t *remaining_ms)
+{
+    const sg_boot *boot = &sqlite->boot;
+    int64_t now_ms = sg_boot_ms(boot, now_ns);
+    int64_t set_ms = 0;
+    int64_t expires_ms = 0;
+    if (sqlite3_column_type(statement, column) != SQLITE_TEXT ||
+        !read_time(statement, column + 1, &set_ms) ||
+        !read_time(statement, column + 2, &expires_ms))
+        return false;
+    const char *id = (const char *)sqlite3_column_text(statement, column);
+    size_t length = (size_t)sqlite3_column_bytes(statement, column);
+    if (id == NULL)
+        return false;
+    bool unknown = length == 0 || boot->id[0] == '\0';
+    bool same = length == strlen(boot->id) && memcmp(id, boot->id, length) == 0;
+    if (unknown ? now_ms < set_ms : !same)
+        *remaining_ms = -now_ms; /* dead at least since this boot began */
+    else if (syncguard_is_live(expires_ms, now_ms))
+        *remaining_ms = expires_ms + SYNCGUARD_TIME_TOLERANCE_MS - now_ms;
+    else
+        *remaining_ms = expires_ms - now_ms;
+    return true;
 }
 
 /* ---- reading a row ------------------------------------------------------------------------- */
 
-/* Copies a text column of at most size - 1 bytes; false if it is none. */
-static bool copy_text(sqlite3_stmt *statement, int column, char *out, size_t size, size_t *length)
+bool sg_sqlite_text(sqlite3_stmt *statement, int column, char *out, size_t size, size_t *length)
 {
+    out[0] = '\0';
     if (sqlite3_column_type(statement, column) != SQLITE_TEXT)
         return false;
     const unsigned char *text = sqlite3_column_text(statement, column);
@@ -41,27 +72,25 @@ static bool copy_text(sqlite3_stmt *statement, int column, char *out, size_t siz
     return true;
 }
 
-static bool read_row(const sg_sqlite *sqlite, sqlite3_stmt *statement, bool with_key, sg_row *row,
-                     int64_t now_ns)
+/* Only the expiry must be readable: what else is damaged is empty, and fails whoever needs it. */
+static bool read_row(const sg_sqlite *sqlite, sqlite3_stmt *statement, sg_row *row, int64_t now_ns)
 {
-    if (with_key && !copy_text(statement, 0, row->key, sizeof row->key, &row->key_length))
+    if (!sg_sqlite_remaining_ms(sqlite, statement, 4, now_ns, &row->remaining_ms))
         return false;
-    if (!copy_text(statement, 1, row->lock_id, sizeof row->lock_id, NULL) ||
-        !copy_text(statement, 2, row->fence, sizeof row->fence, NULL) ||
-        sqlite3_column_type(statement, 3) != SQLITE_INTEGER ||
-        sqlite3_column_type(statement, 4) != SQLITE_TEXT ||
-        sqlite3_column_type(statement, 5) != SQLITE_INTEGER)
-        return false;
-    row->expires_at_ms = sqlite3_column_int64(statement, 3);
-    const char *boot_id = (const char *)sqlite3_column_text(statement, 4);
-    size_t boot_length = (size_t)sqlite3_column_bytes(statement, 4);
-    if (boot_id == NULL)
-        return false;
-    row->remaining_ms = sg_sqlite_remaining_ms(sqlite, boot_id, boot_length,
-                                               sqlite3_column_int64(statement, 5), now_ns);
     row->live = row->remaining_ms > 0;
     row->found = true;
+    row->key_length = 0;
+    (void)sg_sqlite_text(statement, 0, row->key, sizeof row->key, &row->key_length);
+    (void)sg_sqlite_text(statement, 1, row->lock_id, sizeof row->lock_id, NULL);
+    (void)sg_sqlite_text(statement, 2, row->fence, sizeof row->fence, NULL);
+    row->dated = read_time(statement, 3, &row->expires_at_ms);
     return true;
+}
+
+syncguard_status sg_sqlite_unreadable(const sg_sqlite *sqlite, syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "%s: the stored record cannot be read",
+                          sqlite->path);
 }
 
 syncguard_status sg_sqlite_find(sg_sqlite *sqlite, sg_statement which, const char *text,
@@ -77,9 +106,8 @@ syncguard_status sg_sqlite_find(sg_sqlite *sqlite, sg_statement which, const cha
     int code = sqlite3_step(statement);
     *now_ns = syncguard_clock_ns();
     if (code == SQLITE_ROW) {
-        if (!read_row(sqlite, statement, which == SG_FIND_ID, row, *now_ns))
-            status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
-                                    "%s: holds a lock that cannot be read", sqlite->path);
+        if (!read_row(sqlite, statement, row, *now_ns))
+            status = sg_sqlite_unreadable(sqlite, err);
     } else if (code != SQLITE_DONE) {
         status = sg_sqlite_fail(sqlite->db, sqlite->path, code, err);
     }
@@ -152,22 +180,10 @@ static syncguard_status write_lock(sg_sqlite *sqlite, const acquire_work *work, 
     sqlite3_bind_int64(statement, 4, wall_ms);
     sqlite3_bind_text(statement, 5, fence, SYNCGUARD_FENCE_DIGITS, SQLITE_STATIC);
     sqlite3_bind_text(statement, 6, op->owner == NULL ? "" : op->owner, -1, SQLITE_STATIC);
-    sqlite3_bind_text(statement, 7, sqlite->boot_id, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(statement, 8, now_ns / SYNCGUARD_NS_PER_MS + op->ttl_ms);
+    sqlite3_bind_text(statement, 7, sqlite->boot.id, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 8, sg_boot_ms(&sqlite->boot, now_ns));
+    sqlite3_bind_int64(statement, 9, sg_boot_ms(&sqlite->boot, now_ns) + op->ttl_ms);
     return sg_sqlite_done(sqlite, statement, err);
-}
-
-syncguard_status sg_sqlite_still_there(sg_sqlite *sqlite, int64_t now_ns, syncguard_error *err)
-{
-    int moved = 0;
-    if (now_ns < sqlite->next_look_ns)
-        return SYNCGUARD_OK;
-    int code = sqlite3_file_control(sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-    if (code == SQLITE_OK && moved)
-        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_READONLY_DBMOVED",
-                              "%s: was removed or replaced while it was open", sqlite->path);
-    sqlite->next_look_ns = now_ns + LOOK_EVERY_NS;
-    return SYNCGUARD_OK;
 }
 
 /* A commit that failed is rolled back; only a file that cannot be read leaves a doubt. */
@@ -211,8 +227,6 @@ static syncguard_status grant(sg_sqlite *sqlite, acquire_work *work, bool over_d
     if (status == SYNCGUARD_OK)
         status = write_lock(sqlite, work, fence, wall_ms, now_ns, over_dead, err);
     if (status == SYNCGUARD_OK)
-        status = sg_sqlite_still_there(sqlite, now_ns, err);
-    if (status == SYNCGUARD_OK)
         status = commit_grant(sqlite, work, err);
     return status;
 }
@@ -221,9 +235,10 @@ static syncguard_status grant(sg_sqlite *sqlite, acquire_work *work, bool over_d
 static syncguard_status grant_again(const sg_sqlite *sqlite, syncguard_acquire_op *op,
                                     const sg_row *row, syncguard_error *err)
 {
-    if (!syncguard_fence_valid(row->fence))
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
-                              "%s: holds a lock that cannot be read", sqlite->path);
+    if (!syncguard_fence_valid(row->fence) || !row->dated) {
+        op->maybe_granted = true; /* it is ours, but there is nothing to hand out */
+        return sg_sqlite_unreadable(sqlite, err);
+    }
     op->fence = 0;
     for (const char *digit = row->fence; *digit != '\0'; digit++)
         op->fence = op->fence * 10 + (*digit - '0');
@@ -315,15 +330,13 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
 
 /* ---- release, undo ------------------------------------------------------------------------- */
 
-static syncguard_status drop(sg_sqlite *sqlite, const char *key, size_t key_length,
-                             const char *lock_id, syncguard_error *err)
+static syncguard_status drop(sg_sqlite *sqlite, const char *lock_id, syncguard_error *err)
 {
     sqlite3_stmt *statement = NULL;
     syncguard_status status = sg_sqlite_statement(sqlite, SG_DROP_LOCK, &statement, err);
     if (status != SYNCGUARD_OK)
         return status;
-    sqlite3_bind_text(statement, 1, key, (int)key_length, SQLITE_STATIC);
-    sqlite3_bind_text(statement, 2, lock_id, -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 1, lock_id, -1, SQLITE_STATIC);
     status = sg_sqlite_done(sqlite, statement, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_do(sqlite, SG_COMMIT, err);
@@ -348,7 +361,7 @@ static syncguard_status attempt_release(sg_sqlite *sqlite, void *argument, bool 
         op->reason = row.found ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
         return SYNCGUARD_ABSENT;
     }
-    status = drop(sqlite, row.key, row.key_length, row.lock_id, err);
+    status = drop(sqlite, row.lock_id, err);
     if (status == SYNCGUARD_OK) {
         memcpy(op->key, row.key, row.key_length + 1);
         op->key_length = row.key_length;
@@ -398,10 +411,10 @@ static syncguard_status attempt_cleanup(sg_sqlite *sqlite, void *argument, bool 
         status = sg_sqlite_find(sqlite, SG_FIND_KEY, op->key, op->key_length, &row, &now_ns, err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (!row.found || strcmp(row.lock_id, op->lock_id) != 0 ||
+    if (!row.found || !row.dated || strcmp(row.lock_id, op->lock_id) != 0 ||
         row.expires_at_ms != op->expires_at_ms || row.remaining_ms >= -SYNCGUARD_CLEANUP_GUARD_MS)
         return SYNCGUARD_OK;
-    return drop(sqlite, op->key, op->key_length, op->lock_id, err);
+    return drop(sqlite, op->lock_id, err);
 }
 
 syncguard_status sg_sqlite_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,

@@ -203,7 +203,7 @@ static syncguard_status open_backend(const char *given, bool durable,
 
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), options->timeout_ms),
                                NULL};
-    status = sg_sqlite_boot_id(sqlite->boot_id, err);
+    status = sg_boot_read(&sqlite->boot, err);
     if (status == SYNCGUARD_OK)
         status = open_database(sqlite, path, &limits, err);
     if (status != SYNCGUARD_OK) {

@@ -1,6 +1,6 @@
 /*
- * Where the database lives: its folder, the creation of the empty file, the file
- * system below it, and which boot of the machine this is.
+ * Where the database lives: its folder, the creation of the empty file, and the
+ * file system below it.
  *
  * Creation is the only moment at which a descriptor of the database is opened
  * here. It happens with O_EXCL, so that no lock can exist yet, and under the
@@ -19,7 +19,6 @@
 #else
 #include <sys/mount.h>
 #include <sys/param.h>
-#include <sys/sysctl.h>
 #endif
 
 #include "internal.h"
@@ -283,46 +282,3 @@ syncguard_status sg_sqlite_place(const char *path, mode_t *mode, syncguard_error
     *mode = about.st_mode & 0777;
     return check_file(path, &about, err);
 }
-
-/* ---- boot ---------------------------------------------------------------------------------- */
-
-#ifdef __linux__
-
-syncguard_status sg_sqlite_boot_id(char out[SG_BOOT_ID_SIZE], syncguard_error *err)
-{
-    static const char source[] = "/proc/sys/kernel/random/boot_id";
-    ssize_t got = -1;
-    int fd = open(source, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        got = read(fd, out, SG_BOOT_ID_SIZE - 1);
-        close(fd);
-    }
-    while (got > 0 && out[got - 1] == '\n')
-        got--;
-    if (got <= 0)
-        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
-                              "%s: cannot be read, so locks of an earlier boot cannot be told",
-                              source);
-    out[got] = '\0';
-    return SYNCGUARD_OK;
-}
-
-#else
-
-syncguard_status sg_sqlite_boot_id(char out[SG_BOOT_ID_SIZE], syncguard_error *err)
-{
-#ifdef __APPLE__
-    const char *name = "kern.bootsessionuuid";
-#else
-    const char *name = "kern.boot_id";
-#endif
-    size_t size = SG_BOOT_ID_SIZE - 1;
-    if (sysctlbyname(name, out, &size, NULL, 0) != 0 || size == 0)
-        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
-                              "%s: cannot be read, so locks of an earlier boot cannot be told",
-                              name);
-    out[size] = '\0';
-    return SYNCGUARD_OK;
-}
-
-#endif

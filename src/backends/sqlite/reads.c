@@ -44,40 +44,28 @@ syncguard_status sg_sqlite_is_locked(syncguard_backend *backend, syncguard_is_lo
 
 /* ---- whole records ------------------------------------------------------------------------- */
 
-static bool copy_column(sqlite3_stmt *statement, int column, char *out, size_t size)
-{
-    if (sqlite3_column_type(statement, column) != SQLITE_TEXT)
-        return false;
-    const unsigned char *text = sqlite3_column_text(statement, column);
-    size_t bytes = (size_t)sqlite3_column_bytes(statement, column);
-    if (text == NULL || bytes >= size)
-        return false;
-    memcpy(out, text, bytes);
-    out[bytes] = '\0';
-    return true;
-}
+typedef enum record_state { RECORD_DEAD, RECORD_LIVE, RECORD_UNREADABLE } record_state;
 
-/* False if the row is not one that we wrote. */
-static bool read_record(const sg_sqlite *sqlite, sqlite3_stmt *statement, int64_t now_ns,
-                        syncguard_record *record, bool *live)
+/* A live record must be whole to be handed out; owner and time of acquisition need not be. */
+static record_state read_record(const sg_sqlite *sqlite, sqlite3_stmt *statement,
+                                syncguard_record *record)
 {
-    if (!copy_column(statement, 0, record->key, sizeof record->key) ||
-        !copy_column(statement, 1, record->lock_id, sizeof record->lock_id) ||
-        !copy_column(statement, 2, record->owner, sizeof record->owner) ||
-        !copy_column(statement, 3, record->fence, sizeof record->fence))
-        return false;
-    for (int column = 4; column <= 7; column++) {
-        if (column != 6 && sqlite3_column_type(statement, column) != SQLITE_INTEGER)
-            return false;
-    }
+    int64_t remaining_ms = 0;
+    if (!sg_sqlite_remaining_ms(sqlite, statement, 6, syncguard_clock_ns(), &remaining_ms))
+        return RECORD_UNREADABLE;
+    if (remaining_ms <= 0)
+        return RECORD_DEAD;
+    (void)sg_sqlite_text(statement, 2, record->owner, sizeof record->owner, NULL);
     record->expires_at_ms = sqlite3_column_int64(statement, 4);
-    record->acquired_at_ms = sqlite3_column_int64(statement, 5);
-    const char *boot_id = (const char *)sqlite3_column_text(statement, 6);
-    size_t length = (size_t)sqlite3_column_bytes(statement, 6);
-    *live =
-        boot_id != NULL && sg_sqlite_remaining_ms(sqlite, boot_id, length,
-                                                  sqlite3_column_int64(statement, 7), now_ns) > 0;
-    return syncguard_fence_valid(record->fence) && syncguard_lock_id_valid(record->lock_id);
+    record->acquired_at_ms = sqlite3_column_type(statement, 5) == SQLITE_INTEGER
+                                 ? sqlite3_column_int64(statement, 5)
+                                 : 0;
+    bool whole = sg_sqlite_text(statement, 0, record->key, sizeof record->key, NULL) &&
+                 sg_sqlite_text(statement, 1, record->lock_id, sizeof record->lock_id, NULL) &&
+                 sg_sqlite_text(statement, 3, record->fence, sizeof record->fence, NULL) &&
+                 sqlite3_column_type(statement, 4) == SQLITE_INTEGER &&
+                 syncguard_fence_valid(record->fence) && syncguard_lock_id_valid(record->lock_id);
+    return whole ? RECORD_LIVE : RECORD_UNREADABLE;
 }
 
 static syncguard_status attempt_lookup(sg_sqlite *sqlite, void *argument, bool immediate,
@@ -85,7 +73,7 @@ static syncguard_status attempt_lookup(sg_sqlite *sqlite, void *argument, bool i
 {
     syncguard_lookup_op *op = argument;
     sqlite3_stmt *statement = NULL;
-    bool live = false;
+    record_state state = RECORD_DEAD;
     (void)immediate;
     syncguard_status status = sg_sqlite_statement(
         sqlite, op->key != NULL ? SG_LOOKUP_KEY : SG_LOOKUP_ID, &statement, err);
@@ -96,16 +84,14 @@ static syncguard_status attempt_lookup(sg_sqlite *sqlite, void *argument, bool i
     else
         sqlite3_bind_text(statement, 1, op->lock_id, SYNCGUARD_LOCK_ID_CHARS, SQLITE_STATIC);
     int code = sqlite3_step(statement);
-    int64_t now_ns = syncguard_clock_ns();
-    if (code == SQLITE_ROW) {
-        if (!read_record(sqlite, statement, now_ns, &op->record, &live))
-            status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
-                                    "%s: holds a lock that cannot be read", sqlite->path);
-    } else if (code != SQLITE_DONE) {
+    if (code == SQLITE_ROW)
+        state = read_record(sqlite, statement, &op->record);
+    else if (code != SQLITE_DONE)
         status = sg_sqlite_fail(sqlite->db, sqlite->path, code, err);
-    }
     sqlite3_reset(statement);
-    if (status == SYNCGUARD_OK && !live)
+    if (status == SYNCGUARD_OK && state == RECORD_UNREADABLE)
+        status = sg_sqlite_unreadable(sqlite, err);
+    if (status == SYNCGUARD_OK && state == RECORD_DEAD)
         status = SYNCGUARD_ABSENT;
     return status;
 }
@@ -127,6 +113,7 @@ syncguard_status sg_sqlite_lookup(syncguard_backend *backend, syncguard_lookup_o
 typedef struct page {
     char after[SYNCGUARD_KEY_SIZE];
     bool last;
+    size_t unreadable; /* of all pages so far */
     size_t count;
     syncguard_record records[PAGE_ROWS];
 } page;
@@ -138,6 +125,7 @@ static syncguard_status attempt_page(sg_sqlite *sqlite, void *argument, bool imm
     char after[SYNCGUARD_KEY_SIZE];
     sqlite3_stmt *statement = NULL;
     int rows = 0;
+    size_t unreadable = 0;
     int code = SQLITE_DONE;
     (void)immediate;
     syncguard_status status = sg_sqlite_statement(sqlite, SG_PAGE, &statement, err);
@@ -148,20 +136,23 @@ static syncguard_status attempt_page(sg_sqlite *sqlite, void *argument, bool imm
     sqlite3_bind_text(statement, 1, work->after, -1, SQLITE_STATIC);
     sqlite3_bind_int(statement, 2, PAGE_ROWS);
     while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
-        syncguard_record *record = &work->records[work->count];
-        bool live = false;
+        char key[SYNCGUARD_KEY_SIZE];
+        record_state state = read_record(sqlite, statement, &work->records[work->count]);
         rows++;
-        if (copy_column(statement, 0, after, sizeof after) &&
-            read_record(sqlite, statement, syncguard_clock_ns(), record, &live) && live)
-            work->count++;
+        work->count += state == RECORD_LIVE;
+        unreadable += state == RECORD_UNREADABLE;
+        if (sg_sqlite_text(statement, 0, key, sizeof key, NULL))
+            memcpy(after, key, sizeof after);
     }
     if (code != SQLITE_DONE)
         status = sg_sqlite_fail(sqlite->db, sqlite->path, code, err);
     sqlite3_reset(statement);
     /* A page of rows that are all foreign would leave `after` where it was: the end. */
     work->last = rows < PAGE_ROWS || strcmp(after, work->after) == 0;
-    if (status == SYNCGUARD_OK)
-        memcpy(work->after, after, sizeof after);
+    if (status != SYNCGUARD_OK)
+        return status;
+    memcpy(work->after, after, sizeof after);
+    work->unreadable += unreadable;
     return status;
 }
 
@@ -184,6 +175,10 @@ syncguard_status sg_sqlite_list(syncguard_backend *backend, const syncguard_limi
             more = fn(context, &work->records[i]);
         more = more && !work->last;
     }
+    if (work->unreadable > 0)
+        syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
+                              "%zu stored records cannot be read and are not listed",
+                              work->unreadable);
     syncguard_free(work);
     return status;
 }

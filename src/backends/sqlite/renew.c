@@ -27,18 +27,17 @@ static syncguard_status renew_one(sg_sqlite *sqlite, syncguard_extend_op *op, sy
         op->reason = row.found ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
         return SYNCGUARD_ABSENT;
     }
-    /* In a file that others no longer find there is nothing to renew. */
-    status = sg_sqlite_still_there(sqlite, now_ns, err);
-    if (status == SYNCGUARD_OK)
-        status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
+    status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_statement(sqlite, SG_RENEW, &statement, err);
     if (status != SYNCGUARD_OK)
         return status;
-    sqlite3_bind_text(statement, 1, row.key, (int)row.key_length, SQLITE_STATIC);
-    sqlite3_bind_text(statement, 2, op->lock_id, SYNCGUARD_LOCK_ID_CHARS, SQLITE_STATIC);
-    sqlite3_bind_int64(statement, 3, op->expires_at_ms);
-    sqlite3_bind_int64(statement, 4, now_ns / SYNCGUARD_NS_PER_MS + op->ttl_ms);
+    int64_t now_ms = sg_boot_ms(&sqlite->boot, now_ns);
+    sqlite3_bind_text(statement, 1, op->lock_id, SYNCGUARD_LOCK_ID_CHARS, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 2, op->expires_at_ms);
+    sqlite3_bind_text(statement, 3, sqlite->boot.id, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 4, now_ms);
+    sqlite3_bind_int64(statement, 5, now_ms + op->ttl_ms);
     return sg_sqlite_done(sqlite, statement, err);
 }
 

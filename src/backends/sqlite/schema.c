@@ -29,6 +29,7 @@ static const char SCHEMA[] =
     " owner TEXT NOT NULL DEFAULT '',"
     " boot_id TEXT NOT NULL,"
     " boot_expires_ms INTEGER NOT NULL,"
+    " boot_set_ms INTEGER NOT NULL DEFAULT 0,"
     " user_key TEXT NOT NULL GENERATED ALWAYS AS (key) VIRTUAL"
     ") WITHOUT ROWID;"
     "CREATE TABLE syncguard_fence_counters("
@@ -62,7 +63,7 @@ static syncguard_status judge_header(const unsigned char *header, const char *pa
         big_endian(header + 68) != SG_SQLITE_APPLICATION_ID)
         return foreign(path, err);
     uint32_t layout = big_endian(header + 60);
-    if (layout != SG_SQLITE_LAYOUT)
+    if (layout != SG_SQLITE_LAYOUT && layout != SG_SQLITE_LAYOUT - 1)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "%s: has layout %u, this library knows %d", path, (unsigned)layout,
                               SG_SQLITE_LAYOUT);
@@ -106,25 +107,31 @@ static int ask(sqlite3 *db, const char *sql, int64_t *answer)
     return code == SQLITE_OK ? end : code;
 }
 
-/* Creates the tables unless somebody else was faster. */
+/* Layout 1 did not say when a row was set. 0 is before any boot clock: such rows count. */
+static const char UPGRADE[] = "ALTER TABLE syncguard_locks"
+                              " ADD COLUMN boot_set_ms INTEGER NOT NULL DEFAULT 0;"
+                              "PRAGMA user_version=" TEXT_OF(SG_SQLITE_LAYOUT) ";"
+                                                                               "COMMIT";
+
+/* Creates the tables, or brings them up to date, unless somebody else was faster. */
 static syncguard_status fill_once(sqlite3 *db, const char *path, syncguard_error *err)
 {
     int64_t tables = 0;
     int64_t application = 0;
+    int64_t layout = 0;
     int code = sqlite3_exec(db, "PRAGMA page_size=2048; BEGIN IMMEDIATE", NULL, NULL, NULL);
     if (code == SQLITE_OK)
         code = ask(db, "SELECT count(*) FROM sqlite_master", &tables);
     if (code == SQLITE_OK)
         code = ask(db, "PRAGMA application_id", &application);
-    if (code != SQLITE_OK)
-        return sg_sqlite_fail(db, path, code, err);
-    if (tables == 0 && application == 0) {
-        code = sqlite3_exec(db, SCHEMA, NULL, NULL, NULL);
-        if (code != SQLITE_OK)
-            return sg_sqlite_fail(db, path, code, err);
-        return SYNCGUARD_OK;
-    }
-    return application == SG_SQLITE_APPLICATION_ID ? SYNCGUARD_OK : foreign(path, err);
+    if (code == SQLITE_OK)
+        code = ask(db, "PRAGMA user_version", &layout);
+    bool empty = tables == 0 && application == 0;
+    if (code == SQLITE_OK && !empty && application != SG_SQLITE_APPLICATION_ID)
+        return foreign(path, err);
+    if (code == SQLITE_OK && (empty || layout == SG_SQLITE_LAYOUT - 1))
+        code = sqlite3_exec(db, empty ? SCHEMA : UPGRADE, NULL, NULL, NULL);
+    return code == SQLITE_OK ? SYNCGUARD_OK : sg_sqlite_fail(db, path, code, err);
 }
 
 /* Needs the file alone for a moment, so it is busy while others create or read it. */
@@ -151,7 +158,8 @@ static int probe(sqlite3 *db)
     sqlite3_stmt *statement = NULL;
     int code = sqlite3_prepare_v2(db,
                                   "SELECT l.key, l.lock_id, l.expires_at_ms, l.acquired_at_ms,"
-                                  " l.fence, l.owner, l.boot_id, l.boot_expires_ms, c.fence"
+                                  " l.fence, l.owner, l.boot_id, l.boot_set_ms,"
+                                  " l.boot_expires_ms, c.fence"
                                   " FROM syncguard_locks l, syncguard_fence_counters c",
                                   -1, &statement, NULL);
     sqlite3_finalize(statement);
@@ -166,13 +174,15 @@ static syncguard_status recognise_once(sqlite3 *db, const char *path, syncguard_
         return status;
     int code = kind == FILE_EMPTY ? SQLITE_ERROR : probe(db);
     if (code == SQLITE_ERROR) {
-        /* Empty, or its making was cut short and has just been rolled back. */
+        /* Empty, of the layout before, or its making was cut short and has just been rolled
+         * back. */
         status = fill_once(db, path, err);
         if (status == SYNCGUARD_OK && sqlite3_get_autocommit(db) == 0)
             (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
         if (status != SYNCGUARD_OK)
             return status;
-        kind = FILE_OURS_NOT_WAL;
+        if (kind == FILE_EMPTY)
+            kind = FILE_OURS_NOT_WAL;
         code = probe(db);
         if (code == SQLITE_ERROR)
             return foreign(path, err);

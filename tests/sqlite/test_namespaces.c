@@ -1,0 +1,214 @@
+/*
+ * Containers of one kernel: processes that see another boot id or another boot
+ * clock exclude each other, and one that cannot tell is refused.
+ */
+#include "support.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+#define NOT_PERMITTED 77
+
+static void skip_unless_permitted(int code)
+{
+    if (code == NOT_PERMITTED) {
+        print_message("namespaces are not permitted here\n");
+        skip();
+    }
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* A process that sees the machine in its own way: the prefix of the worker's arguments. */
+typedef struct view {
+    const char *name;
+    const char *words[3];
+} view;
+
+enum { PLAIN, OWN_ID, OTHER_ID, NEW_ID_EACH_TIME, AHEAD, BEHIND, VIEWS };
+
+static char own_id[PATH_BYTES];
+static char other_id[PATH_BYTES];
+static const view views[VIEWS] = {
+    {"the host", {NULL}},
+    {"a container with its own boot id", {"over", own_id, BOOT_ID}},
+    {"a container with another boot id", {"over", other_id, BOOT_ID}},
+    {"a container with a new boot id at each look",
+     {"over", "/proc/sys/kernel/random/uuid", BOOT_ID}},
+    {"a time namespace that is ahead", {"shift", "100000", NULL}},
+    {"a time namespace that is behind", {"shift", "-20", NULL}},
+};
+
+static int run_in(const view *from, char *line, size_t size, const char *command, const char *url,
+                  const char *ttl)
+{
+    int code = 0;
+    if (from->words[0] == NULL)
+        code = run_worker(line, size, command, url, "k", ttl, NULL);
+    else if (from->words[2] == NULL)
+        code = run_worker(line, size, from->words[0], from->words[1], command, url, "k", ttl, NULL);
+    else
+        code = run_worker(line, size, from->words[0], from->words[1], from->words[2], command, url,
+                          "k", ttl, NULL);
+    skip_unless_permitted(code);
+    return code;
+}
+
+static void make_ids(const place *here)
+{
+    write_file(beside(here, "own", own_id), "11111111-1111-4111-8111-111111111111\n", 37);
+    write_file(beside(here, "other", other_id), "22222222-2222-4222-8222-222222222222\n", 37);
+}
+
+/* The holder's process has ended, so nothing but the row tells of it. */
+static void every_view_excludes_every_other(void **state)
+{
+    const place *here = *state;
+    char line[400];
+    make_ids(here);
+    for (int holder = 0; holder < VIEWS; holder++) {
+        if (run_in(&views[holder], line, sizeof line, "acquire", here->url, "60000") != 0)
+            fail_msg("%s: %s", views[holder].name, line);
+        for (int other = 0; other < VIEWS; other++) {
+            int code = run_in(&views[other], line, sizeof line, "try", here->url, "30000");
+            if (code != 1)
+                fail_msg("%s has it, and so has %s: %s", views[holder].name, views[other].name,
+                         line);
+        }
+        sql(here->file, "DELETE FROM syncguard_locks", NULL, 0);
+    }
+}
+
+/* Nor does anybody keep it longer than the others. */
+static void every_view_sees_it_expire(void **state)
+{
+    const place *here = *state;
+    char line[400];
+    make_ids(here);
+    for (int holder = 0; holder < VIEWS; holder++) {
+        if (run_in(&views[holder], line, sizeof line, "acquire", here->url, "100") != 0)
+            fail_msg("%s: %s", views[holder].name, line);
+        pause_ms(1150);
+        int other = (holder + 1) % VIEWS;
+        int code = run_in(&views[other], line, sizeof line, "try", here->url, "30000");
+        if (code != 0)
+            fail_msg("expired for %s, not for %s: %s", views[holder].name, views[other].name, line);
+        sql(here->file, "DELETE FROM syncguard_locks", NULL, 0);
+    }
+}
+
+static bool held(syncguard_backend *backend)
+{
+    bool locked = false;
+    syncguard_error err;
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+    return locked;
+}
+
+/* What a row of a container with its own boot id is after a reboot: the clock has begun anew. */
+static void rows_without_a_boot_id_are_judged_by_the_clock(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *backend = open_file(here->file);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    sql(here->file, "UPDATE syncguard_locks SET boot_id = ''", NULL, 0);
+    assert_true(held(backend));
+    sql(here->file, "UPDATE syncguard_locks SET boot_set_ms = boot_set_ms + 5000", NULL, 0);
+    assert_false(held(backend));
+    sql(here->file, "UPDATE syncguard_locks SET boot_set_ms = 0", NULL, 0);
+    assert_true(held(backend));
+    sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
+    assert_false(held(backend));
+    sql(here->file, "UPDATE syncguard_locks SET boot_set_ms = 'then'", NULL, 0);
+    bool locked = false;
+    assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(backend, "k", NULL, &locked, &err),
+                  &err);
+    syncguard_close(backend);
+}
+
+static void a_handle_follows_its_process_into_another_namespace(void **state)
+{
+    const place *here = *state;
+    static const char *const shifts[] = {"100000", "-20"};
+    for (size_t i = 0; i < 2; i++) {
+        char line[400];
+        child worker = start_worker("enter", shifts[i], here->url, "k", NULL);
+        assert_non_null(fgets(line, sizeof line, worker.out));
+        if (fgets(line, sizeof line, worker.out) == NULL)
+            line[0] = '\0';
+        int code = end_worker(&worker);
+        skip_unless_permitted(code);
+        if (code != 1)
+            fail_msg("by %s s: exit %d, %s", shifts[i], code, line);
+        sql(here->file, "DELETE FROM syncguard_locks", NULL, 0);
+    }
+}
+
+static void who_cannot_tell_is_refused(void **state)
+{
+    const place *here = *state;
+    char line[400];
+    char empty[PATH_BYTES];
+    int code = run_worker(line, sizeof line, "unentered", here->url, NULL);
+    skip_unless_permitted(code);
+    assert_int_equal(code, 2);
+    if (strncmp(line, "ServiceUnavailable", 18) != 0 || strstr(line, "time namespace") == NULL)
+        fail_msg("%s", line);
+    /* Neither boot id nor namespaces can be seen. */
+    beside(here, "empty", empty);
+    char command[PATH_BYTES + 16];
+    snprintf(command, sizeof command, "mkdir '%s'", empty);
+    assert_int_equal(system(command), 0);
+    code = run_worker(line, sizeof line, "over", empty, "/proc", "open", here->url, NULL);
+    assert_int_equal(code, 2);
+    if (strncmp(line, "ServiceUnavailable", 18) != 0 || strstr(line, "/proc") == NULL)
+        fail_msg("%s", line);
+}
+
+static void files_of_the_first_layout_are_brought_up_to_date(void **state)
+{
+    const place *here = *state;
+    char text[64];
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *backend = open_file(here->file);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    syncguard_close(backend);
+    sql(here->file, "ALTER TABLE syncguard_locks DROP COLUMN boot_set_ms", NULL, 0);
+    sql(here->file, "PRAGMA user_version=1", NULL, 0);
+    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    backend = open_file(here->file);
+    assert_true(held(backend));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
+    assert_string_equal(grant.fence, "000000000000002");
+    syncguard_close(backend);
+    sql(here->file, "PRAGMA user_version", text, sizeof text);
+    assert_string_equal(text, "2");
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+    const struct CMUnitTest tests[] = {
+        TEST(every_view_excludes_every_other),
+        TEST(every_view_sees_it_expire),
+        TEST(rows_without_a_boot_id_are_judged_by_the_clock),
+        TEST(a_handle_follows_its_process_into_another_namespace),
+        TEST(who_cannot_tell_is_refused),
+        TEST(files_of_the_first_layout_are_brought_up_to_date),
+    };
+    if (argc < 2)
+        return 64;
+    worker_path = argv[1];
+    return cmocka_run_group_tests_name("sqlite namespaces", tests, NULL, NULL);
+}
