@@ -27,6 +27,13 @@ void sg_redis_link_fini(sg_link *link, bool forked)
     (void)forked;
 }
 
+void sg_redis_link_aim(sg_link *link, const char *host, int port)
+{
+    (void)link;
+    (void)host;
+    (void)port;
+}
+
 void sg_redis_link_reset(sg_link *link)
 {
     (void)link;

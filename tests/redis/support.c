@@ -63,7 +63,7 @@ void pause_ms(int ms)
 
 /* --- raw commands --- */
 
-static redisReply *run_at(int port, const char *format, va_list arguments)
+static redisContext *context_at(int port)
 {
     static redisContext *context;
     static int context_port;
@@ -75,9 +75,22 @@ static redisReply *run_at(int port, const char *format, va_list arguments)
         assert_non_null(context);
         assert_int_equal(context->err, 0);
     }
-    redisReply *reply = redisvCommand(context, format, arguments);
+    return context;
+}
+
+static redisReply *run_at(int port, const char *format, va_list arguments)
+{
+    redisReply *reply = redisvCommand(context_at(port), format, arguments);
     assert_non_null(reply);
     return reply;
+}
+
+void raw_argv_at(int port, int argc, const char **argv, const size_t *sizes)
+{
+    redisReply *reply = redisCommandArgv(context_at(port), argc, argv, sizes);
+    assert_non_null(reply);
+    assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+    freeReplyObject(reply);
 }
 
 redisReply *raw_at(int port, const char *format, ...)

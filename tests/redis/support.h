@@ -35,6 +35,7 @@ pid_t test_pid(int n);
 /* Raw commands to the first server (or another port). Never NULL: fails the test instead. */
 redisReply *raw(const char *format, ...);
 redisReply *raw_at(int port, const char *format, ...);
+void raw_argv_at(int port, int argc, const char **argv, const size_t *sizes);
 /* Runs a command and forgets the reply. */
 void raw_do(const char *format, ...);
 long long raw_int(const char *format, ...);

@@ -1,6 +1,6 @@
 /*
- * More than one server: the backend follows a failover of Sentinel, a slot of a
- * Cluster that moves while locks are held, and counts replicas.
+ * More than one server: the backend follows a failover of Sentinel, and counts
+ * replicas. Clusters: see test_cluster.c.
  *
  * Order of the servers in the environment: see with-redis.
  */
@@ -132,203 +132,6 @@ static void unknown_primary_is_unavailable(void **state)
     assert_status(syncguard_acquire(wrong, "a", 5000, NULL, &grant, &err),
                   SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_close(wrong);
-}
-
-/* --- Cluster: 3 nodes --- */
-
-/* Which node has the slot, and its id. */
-static int owner_of(int slot, char id[64])
-{
-    redisReply *reply = raw_at(test_port(0), "CLUSTER SLOTS");
-    int owner = -1;
-    for (size_t i = 0; i < reply->elements; i++) {
-        redisReply *range = reply->element[i];
-        if (range->element[0]->integer <= slot && slot <= range->element[1]->integer) {
-            for (int n = 0; n < 3; n++) {
-                if (test_port(n) == range->element[2]->element[1]->integer)
-                    owner = n;
-            }
-            snprintf(id, 64, "%s", range->element[2]->element[2]->str);
-        }
-    }
-    freeReplyObject(reply);
-    return owner;
-}
-
-static void node_do(int node, const char *format, int slot, const char *id)
-{
-    redisReply *reply = raw_at(test_port(node), format, slot, id);
-    if (reply->type == REDIS_REPLY_ERROR)
-        fail_msg("%s: %s", format, reply->str);
-    freeReplyObject(reply);
-}
-
-static void node_id(int node, char id[64])
-{
-    redisReply *reply = raw_at(test_port(node), "CLUSTER MYID");
-    snprintf(id, 64, "%s", reply->str);
-    freeReplyObject(reply);
-}
-
-/* Moves all keys of a slot, one after the other. */
-static void move_keys(int from, int to, int slot)
-{
-    for (;;) {
-        redisReply *keys = raw_at(test_port(from), "CLUSTER GETKEYSINSLOT %d 1", slot);
-        if (keys->elements == 0) {
-            freeReplyObject(keys);
-            return;
-        }
-        redisReply *moved = raw_at(test_port(from), "MIGRATE 127.0.0.1 %d %b 0 5000", test_port(to),
-                                   keys->element[0]->str, (size_t)keys->element[0]->len);
-        assert_int_equal(moved->type, REDIS_REPLY_STATUS); /* OK, or NOKEY: just released */
-        freeReplyObject(moved);
-        freeReplyObject(keys);
-    }
-}
-
-static atomic_bool over;
-static atomic_int failures, rounds;
-
-/* Goes on working on keys of its own while the slot moves. */
-static void *work(void *argument)
-{
-    char key[32];
-    int64_t last = 0;
-    (void)argument;
-    static atomic_int number;
-    snprintf(key, sizeof key, "worked:%d", atomic_fetch_add(&number, 1));
-    while (!atomic_load(&over)) {
-        syncguard_grant grant;
-        syncguard_error error;
-        int64_t expires;
-        syncguard_status status = syncguard_acquire(store, key, 30000, NULL, &grant, &error);
-        if (status == SYNCGUARD_OK) {
-            int64_t fence = strtoll(grant.fence, NULL, 10);
-            if (fence <= last)
-                atomic_fetch_add(&failures, 1);
-            last = fence;
-            status = syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &error);
-        }
-        if (status == SYNCGUARD_OK)
-            status = syncguard_release(store, grant.lock_id, NULL, &error);
-        if (status != SYNCGUARD_OK) {
-            if (atomic_fetch_add(&failures, 1) < 10)
-                print_error("%s %s %s\n", syncguard_status_name(status), error.native,
-                            error.message);
-        }
-        atomic_fetch_add(&rounds, 1);
-    }
-    return NULL;
-}
-
-static void cluster_slot_moves_under_held_locks(void **state)
-{
-    (void)state;
-    enum { LOCKS = 50, WORKERS = 4 };
-    syncguard_grant grants[LOCKS], grant;
-    pthread_t threads[WORKERS];
-    char from_id[64], to_id[64], key[32];
-    redisReply *reply = raw_at(test_port(0), "CLUSTER KEYSLOT {syncguard}");
-    int slot = (int)reply->integer;
-    freeReplyObject(reply);
-    for (int i = 0; i < LOCKS; i++) {
-        snprintf(key, sizeof key, "moved:%d", i);
-        assert_status(syncguard_acquire(store, key, 60000, NULL, &grants[i], &err), SYNCGUARD_OK);
-    }
-    for (int i = 0; i < WORKERS; i++)
-        pthread_create(&threads[i], NULL, work, NULL);
-    for (int move = 0; move < 3; move++) {
-        int from = owner_of(slot, from_id);
-        int to = (from + 1) % 3;
-        node_id(to, to_id);
-        pause_ms(200);
-        node_do(to, "CLUSTER SETSLOT %d IMPORTING %s", slot, from_id);
-        node_do(from, "CLUSTER SETSLOT %d MIGRATING %s", slot, to_id);
-        move_keys(from, to, slot);
-        /* In the middle a held lock is already over there; others wait for the end. */
-        int64_t expires;
-        assert_status(syncguard_extend(store, grants[0].lock_id, 60000, NULL, &expires, &err),
-                      SYNCGUARD_OK);
-        move_keys(from, to, slot);
-        node_do(to, "CLUSTER SETSLOT %d NODE %s", slot, to_id);
-        node_do(from, "CLUSTER SETSLOT %d NODE %s", slot, to_id);
-        for (int n = 0; n < 3; n++)
-            node_do(n, "CLUSTER SETSLOT %d NODE %s", slot, to_id);
-    }
-    pause_ms(300);
-    atomic_store(&over, true);
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(threads[i], NULL);
-    assert_int_equal(atomic_load(&failures), 0);
-    assert_true(atomic_load(&rounds) > 20);
-    for (int i = 0; i < LOCKS; i++) {
-        snprintf(key, sizeof key, "moved:%d", i);
-        assert_status(syncguard_acquire(store, key, 60000, NULL, &grant, &err), SYNCGUARD_LOCKED);
-        assert_status(syncguard_release(store, grants[i].lock_id, NULL, &err), SYNCGUARD_OK);
-    }
-}
-
-/* Locks whose slot stays half moved for longer than their lease are renewed over there. */
-static void heartbeat_follows_a_moving_slot(void **state)
-{
-    (void)state;
-    enum { LOCKS = 5 };
-    syncguard_lock *locks[LOCKS] = {NULL};
-    char from_id[64], to_id[64], key[32];
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    options.ttl_ms = 3000;
-    options.auto_extend = true;
-    redisReply *reply = raw_at(test_port(0), "CLUSTER KEYSLOT {syncguard}");
-    int slot = (int)reply->integer;
-    freeReplyObject(reply);
-    for (int i = 0; i < LOCKS; i++) {
-        snprintf(key, sizeof key, "renewed:%d", i);
-        assert_status(syncguard_lock_acquire(store, key, &options, &locks[i], &err), SYNCGUARD_OK);
-    }
-    int from = owner_of(slot, from_id);
-    int to = (from + 1) % 3;
-    node_id(to, to_id);
-    node_do(to, "CLUSTER SETSLOT %d IMPORTING %s", slot, from_id);
-    node_do(from, "CLUSTER SETSLOT %d MIGRATING %s", slot, to_id);
-    move_keys(from, to, slot);
-    pause_ms(6000);
-    for (int i = 0; i < LOCKS; i++)
-        assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
-    node_do(to, "CLUSTER SETSLOT %d NODE %s", slot, to_id);
-    for (int n = 0; n < 3; n++)
-        node_do(n, "CLUSTER SETSLOT %d NODE %s", slot, to_id);
-    pause_ms(1500);
-    for (int i = 0; i < LOCKS; i++) {
-        assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
-        syncguard_lock_dispose(locks[i]);
-    }
-}
-
-static bool count_locks(void *context, const syncguard_lock_info *info)
-{
-    (void)info;
-    ++*(int *)context;
-    return true;
-}
-
-/* Whatever seed it starts from, a handle finds the node of its slot, also to list. */
-static void any_seed_will_do(void **state)
-{
-    (void)state;
-    syncguard_grant grant;
-    assert_status(syncguard_acquire(store, "seeded", 60000, NULL, &grant, &err), SYNCGUARD_OK);
-    for (int i = 0; i < 3; i++) {
-        char url[128];
-        int count = 0;
-        snprintf(url, sizeof url, "redis+cluster://127.0.0.1:1,127.0.0.1:%d", test_port(i));
-        syncguard_backend *other = open_url(url);
-        assert_status(syncguard_list(other, NULL, count_locks, &count, &err), SYNCGUARD_OK);
-        assert_int_equal(count, 1);
-        assert_status(syncguard_acquire(other, "seeded", 5000, NULL, &grant, &err),
-                      SYNCGUARD_LOCKED);
-        syncguard_close(other);
-    }
 }
 
 /* --- replicas: primary, replica, wait_replicas=1 --- */
@@ -526,13 +329,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(unknown_primary_is_unavailable),
         cmocka_unit_test(sentinel_failover_is_followed),
     };
-    const struct CMUnitTest cluster[] = {
-        cmocka_unit_test(waiters_are_woken_here_too),
-        cmocka_unit_test(any_seed_will_do),
-        cmocka_unit_test(cluster_slot_moves_under_held_locks),
-        cmocka_unit_test(heartbeat_follows_a_moving_slot),
-        cmocka_unit_test(waiters_are_woken_here_too), /* from the slot's new home */
-    };
     const struct CMUnitTest replicas[] = {
         cmocka_unit_test(waiters_are_woken_here_too),
         cmocka_unit_test(missing_replicas_undo_the_grant),
@@ -544,7 +340,5 @@ int main(int argc, char **argv)
     };
     if (strncmp(test_url, "redis+sentinel", 14) == 0)
         return cmocka_run_group_tests_name("redis sentinel", sentinel, open_store, close_store);
-    if (strncmp(test_url, "redis+cluster", 13) == 0)
-        return cmocka_run_group_tests_name("redis cluster", cluster, open_store, close_store);
     return cmocka_run_group_tests_name("redis replicas", replicas, open_store, close_store);
 }

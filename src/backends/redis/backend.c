@@ -45,6 +45,11 @@ static syncguard_status make_live_parts(sg_backend *backend, syncguard_error *er
             return status;
         backend->link_count++;
     }
+    if (config->mode == SYNCGUARD_REDIS_CLUSTER) {
+        status = sg_redis_link_init(&backend->ask, backend, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
     memset(&backend->route, 0, sizeof backend->route);
     if (pthread_mutex_init(&backend->route.mutex, NULL) != 0 ||
         pthread_mutex_init(&backend->wait_mutex, NULL) != 0)
@@ -59,6 +64,9 @@ static void free_live_parts(sg_backend *backend, bool forked)
     backend->tracker = NULL;
     for (size_t i = 0; i < backend->link_count; i++)
         sg_redis_link_fini(&backend->links[i], forked);
+    if (backend->ask.backend != NULL)
+        sg_redis_link_fini(&backend->ask, forked);
+    backend->ask.backend = NULL;
     syncguard_free(backend->links);
     backend->links = NULL;
     backend->link_count = 0;

@@ -18,7 +18,9 @@
 void sg_redis_call_init(sg_call *call, sg_script_id script, int keys)
 {
     call->script = script;
+    call->word = NULL;
     call->keys = keys;
+    call->alone = script == SG_READ;
     call->arg_count = 0;
     call->watch_name = NULL;
     call->watch_length = 0;
@@ -26,11 +28,24 @@ void sg_redis_call_init(sg_call *call, sg_script_id script, int keys)
     call->confirm = false;
     call->link = NULL;
     call->reply = NULL;
+    call->moving = false;
+    call->asked = false;
     call->confirmed = false;
     call->again = false;
     call->unanswered = false;
     call->first_sent_ns = 0;
     sg_redis_text_init(&call->args);
+}
+
+void sg_redis_call_change(sg_call *call, sg_script_id script)
+{
+    sg_redis_call_free(call);
+    sg_redis_text_init(&call->args);
+    call->script = script;
+    call->word = NULL;
+    call->keys = 1;
+    call->alone = true;
+    call->arg_count = 0;
 }
 
 void sg_redis_call_free(sg_call *call)
@@ -54,10 +69,15 @@ void sg_redis_call_arg_int(sg_call *call, int64_t value)
 void sg_redis_call_encode(const sg_call *call, bool by_sha, sg_text *out)
 {
     const sg_script *script = &sg_redis_scripts[call->script];
-    sg_redis_text_command(out, call->arg_count + 3);
-    sg_redis_text_arg_str(out, by_sha ? "EVALSHA" : "EVAL");
-    sg_redis_text_arg_str(out, by_sha ? script->sha : script->text);
-    sg_redis_text_arg_int(out, call->keys);
+    if (call->word != NULL) {
+        sg_redis_text_command(out, call->arg_count + 1);
+        sg_redis_text_arg_str(out, call->word);
+    } else {
+        sg_redis_text_command(out, call->arg_count + 3);
+        sg_redis_text_arg_str(out, by_sha ? "EVALSHA" : "EVAL");
+        sg_redis_text_arg_str(out, by_sha ? script->sha : script->text);
+        sg_redis_text_arg_int(out, call->keys);
+    }
     sg_redis_text_add(out, call->args.data, call->args.length);
     if (call->args.failed)
         out->failed = true;
@@ -113,8 +133,8 @@ typedef struct progress {
     int redirects;
     int pauses;
     int refusals;
-    sg_address ask; /* valid while asking */
-    char ask_host[256];
+    char ask_host[256]; /* valid while asking */
+    int ask_port;
     sg_request request;
 } progress;
 
@@ -171,18 +191,29 @@ static syncguard_status send_once(sg_backend *backend, sg_call *call, progress *
     return status;
 }
 
-/* While a slot moves, its new home is asked over a connection of its own. */
+/* The node that the slot moves to. A WAIT would hold up others, so it has a connection of its own.
+ */
 static syncguard_status send_asking(sg_backend *backend, sg_call *call, progress *p,
                                     const syncguard_limits *limits, syncguard_error *err)
 {
-    sg_link link;
-    syncguard_status status = sg_redis_link_init(&link, backend, err);
-    if (status != SYNCGUARD_OK)
-        return status;
-    link.fixed = &p->ask;
-    status = send_once(backend, call, p, &link, limits, err);
-    sg_redis_link_fini(&link, false);
+    sg_link own, *link = &backend->ask;
+    if (call->confirm) {
+        syncguard_status status = sg_redis_link_init(&own, backend, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        link = &own;
+    }
+    sg_redis_link_aim(link, p->ask_host, p->ask_port);
+    syncguard_status status = send_once(backend, call, p, link, limits, err);
+    if (link == &own)
+        sg_redis_link_fini(&own, false);
     return status;
+}
+
+syncguard_status sg_redis_fail_moving(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TRYAGAIN",
+                          "redis: the slot of the lock is being moved to another node");
 }
 
 /* Waits a little for the server to be able to answer; its own error if there is no time. */
@@ -190,45 +221,60 @@ static syncguard_status pause_for(sg_call *call, progress *p, const syncguard_li
                                   syncguard_error *err)
 {
     syncguard_status status = sg_redis_pause(p->pauses++, limits, err);
-    if (status == SYNCGUARD_E_NETWORK_TIMEOUT) {
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT)
         status = sg_redis_fail_reply(err, call->reply);
-        if (status == SYNCGUARD_E_INTERNAL)
-            status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TRYAGAIN",
-                                    "redis: the slot is being moved");
-    }
     return status;
 }
 
-/* An error reply: OK if the call should be sent again, else the failure. */
+/*
+ * MOVED, ASK and TRYAGAIN. OK if the call should be sent again, or is not to be carried out while
+ * the slot moves; ABSENT for other errors.
+ */
+static syncguard_status follow(sg_backend *backend, sg_call *call, progress *p, const char *word,
+                               const syncguard_limits *limits, syncguard_error *err)
+{
+    char host[256];
+    int port = 0;
+    bool was_asking = p->asking;
+    p->asking = false;
+    if (strcmp(word, "TRYAGAIN") != 0 &&
+        !sg_redis_route_parse(call->reply, p->request.peer, host, &port))
+        return SYNCGUARD_ABSENT;
+    if (strcmp(word, "MOVED") == 0) {
+        if (p->redirects++ >= MAX_REDIRECTS)
+            return SYNCGUARD_ABSENT;
+        sg_redis_route_moved(&backend->route, host, port);
+        /* Nodes that point at each other are not asked in a hurry. */
+        return p->redirects > 3 ? pause_for(call, p, limits, err) : SYNCGUARD_OK;
+    }
+    if (!call->alone) {
+        call->moving = true;
+        return SYNCGUARD_OK;
+    }
+    if (was_asking || strcmp(word, "TRYAGAIN") == 0)
+        return pause_for(call, p, limits, err);
+    memcpy(p->ask_host, host, sizeof host);
+    p->ask_port = port;
+    p->asking = true;
+    return SYNCGUARD_OK;
+}
+
+/* An error reply: OK if the call should be sent again (or call->moving is set), else the failure.
+ */
 static syncguard_status judge_error(sg_backend *backend, sg_call *call, progress *p,
                                     const syncguard_limits *limits, syncguard_error *err)
 {
     char word[SG_WORD_SIZE];
-    char host[256];
-    int port = 0;
     sg_redis_reply_word(call->reply, word);
     if (strcmp(word, "NOSCRIPT") == 0 && p->by_sha) {
         p->by_sha = false;
         return SYNCGUARD_OK;
     }
-    bool cluster = backend->config.mode == SYNCGUARD_REDIS_CLUSTER;
-    bool was_asking = p->asking;
-    p->asking = false;
-    if (cluster && sg_redis_route_parse(call->reply, p->request.peer, host, &port) &&
-        p->redirects++ < MAX_REDIRECTS) {
-        if (strcmp(word, "MOVED") == 0) {
-            sg_redis_route_moved(&backend->route, host, port);
-        } else {
-            memcpy(p->ask_host, host, sizeof host);
-            p->ask.host = p->ask_host;
-            p->ask.port = port;
-            p->asking = true;
-        }
-        /* Nodes that point at each other are not asked in a hurry. */
-        return p->redirects > 3 ? pause_for(call, p, limits, err) : SYNCGUARD_OK;
+    if (backend->config.mode == SYNCGUARD_REDIS_CLUSTER) {
+        syncguard_status status = follow(backend, call, p, word, limits, err);
+        if (status != SYNCGUARD_ABSENT)
+            return status;
     }
-    if (cluster && (strcmp(word, "TRYAGAIN") == 0 || (was_asking && strcmp(word, "ASK") == 0)))
-        return pause_for(call, p, limits, err);
     if (strcmp(word, "READONLY") == 0) {
         sg_redis_route_forget(&backend->route, p->request.route);
         if (backend->config.mode == SYNCGUARD_REDIS_SENTINEL && p->refusals++ < 1)
@@ -242,6 +288,8 @@ static syncguard_status judge_error(sg_backend *backend, sg_call *call, progress
 static bool answered(const sg_call *call)
 {
     const redisReply *reply = call->reply;
+    if (call->word != NULL)
+        return true;
     if (call->script == SG_READ || call->script == SG_FIND)
         return reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
                reply->element[0]->type == REDIS_REPLY_INTEGER;
@@ -249,10 +297,10 @@ static bool answered(const sg_call *call)
 }
 
 /* The script ran on a node that has only half of the names: the slot is on its way. */
-static bool moving(const sg_backend *backend, const sg_call *call)
+static bool met_half(const sg_backend *backend, const sg_call *call)
 {
     const redisReply *mark = call->reply;
-    if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER)
+    if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER || call->alone)
         return false;
     if (call->script == SG_FIND)
         mark = mark->elements > 1 ? mark->element[1] : mark->element[0];
@@ -266,6 +314,7 @@ syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
     memset(&p, 0, offsetof(progress, request));
     p.request.route = 0;
     p.by_sha = true;
+    call->moving = false;
     for (;;) {
         syncguard_status status;
         if (p.asking)
@@ -287,12 +336,12 @@ syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
             status = judge_error(backend, call, &p, limits, err);
         } else if (!answered(call)) {
             return sg_redis_fail_reply(err, call->reply);
-        } else if (moving(backend, call)) {
-            status = pause_for(call, &p, limits, err);
         } else {
+            call->moving = met_half(backend, call);
+            call->asked = p.asking;
             return SYNCGUARD_OK;
         }
-        if (status != SYNCGUARD_OK)
+        if (status != SYNCGUARD_OK || call->moving)
             return status;
     }
 }

@@ -3,6 +3,7 @@
  *
  *   ops.c, reads.c, examine.c   operations: build a request, judge its reply
  *   call.c                      one script call: sending again, redirections, NOSCRIPT
+ *   moving.c                    operations name by name, while a slot moves
  *   link.c, slot.c              a connection shared by many callers (leader and followers)
  *   conn.c, tls.c, resolve.c    one socket: connecting, handshake, bytes
  *   route.c                     where the primary is: address, Sentinel, Cluster
@@ -242,8 +243,9 @@ struct sg_link {
     int64_t heard_ns;
     atomic_bool polling; /* the leader sleeps: whoever adds a command sends it */
     atomic_int pending;
-    /* Where to connect; NULL: to the primary. */
-    const sg_address *fixed;
+    /* Where to connect; port 0: to the primary. */
+    char host[256];
+    int port;
 };
 
 /* What one caller sends. The bytes must stay until sg_link_exchange returns. */
@@ -272,6 +274,8 @@ void sg_redis_link_fini(sg_link *link, bool forked);
 syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
                                         const syncguard_limits *limits, syncguard_error *err);
 
+/* Where the link is to lead from now on, instead of to the primary. */
+void sg_redis_link_aim(sg_link *link, const char *host, int port);
 /* Gives the connection up; the next exchange makes a new one. */
 void sg_redis_link_reset(sg_link *link);
 
@@ -318,6 +322,7 @@ typedef enum sg_script_id {
     SG_CLEANUP,
     SG_READ,
     SG_FIND,
+    SG_HOLD,
     SG_SCRIPTS
 } sg_script_id;
 extern const sg_script sg_redis_scripts[SG_SCRIPTS];
@@ -325,7 +330,11 @@ extern const sg_script sg_redis_scripts[SG_SCRIPTS];
 /* One call of a script. Arguments are added in order: keys, then values. */
 typedef struct sg_call {
     sg_script_id script;
+    const char *word; /* a command with one key instead of a script, or NULL */
     int keys;
+    /* Uses no other name than its key. Only such a call may be sent to the new node of a slot that
+     * moves, which answers for names that are still on the old one as if they did not exist. */
+    bool alone;
     sg_text args; /* keys and values in the protocol's form */
     size_t arg_count;
     const char *watch_name; /* acquire of a waiter: arm this name first */
@@ -335,6 +344,8 @@ typedef struct sg_call {
     sg_link *link;  /* NULL: any of the shared ones */
     /* out */
     redisReply *reply;
+    bool moving;     /* not carried out: the slot moves, and its names may be on two nodes */
+    bool asked;      /* the answer is that of the new node of a slot that moves */
     bool confirmed;  /* enough replicas have what the connection that answered wrote */
     bool again;      /* was sent more than once */
     bool unanswered; /* some sending of it has no reply: it may still be carried out */
@@ -342,11 +353,13 @@ typedef struct sg_call {
 } sg_call;
 
 void sg_redis_call_init(sg_call *call, sg_script_id script, int keys);
+/* Another script or command for the same purpose; what is known of earlier sendings stays. */
+void sg_redis_call_change(sg_call *call, sg_script_id script);
 void sg_redis_call_free(sg_call *call);
 void sg_redis_call_arg(sg_call *call, const void *data, size_t length);
 void sg_redis_call_arg_int(sg_call *call, int64_t value);
 /* OK: call->reply is a number or a text; of the reading scripts an array that begins with the
- * server's time. */
+ * server's time; of a plain command anything but an error. Or call->moving. */
 syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
                                    const syncguard_limits *limits, syncguard_error *err);
 /* Appends EVALSHA (or EVAL) of the call's script. */
@@ -368,6 +381,32 @@ syncguard_status sg_redis_fail_replicas(syncguard_error *err);
 /* Pause before asking again what the server cannot answer yet. */
 syncguard_status sg_redis_pause(int round, const syncguard_limits *limits, syncguard_error *err);
 
+/* --- while a slot moves (moving.c) --- */
+
+typedef struct sg_name {
+    char text[SYNCGUARD_NAME_SIZE];
+    size_t length;
+} sg_name;
+
+/*
+ * Each takes a call that came back with `moving`, and leaves the answer in call->reply in the form
+ * that the script gives. ABSENT: the lock id is unknown.
+ */
+syncguard_status sg_redis_moving_acquire(sg_backend *backend, sg_call *call, const sg_name *lock,
+                                         const sg_name *index, const sg_name *counter,
+                                         syncguard_acquire_op *op, syncguard_error *err);
+syncguard_status sg_redis_moving_release(sg_backend *backend, sg_call *call, const sg_name *index,
+                                         const char *lock_id, const syncguard_limits *limits,
+                                         syncguard_error *err);
+syncguard_status sg_redis_moving_extend(sg_backend *backend, sg_call *call, const sg_name *index,
+                                        const syncguard_extend_op *op, syncguard_error *err);
+syncguard_status sg_redis_moving_undo(sg_backend *backend, sg_call *call, const sg_name *lock,
+                                      const sg_name *index, const char *lock_id, int64_t life_ms,
+                                      const syncguard_limits *limits, syncguard_error *err);
+syncguard_status sg_redis_moving_find(sg_backend *backend, sg_call *call, const sg_name *index,
+                                      const syncguard_limits *limits, syncguard_error *err);
+syncguard_status sg_redis_fail_moving(syncguard_error *err);
+
 /* --- the backend (backend.c, ops.c, reads.c, examine.c) --- */
 
 struct sg_backend {
@@ -379,6 +418,7 @@ struct sg_backend {
     sg_link *links; /* config.connections; if wait_replicas, config.wait_connections and one for
                        extends */
     size_t link_count;
+    sg_link ask; /* Cluster: to the node that our slot moves to */
     syncguard_gate wait_gate;
     pthread_mutex_t wait_mutex;
     uint64_t wait_busy; /* one bit per connection of its own */
@@ -388,16 +428,16 @@ struct sg_backend {
     int64_t tolerance_ms;
 };
 
-typedef struct sg_name {
-    char text[SYNCGUARD_NAME_SIZE];
-    size_t length;
-} sg_name;
-
 syncguard_status sg_redis_name_lock(const sg_backend *backend, const char *key, sg_name *out,
                                     syncguard_error *err);
+/* What follows the fence in the stored value: it does not depend on time. */
+void sg_redis_add_rest(sg_call *call, const syncguard_acquire_op *op);
 void sg_redis_name_index(const sg_backend *backend, const char *lock_id, sg_name *out);
 syncguard_status sg_redis_name_counter(const sg_backend *backend, const sg_name *lock, sg_name *out,
                                        syncguard_error *err);
+
+/* The failure that a negative answer of a script stands for. */
+syncguard_status sg_redis_fail_mark(int64_t mark, syncguard_error *err);
 
 extern const syncguard_backend_ops sg_redis_ops;
 

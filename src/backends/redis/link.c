@@ -190,7 +190,7 @@ static void check_conn(sg_link *link, int64_t now)
     sg_conn *conn = link->conn;
     if (conn == NULL)
         return;
-    if (link->fixed == NULL && link->backend->config.mode != SYNCGUARD_REDIS_SINGLE &&
+    if (link->port == 0 && link->backend->config.mode != SYNCGUARD_REDIS_SINGLE &&
         conn->route != sg_redis_route_generation(&link->backend->route)) {
         break_conn(link, conn);
         return;
@@ -211,10 +211,13 @@ static syncguard_status lead_connect(sg_link *link, const syncguard_limits *limi
     sg_conn *conn = NULL;
     syncguard_error error;
     syncguard_error_clear(&error);
+    char host[sizeof link->host];
+    sg_address fixed = {host, link->port};
+    memcpy(host, link->host, sizeof host);
     pthread_mutex_unlock(&link->mutex);
     syncguard_status status =
-        link->fixed != NULL
-            ? sg_redis_conn_open(link->backend, link->fixed, SG_ROLE_STORE, limits, &conn, &error)
+        fixed.port != 0
+            ? sg_redis_conn_open(link->backend, &fixed, SG_ROLE_STORE, limits, &conn, &error)
             : sg_redis_route_connect(link->backend, limits, &conn, &error);
     syncguard_status own =
         status == SYNCGUARD_OK ? SYNCGUARD_OK : syncguard_limits_check(limits, err);
@@ -506,6 +509,18 @@ out:
     pthread_mutex_unlock(&link->mutex);
     atomic_fetch_sub_explicit(&link->pending, 1, memory_order_relaxed);
     return status;
+}
+
+void sg_redis_link_aim(sg_link *link, const char *host, int port)
+{
+    pthread_mutex_lock(&link->mutex);
+    if (link->port != port || strcmp(link->host, host) != 0) {
+        if (link->conn != NULL)
+            break_conn(link, link->conn);
+        memcpy(link->host, host, strlen(host) + 1); /* at most 255 bytes: see route_parse */
+        link->port = port;
+    }
+    pthread_mutex_unlock(&link->mutex);
 }
 
 void sg_redis_link_reset(sg_link *link)

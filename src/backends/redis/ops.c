@@ -78,8 +78,7 @@ static void add_id(const sg_backend *backend, sg_call *call, const char *lock_id
         sg_redis_call_arg(call, lock_id, SYNCGUARD_LOCK_ID_CHARS);
 }
 
-/* Answers that mean the same in every script. */
-static syncguard_status fail_mark(int64_t mark, syncguard_error *err)
+syncguard_status sg_redis_fail_mark(int64_t mark, syncguard_error *err)
 {
     switch (mark) {
     case BAD_VALUE:
@@ -103,8 +102,7 @@ static syncguard_status fail_mark(int64_t mark, syncguard_error *err)
 
 /* --- acquire --- */
 
-/* What follows the fence in the stored value: it does not depend on time. */
-static void add_rest(sg_call *call, const syncguard_acquire_op *op)
+void sg_redis_add_rest(sg_call *call, const syncguard_acquire_op *op)
 {
     sg_text rest;
     sg_redis_text_init(&rest);
@@ -130,7 +128,7 @@ static syncguard_status judge_acquire(syncguard_acquire_op *op, const redisReply
         return SYNCGUARD_LOCKED;
     }
     if (reply->type != REDIS_REPLY_STRING)
-        return fail_mark(reply->integer, err);
+        return sg_redis_fail_mark(reply->integer, err);
     if (sg_redis_value_read(reply->str, (size_t)reply->len, &record) != SG_VALUE_WHOLE ||
         strcmp(record.lock_id, op->lock_id) != 0) {
         op->maybe_granted = true; /* ours, but without a fence to hand out */
@@ -161,8 +159,9 @@ static void give_wait_link(sg_backend *backend, const sg_link *link)
     pthread_mutex_unlock(&backend->wait_mutex);
 }
 
-static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *op, sg_call *call,
-                                     syncguard_error *err)
+static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *op,
+                                     const sg_name *lock, const sg_name *index,
+                                     const sg_name *counter, sg_call *call, syncguard_error *err)
 {
     bool waits = backend->config.wait_replicas > 0;
     syncguard_status status;
@@ -174,6 +173,8 @@ static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *
         call->confirm = true;
     }
     status = sg_redis_call_run(backend, call, &op->limits, err);
+    if (status == SYNCGUARD_OK && call->moving)
+        status = sg_redis_moving_acquire(backend, call, lock, index, counter, op, err);
     if (call->first_sent_ns != 0)
         op->first_sent_ns = call->first_sent_ns;
     if (status == SYNCGUARD_OK)
@@ -218,7 +219,7 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
     sg_redis_call_arg(&call, counter.text, counter.length);
     sg_redis_call_arg_int(&call, op->ttl_ms);
     sg_redis_call_arg_int(&call, op->ttl_ms + backend->tolerance_ms);
-    add_rest(&call, op);
+    sg_redis_add_rest(&call, op);
     add_id(backend, &call, op->lock_id);
     if (op->watch && backend->tracker != NULL &&
         sg_redis_tracker_watch(backend->tracker, lock.text, lock.length, op->key, op->key_length)) {
@@ -226,7 +227,7 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
         call.watch_length = lock.length;
     }
 
-    status = acquire_call(backend, op, &call, err);
+    status = acquire_call(backend, op, &lock, &index, &counter, &call, err);
     if (status < 0 && (call.unanswered || stopped_midway(call.reply)))
         op->maybe_granted = true;
     if (status == SYNCGUARD_LOCKED && call.unanswered) {
@@ -271,7 +272,7 @@ static syncguard_status judge_absent(int64_t mark, syncguard_event_reason *reaso
                                      syncguard_error *err)
 {
     if (mark != NOT_THERE && mark != HAD_EXPIRED)
-        return fail_mark(mark, err);
+        return sg_redis_fail_mark(mark, err);
     *reason = mark == HAD_EXPIRED ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
     return SYNCGUARD_ABSENT;
 }
@@ -290,17 +291,18 @@ syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op 
         sg_redis_call_arg_int(&call, 1);
     add_id(backend, &call, op->lock_id);
     call.contended = op->contended;
+    op->reason = SYNCGUARD_REASON_NOT_FOUND;
     syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
-    if (status == SYNCGUARD_OK) {
-        if (call.reply->type == REDIS_REPLY_STRING)
-            note_key(backend, op, call.reply);
-        else
-            status = judge_absent(call.reply->integer, &op->reason, err);
-        if (status == SYNCGUARD_ABSENT && call.again) {
-            op->reason = SYNCGUARD_REASON_NONE;
-            status = SYNCGUARD_OK; /* an earlier sending may have released it */
-        }
-    }
+    if (status == SYNCGUARD_OK && call.moving)
+        status = sg_redis_moving_release(backend, &call, &index, op->lock_id, &op->limits, err);
+    if (status == SYNCGUARD_OK && call.reply->type == REDIS_REPLY_STRING)
+        note_key(backend, op, call.reply);
+    else if (status == SYNCGUARD_OK)
+        status = judge_absent(call.reply->integer, &op->reason, err);
+    if (status == SYNCGUARD_ABSENT && call.again)
+        status = SYNCGUARD_OK; /* an earlier sending may have released it */
+    if (status != SYNCGUARD_ABSENT)
+        op->reason = SYNCGUARD_REASON_NONE;
     sg_redis_call_free(&call);
     return status;
 }
@@ -344,10 +346,17 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
 {
     sg_backend *backend = of(base);
     sg_call call;
+    sg_name index;
     extend_args(backend, op, &call);
     call.link = extend_link(backend);
     call.confirm = call.link != NULL;
     syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
+    if (status == SYNCGUARD_OK && call.moving) {
+        sg_redis_name_index(backend, op->lock_id, &index);
+        status = sg_redis_moving_extend(backend, &call, &index, op, err);
+        if (status == SYNCGUARD_ABSENT)
+            op->reason = SYNCGUARD_REASON_NOT_FOUND;
+    }
     if (call.first_sent_ns != 0)
         op->first_sent_ns = call.first_sent_ns;
     if (status == SYNCGUARD_OK)
@@ -494,8 +503,11 @@ syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t 
     sg_redis_call_arg_int(&call, life_ms + backend->tolerance_ms);
     add_id(backend, &call, lock_id);
     status = sg_redis_call_run(backend, &call, limits, err);
-    if (status == SYNCGUARD_OK && call.reply->integer < 1)
-        status = fail_mark(call.reply->integer, err);
+    if (status == SYNCGUARD_OK && call.moving)
+        status = sg_redis_moving_undo(backend, &call, &lock, &index, lock_id,
+                                      life_ms + backend->tolerance_ms, limits, err);
+    else if (status == SYNCGUARD_OK && call.reply->integer < 1)
+        status = sg_redis_fail_mark(call.reply->integer, err);
     sg_redis_call_free(&call);
     return status;
 }
@@ -517,10 +529,12 @@ syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_clean
     sg_redis_call_arg_int(&call, SYNCGUARD_CLEANUP_GUARD_MS);
     add_id(backend, &call, op->lock_id);
     status = sg_redis_call_run(backend, &call, &op->limits, err);
-    if (status == SYNCGUARD_OK && call.reply->integer == NOT_THERE)
+    if (status == SYNCGUARD_OK && call.moving)
+        status = sg_redis_fail_moving(err); /* there will be another occasion */
+    else if (status == SYNCGUARD_OK && call.reply->integer == NOT_THERE)
         status = SYNCGUARD_ABSENT;
     else if (status == SYNCGUARD_OK && call.reply->integer < NOT_THERE)
-        status = fail_mark(call.reply->integer, err);
+        status = sg_redis_fail_mark(call.reply->integer, err);
     sg_redis_call_free(&call);
     return status;
 }

@@ -41,6 +41,8 @@ static syncguard_status read_by(sg_backend *backend, sg_script_id script, const 
     sg_redis_call_init(&call, script, 1);
     sg_redis_call_arg(&call, name->text, name->length);
     syncguard_status status = sg_redis_call_run(backend, &call, limits, err);
+    if (status == SYNCGUARD_OK && call.moving)
+        status = sg_redis_moving_find(backend, &call, name, limits, err);
     if (status == SYNCGUARD_OK)
         status = read_answer(call.reply, now, record, whole, err);
     sg_redis_call_free(&call);

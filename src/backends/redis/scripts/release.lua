@@ -1,9 +1,10 @@
--- KEYS: index
--- ARGV: tolerance, a second one if the value is wanted, and the lock id if the index is hashed
+-- KEYS: index; or lock, with all four arguments
+-- ARGV: tolerance, a second one if the value is wanted, the lock id if the index is hashed, and a
+-- fourth one if the key is the lock
 -- The lock's name (or value): released. 0: nothing there; 1: it had expired; -2: unreadable
 -- value; -6: the lock's name cannot be reached from here (a slot that moves).
 local call = redis.call
-local name = call('GET', KEYS[1])
+local name = ARGV[4] and KEYS[1] or call('GET', KEYS[1])
 if not name then
   return 0
 end
@@ -26,4 +27,4 @@ local done = redis.pcall('DEL', name, KEYS[1])
 if type(done) == 'table' then
   return done
 end
-return ARGV[2] and value or name
+return ARGV[2] and ARGV[2] ~= '' and value or name

@@ -1,0 +1,489 @@
+/*
+ * A Cluster of three primaries with a replica each: locks stay what they are while their slot
+ * moves, in every distribution of their names over the two nodes; waiters follow the slot; the
+ * death of a seed, and of the node of the slot, is survived.
+ *
+ * The servers in the environment are the primaries 0 to 2 and the replicas 3 to 5, of which
+ * replica i + 3 follows primary i at first.
+ */
+#include "support.h"
+
+#include "backends/redis/internal.h"
+
+enum { PRIMARIES = 3, NODES = 6 };
+
+static syncguard_backend *store;
+
+static int open_store(void **state)
+{
+    (void)state;
+    store = open_url(test_url);
+    return 0;
+}
+
+static int close_store(void **state)
+{
+    (void)state;
+    syncguard_close(store);
+    return 0;
+}
+
+/* --- moving a slot --- */
+
+static int our_slot(void)
+{
+    redisReply *reply = raw_at(test_port(1), "CLUSTER KEYSLOT {syncguard}");
+    int slot = (int)reply->integer;
+    freeReplyObject(reply);
+    return slot;
+}
+
+/* Which server has the slot, as server `witness` sees it, and its id. */
+static int owner_of(int slot, int witness, char id[64])
+{
+    redisReply *reply = raw_at(test_port(witness), "CLUSTER SLOTS");
+    int owner = -1;
+    for (size_t i = 0; i < reply->elements; i++) {
+        redisReply *range = reply->element[i];
+        if (range->element[0]->integer <= slot && slot <= range->element[1]->integer) {
+            for (int n = 0; n < NODES; n++) {
+                if (test_port(n) == range->element[2]->element[1]->integer)
+                    owner = n;
+            }
+            snprintf(id, 64, "%s", range->element[2]->element[2]->str);
+        }
+    }
+    freeReplyObject(reply);
+    return owner;
+}
+
+static void node_do(int node, const char *format, int slot, const char *id)
+{
+    redisReply *reply = raw_at(test_port(node), format, slot, id);
+    if (reply->type == REDIS_REPLY_ERROR)
+        fail_msg("%s: %s", format, reply->str);
+    freeReplyObject(reply);
+}
+
+static void node_id(int node, char id[64])
+{
+    redisReply *reply = raw_at(test_port(node), "CLUSTER MYID");
+    snprintf(id, 64, "%s", reply->str);
+    freeReplyObject(reply);
+}
+
+typedef struct move {
+    int slot, from, to;
+    char to_id[64];
+} move;
+
+static void begin_move(move *m)
+{
+    char from_id[64];
+    m->slot = our_slot();
+    m->from = owner_of(m->slot, 1, from_id);
+    m->to = (m->from + 1) % PRIMARIES;
+    node_id(m->to, m->to_id);
+    node_do(m->to, "CLUSTER SETSLOT %d IMPORTING %s", m->slot, from_id);
+    node_do(m->from, "CLUSTER SETSLOT %d MIGRATING %s", m->slot, m->to_id);
+}
+
+/* Moves up to `count` keys with one command. False: there were none. */
+static bool move_some(const move *m, int count)
+{
+    redisReply *keys = raw_at(test_port(m->from), "CLUSTER GETKEYSINSLOT %d %d", m->slot, count);
+    bool any = keys->elements > 0;
+    if (any) {
+        const char *argv[1024];
+        size_t sizes[1024];
+        char port[16];
+        int argc = 0;
+        snprintf(port, sizeof port, "%d", test_port(m->to));
+        const char *words[] = {"MIGRATE", "127.0.0.1", port, "", "0", "5000", "KEYS"};
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+            argv[argc] = words[i];
+            sizes[argc++] = strlen(words[i]);
+        }
+        for (size_t i = 0; i < keys->elements && argc < 1024; i++) {
+            argv[argc] = keys->element[i]->str;
+            sizes[argc++] = (size_t)keys->element[i]->len;
+        }
+        raw_argv_at(test_port(m->from), argc, argv, sizes); /* NOKEY: released meanwhile */
+    }
+    freeReplyObject(keys);
+    return any;
+}
+
+static void move_name(const move *m, const char *name)
+{
+    redisReply *reply =
+        raw_at(test_port(m->from), "MIGRATE 127.0.0.1 %d %s 0 5000", test_port(m->to), name);
+    assert_int_equal(reply->type, REDIS_REPLY_STATUS);
+    assert_string_equal(reply->str, "OK");
+    freeReplyObject(reply);
+}
+
+/* What is left goes over, and everybody is told. */
+static void end_move(const move *m)
+{
+    while (move_some(m, 100))
+        ;
+    node_do(m->to, "CLUSTER SETSLOT %d NODE %s", m->slot, m->to_id);
+    node_do(m->from, "CLUSTER SETSLOT %d NODE %s", m->slot, m->to_id);
+    for (int n = 0; n < PRIMARIES; n++)
+        node_do(n, "CLUSTER SETSLOT %d NODE %s", m->slot, m->to_id);
+}
+
+/* --- every distribution of a lock's names over the two nodes --- */
+
+static const syncguard_call *briefly(void)
+{
+    static syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = 2000;
+    return &call;
+}
+
+/* Bits of `mask`: lock, index and counter are on the new node already. */
+static void spread(const move *m, const char *key, const char *lock_id, int mask)
+{
+    char name[128];
+    if (mask & 1) {
+        snprintf(name, sizeof name, "{syncguard}:%s", key);
+        move_name(m, name);
+    }
+    if (mask & 2) {
+        snprintf(name, sizeof name, "{syncguard}:id:%s", lock_id);
+        move_name(m, name);
+    }
+    if (mask & 4) {
+        snprintf(name, sizeof name, "{syncguard}:fence:{syncguard}:%s", key);
+        move_name(m, name);
+    }
+}
+
+static void held_lock_stays_held(const char *key, const char *lock_id)
+{
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    int64_t expires = 0;
+    bool flag = false;
+    assert_status(syncguard_extend(store, lock_id, 60000, briefly(), &expires, &err), SYNCGUARD_OK);
+    assert_status(syncguard_get_by_id(store, lock_id, briefly(), &info, &err), SYNCGUARD_OK);
+    assert_status(syncguard_get_by_key(store, key, briefly(), &info, &err), SYNCGUARD_OK);
+    assert_status(syncguard_owns(store, lock_id, briefly(), &flag, &err), SYNCGUARD_OK);
+    assert_true(flag);
+    assert_status(syncguard_is_locked(store, key, briefly(), &flag, &err), SYNCGUARD_OK);
+    assert_true(flag);
+    assert_status(syncguard_acquire(store, key, 60000, briefly(), &grant, &err), SYNCGUARD_LOCKED);
+}
+
+static void released_lock_is_gone(const char *key, const char *lock_id)
+{
+    int64_t expires = 0;
+    bool flag = true;
+    assert_status(syncguard_release(store, lock_id, briefly(), &err), SYNCGUARD_OK);
+    assert_status(syncguard_release(store, lock_id, briefly(), &err), SYNCGUARD_ABSENT);
+    assert_status(syncguard_extend(store, lock_id, 60000, briefly(), &expires, &err),
+                  SYNCGUARD_ABSENT);
+    assert_status(syncguard_owns(store, lock_id, briefly(), &flag, &err), SYNCGUARD_OK);
+    assert_false(flag);
+    assert_status(syncguard_is_locked(store, key, briefly(), &flag, &err), SYNCGUARD_OK);
+    assert_false(flag);
+}
+
+/* Nothing of the slot but counters is left, on no node. */
+static void only_counters_are_left(const move *m)
+{
+    redisReply *keys = raw_at(test_port(m->to), "CLUSTER GETKEYSINSLOT %d 10000", m->slot);
+    for (size_t i = 0; i < keys->elements; i++) {
+        if (strncmp(keys->element[i]->str, "{syncguard}:fence:", 18) != 0)
+            fail_msg("left behind: %s", keys->element[i]->str);
+    }
+    freeReplyObject(keys);
+}
+
+static void half_moved_locks_are_what_they_are(void **state)
+{
+    (void)state;
+    enum { STATES = 8 };
+    syncguard_grant grants[STATES], grant;
+    char key[32];
+    move m;
+    for (int mask = 0; mask < STATES; mask++) {
+        snprintf(key, sizeof key, "half:%d", mask);
+        assert_status(syncguard_acquire(store, key, 60000, NULL, &grants[mask], &err),
+                      SYNCGUARD_OK);
+    }
+    begin_move(&m);
+    for (int mask = 0; mask < STATES; mask++) {
+        snprintf(key, sizeof key, "half:%d", mask);
+        spread(&m, key, grants[mask].lock_id, mask);
+        held_lock_stays_held(key, grants[mask].lock_id);
+        released_lock_is_gone(key, grants[mask].lock_id);
+        /* The counter is where it was, the rest nowhere: the next grant counts on. */
+        for (int turn = 2; turn <= 3; turn++) {
+            assert_status(syncguard_acquire(store, key, 60000, briefly(), &grant, &err),
+                          SYNCGUARD_OK);
+            assert_int_equal(strtoll(grant.fence, NULL, 10), turn);
+            held_lock_stays_held(key, grant.lock_id);
+            released_lock_is_gone(key, grant.lock_id);
+        }
+    }
+    assert_status(syncguard_acquire(store, "half:new", 60000, briefly(), &grant, &err),
+                  SYNCGUARD_OK);
+    assert_string_equal(grant.fence, "000000000000001");
+    released_lock_is_gone("half:new", grant.lock_id);
+    end_move(&m);
+    only_counters_are_left(&m);
+    assert_status(syncguard_acquire(store, "half:5", 60000, briefly(), &grant, &err), SYNCGUARD_OK);
+    assert_string_equal(grant.fence, "000000000000004");
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+}
+
+/* Whatever is where, an undone acquire is undone, and its id cannot be granted any more. */
+static void half_moved_grants_are_undone(void **state)
+{
+    (void)state;
+    syncguard_grant grants[8];
+    char key[32];
+    move m;
+    for (int mask = 0; mask < 8; mask++) {
+        snprintf(key, sizeof key, "undone:%d", mask);
+        assert_status(syncguard_acquire(store, key, 60000, NULL, &grants[mask], &err),
+                      SYNCGUARD_OK);
+    }
+    begin_move(&m);
+    for (int mask = 0; mask < 8; mask++) {
+        syncguard_limits limits = {syncguard_clock_ns() + 2000 * SYNCGUARD_NS_PER_MS, NULL};
+        syncguard_acquire_op op;
+        bool locked = true;
+        snprintf(key, sizeof key, "undone:%d", mask);
+        spread(&m, key, grants[mask].lock_id, mask);
+        assert_status(sg_redis_undo(store, key, strlen(key), grants[mask].lock_id,
+                                    syncguard_clock_ns() + 60000 * SYNCGUARD_NS_PER_MS, &limits,
+                                    &err),
+                      SYNCGUARD_OK);
+        assert_status(syncguard_is_locked(store, key, briefly(), &locked, &err), SYNCGUARD_OK);
+        assert_false(locked);
+        memset(&op, 0, sizeof op);
+        op.key = key;
+        op.key_length = strlen(key);
+        op.lock_id = grants[mask].lock_id;
+        op.owner = "";
+        op.ttl_ms = 60000;
+        op.limits = limits;
+        assert_int_equal(sg_redis_acquire(store, &op, &err), SYNCGUARD_E_INTERNAL);
+        assert_string_equal(err.native, "SPENT");
+        assert_status(syncguard_is_locked(store, key, briefly(), &locked, &err), SYNCGUARD_OK);
+        assert_false(locked);
+    }
+    end_move(&m);
+}
+
+/* A dead lock is taken over, wherever its names are. */
+static void half_moved_dead_locks_are_taken_over(void **state)
+{
+    (void)state;
+    syncguard_grant grants[8], grant;
+    char key[32];
+    move m;
+    for (int mask = 0; mask < 8; mask++) {
+        snprintf(key, sizeof key, "dead:%d", mask);
+        assert_status(syncguard_acquire(store, key, 100, NULL, &grants[mask], &err), SYNCGUARD_OK);
+        char id[64];
+        int owner = owner_of(our_slot(), 1, id);
+        freeReplyObject(raw_at(test_port(owner), "PERSIST {syncguard}:%s", key));
+        freeReplyObject(
+            raw_at(test_port(owner), "PERSIST {syncguard}:id:%s", grants[mask].lock_id));
+    }
+    pause_ms(1300);
+    begin_move(&m);
+    for (int mask = 0; mask < 8; mask++) {
+        snprintf(key, sizeof key, "dead:%d", mask);
+        spread(&m, key, grants[mask].lock_id, mask);
+        int64_t expires = 0;
+        assert_status(
+            syncguard_extend(store, grants[mask].lock_id, 60000, briefly(), &expires, &err),
+            SYNCGUARD_ABSENT);
+        assert_status(syncguard_acquire(store, key, 60000, briefly(), &grant, &err), SYNCGUARD_OK);
+        assert_string_equal(grant.fence, "000000000000002");
+        held_lock_stays_held(key, grant.lock_id);
+        released_lock_is_gone(key, grant.lock_id);
+    }
+    end_move(&m);
+    for (int mask = 0; mask < 8; mask++) /* their index would have expired */
+        freeReplyObject(raw_at(test_port(m.to), "DEL {syncguard}:id:%s", grants[mask].lock_id));
+}
+
+/* --- a move under load --- */
+
+static atomic_bool over;
+static atomic_int failures, rounds;
+
+static void note(syncguard_status status, const char *what, const syncguard_error *error)
+{
+    if (status != SYNCGUARD_OK && atomic_fetch_add(&failures, 1) < 10)
+        print_error("%s: %s %s %s\n", what, syncguard_status_name(status),
+                    status < 0 ? error->native : "", status < 0 ? error->message : "");
+}
+
+/* Goes on working on a key of its own while the slot moves. */
+static void *work(void *argument)
+{
+    char key[32];
+    int64_t last = 0;
+    (void)argument;
+    static atomic_int number;
+    snprintf(key, sizeof key, "worked:%d", atomic_fetch_add(&number, 1));
+    while (!atomic_load(&over)) {
+        syncguard_grant grant;
+        syncguard_error error;
+        int64_t expires;
+        syncguard_status status = syncguard_acquire(store, key, 30000, NULL, &grant, &error);
+        note(status, "acquire", &error);
+        if (status == SYNCGUARD_OK) {
+            int64_t fence = strtoll(grant.fence, NULL, 10);
+            if (fence <= last)
+                note(SYNCGUARD_E_INTERNAL, "fence", &error);
+            last = fence;
+            note(syncguard_extend(store, grant.lock_id, 30000, NULL, &expires, &error), "extend",
+                 &error);
+            note(syncguard_release(store, grant.lock_id, NULL, &error), "release", &error);
+        }
+        atomic_fetch_add(&rounds, 1);
+    }
+    return NULL;
+}
+
+enum { HELD = 300 };
+static syncguard_grant held[HELD];
+
+/* Looks after locks that are held all the time. */
+static void *keep(void *argument)
+{
+    (void)argument;
+    for (int i = 0; !atomic_load(&over); i = (i + 7) % HELD) {
+        syncguard_error error;
+        int64_t expires;
+        bool owns = false;
+        note(syncguard_extend(store, held[i].lock_id, 60000, NULL, &expires, &error), "keep",
+             &error);
+        syncguard_status status = syncguard_owns(store, held[i].lock_id, NULL, &owns, &error);
+        note(status == SYNCGUARD_OK && !owns ? SYNCGUARD_ABSENT : status, "owns", &error);
+        pause_ms(1);
+    }
+    return NULL;
+}
+
+static void slot_moves_under_load(void **state)
+{
+    (void)state;
+    enum { WORKERS = 2, KEEPERS = 2 };
+    pthread_t threads[WORKERS + KEEPERS];
+    char key[32];
+    move m;
+    syncguard_grant grant;
+    for (int i = 0; i < HELD; i++) {
+        snprintf(key, sizeof key, "held:%d", i);
+        assert_status(syncguard_acquire(store, key, 60000, NULL, &held[i], &err), SYNCGUARD_OK);
+    }
+    for (int i = 0; i < WORKERS + KEEPERS; i++)
+        pthread_create(&threads[i], NULL, i < WORKERS ? work : keep, NULL);
+    for (int moves = 0; moves < 3; moves++) {
+        pause_ms(200);
+        begin_move(&m);
+        int before = atomic_load(&rounds);
+        while (move_some(&m, 10))
+            pause_ms(10);
+        if (atomic_load(&rounds) - before < 10)
+            note(SYNCGUARD_E_INTERNAL, "no work while the slot moved", &err);
+        end_move(&m);
+    }
+    pause_ms(300);
+    atomic_store(&over, true);
+    for (int i = 0; i < WORKERS + KEEPERS; i++)
+        pthread_join(threads[i], NULL);
+    print_message("%d rounds\n", atomic_load(&rounds));
+    assert_int_equal(atomic_load(&failures), 0);
+    for (int i = 0; i < HELD; i++) {
+        snprintf(key, sizeof key, "held:%d", i);
+        assert_status(syncguard_acquire(store, key, 60000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+        assert_status(syncguard_release(store, held[i].lock_id, NULL, &err), SYNCGUARD_OK);
+    }
+    only_counters_are_left(&m);
+}
+
+/* Locks whose slot stays half moved for longer than their lease are renewed over there. */
+static void heartbeat_follows_a_moving_slot(void **state)
+{
+    (void)state;
+    enum { LOCKS = 8 };
+    syncguard_lock *locks[LOCKS] = {NULL};
+    char key[32];
+    move m;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.ttl_ms = 3000;
+    options.auto_extend = true;
+    for (int i = 0; i < LOCKS; i++) {
+        snprintf(key, sizeof key, "renewed:%d", i);
+        assert_status(syncguard_lock_acquire(store, key, &options, &locks[i], &err), SYNCGUARD_OK);
+    }
+    begin_move(&m);
+    for (int i = 0; i < LOCKS; i++) {
+        snprintf(key, sizeof key, "renewed:%d", i);
+        spread(&m, key, syncguard_lock_id(locks[i]), i);
+    }
+    pause_ms(6000);
+    for (int i = 0; i < LOCKS; i++)
+        assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
+    end_move(&m);
+    pause_ms(1500);
+    for (int i = 0; i < LOCKS; i++) {
+        assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
+        syncguard_lock_dispose(locks[i]);
+    }
+}
+
+static bool count_locks(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return true;
+}
+
+/* Whatever seed it starts from, a handle finds the node of its slot, also to list. */
+static void any_seed_will_do(void **state)
+{
+    (void)state;
+    syncguard_grant grant;
+    assert_status(syncguard_acquire(store, "seeded", 60000, NULL, &grant, &err), SYNCGUARD_OK);
+    for (int i = 0; i < 3; i++) {
+        char url[128];
+        int count = 0;
+        snprintf(url, sizeof url, "redis+cluster://127.0.0.1:1,127.0.0.1:%d", test_port(i));
+        syncguard_backend *other = open_url(url);
+        assert_status(syncguard_list(other, NULL, count_locks, &count, &err), SYNCGUARD_OK);
+        assert_int_equal(count, 1);
+        syncguard_grant refused;
+        assert_status(syncguard_acquire(other, "seeded", 5000, NULL, &refused, &err),
+                      SYNCGUARD_LOCKED);
+        syncguard_close(other);
+    }
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+}
+
+int main(int argc, char **argv)
+{
+    test_begin(argc, argv);
+    if (argc > 2)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_seed_will_do),
+        cmocka_unit_test(half_moved_locks_are_what_they_are),
+        cmocka_unit_test(half_moved_dead_locks_are_taken_over),
+        cmocka_unit_test(slot_moves_under_load),
+        cmocka_unit_test(heartbeat_follows_a_moving_slot),
+        cmocka_unit_test(half_moved_grants_are_undone),
+    };
+    return cmocka_run_group_tests_name("redis cluster", tests, open_store, close_store);
+}
