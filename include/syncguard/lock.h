@@ -87,7 +87,9 @@ typedef struct syncguard_lock_options {
      * attempt, or SYNCGUARD_WAIT_FOREVER. Each attempt is also bounded by the backend's
      * timeout_ms. max_retries and timeout_ms both end the waiting: raise both to wait longer. */
     int64_t timeout_ms;
-    /* Retry ServiceUnavailable and RateLimited like contention. Default false. */
+    /* Retry ServiceUnavailable, RateLimited and the NetworkTimeout of a single attempt like
+     * contention. When the waiting ends the last answer of the store decides: the lock was held is
+     * AcquisitionTimeout, a failure is that failure. Default false. */
     bool retry_unavailable;
     /* Renew in the background at a third of ttl_ms. Default false. */
     bool auto_extend;
@@ -118,7 +120,8 @@ SYNCGUARD_API void syncguard_lock_options_init(syncguard_lock_options *options, 
  * Acquires key, waiting as the options say (NULL: the defaults). OK gives a
  * handle that the caller disposes of. Retries used up or timeout reached is
  * AcquisitionTimeout; failures other than contention end it at once unless
- * retry_unavailable covers them. On failure *out is NULL.
+ * retry_unavailable covers them (see there for what the end of the waiting is
+ * then). On failure *out is NULL.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_acquire(
     syncguard_backend *backend, const char *key, const syncguard_lock_options *options,

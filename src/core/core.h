@@ -83,8 +83,9 @@ bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news,
                         const syncguard_acquire_op *op);
 /* After a try that failed and that the waiter wants to survive. */
 void sg_room_try_failed(sg_room *room, sg_waiter *waiter);
-/* True if some waiter of this key has begun a try after since_ns. */
-bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns);
+/* True if some waiter of this key has begun a try after since_ns; *locked: the last one that ended
+ * was answered, not failed. */
+bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns, bool *locked);
 /* How long a waiter may rest without a try of its own because releases are reported; 0: it has to
  * poll. From here on the first waiter of the key tries for those that rest. */
 int64_t sg_room_rely(sg_room *room, const sg_waiter *waiter);

@@ -27,9 +27,11 @@ typedef struct hunt {
     syncguard_acquire_op op;
     syncguard_limits limits; /* of the whole hunt */
     int64_t started_ns;
-    int attempts;           /* all tries */
-    int retries;            /* the counted ones after the first */
-    unsigned long releases; /* of this handle, before the first try */
+    int attempts;            /* all tries */
+    int retries;             /* the counted ones after the first */
+    unsigned long releases;  /* of this handle, before the first try */
+    syncguard_status answer; /* of the last try that ran to its end; OK: none did */
+    syncguard_error failure; /* that answer's, if it is one */
     sg_waiter waiter;
 } hunt;
 
@@ -81,6 +83,12 @@ static syncguard_status read_options(const syncguard_lock_options *given,
 /* ---- trying -------------------------------------------------------------------------------------
  */
 
+/* The waiting as a whole is over: in a pause, or in an attempt, which was cut short by it. */
+static bool out_of_time(const hunt *h, syncguard_status status)
+{
+    return status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= h->limits.deadline_ns;
+}
+
 static syncguard_status try_once(hunt *h, bool watch, bool released, syncguard_error *err)
 {
     int64_t own_end =
@@ -89,15 +97,28 @@ static syncguard_status try_once(hunt *h, bool watch, bool released, syncguard_e
     h->op.watch = watch;
     h->op.released = released;
     h->attempts++;
-    return sg_acquire_once(h->backend, &h->op, h->lock->lock_id, err);
+    syncguard_status status = sg_acquire_once(h->backend, &h->op, h->lock->lock_id, err);
+    if (status != SYNCGUARD_OK && !out_of_time(h, status)) {
+        h->answer = status;
+        h->failure = *err;
+    }
+    return status;
 }
 
-/* Contention, and failures that the caller wants to ride over. */
+/* Contention, and failures that the caller wants to wait out. */
 static bool retryable(const hunt *h, syncguard_status status)
 {
-    return status == SYNCGUARD_LOCKED ||
-           (h->options->retry_unavailable &&
-            (status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_E_RATE_LIMITED));
+    switch (status) {
+    case SYNCGUARD_LOCKED:
+        return true;
+    case SYNCGUARD_E_SERVICE_UNAVAILABLE:
+    case SYNCGUARD_E_RATE_LIMITED:
+        return h->options->retry_unavailable;
+    case SYNCGUARD_E_NETWORK_TIMEOUT: /* of one attempt, not of the whole */
+        return h->options->retry_unavailable && !out_of_time(h, status);
+    default:
+        return false;
+    }
 }
 
 /* A try of a member of the waiting room, repeated while news overtakes its answer. */
@@ -202,8 +223,12 @@ static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
         }
         if (turn == SG_TURN_PAUSE) {
             h->retries++;
-            return sg_room_tried_since(room, &h->waiter, begun) ? SYNCGUARD_LOCKED
-                                                                : try_in_room(h, false, err);
+            bool locked = false;
+            if (!sg_room_tried_since(room, &h->waiter, begun, &locked))
+                return try_in_room(h, false, err);
+            if (locked)
+                h->answer = SYNCGUARD_LOCKED;
+            return SYNCGUARD_LOCKED;
         }
         status = try_in_room(h, turn == SG_TURN_FREED, err);
         if (status != SYNCGUARD_LOCKED)
@@ -252,19 +277,24 @@ static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguar
 /* ---- outcome ------------------------------------------------------------------------------------
  */
 
-/* The helper's own words for giving up. */
+/*
+ * The helper's own words for giving up. With retry_unavailable the last answer decides: a store
+ * that nobody could reach is not a lock that somebody holds.
+ */
 static syncguard_status verdict(const hunt *h, syncguard_status status, syncguard_error *err)
 {
-    bool out_of_time =
-        status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= h->limits.deadline_ns;
-    /* A single attempt fails with its own failure, one that was ridden over with the riding. */
-    bool ridden_over = h->retries > 0 && status < SYNCGUARD_OK && retryable(h, status);
-    if (status != SYNCGUARD_LOCKED && !out_of_time && !ridden_over)
+    bool over = out_of_time(h, status);
+    if (status != SYNCGUARD_LOCKED && !over)
         return status;
+    if (h->options->retry_unavailable && h->answer < SYNCGUARD_OK) {
+        *err = h->failure;
+        return h->answer;
+    }
+    if (h->options->retry_unavailable && h->answer == SYNCGUARD_OK)
+        return status; /* the only attempt was cut short */
     status = syncguard_fail(
         err, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL,
-        "the lock was not %s within %lld ms and %d attempts",
-        ridden_over ? "to be had from a store that is unavailable" : "free",
+        "the lock was not free within %lld ms and %d attempts",
         (long long)((syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS), h->attempts);
     syncguard_error_key(err, h->op.key, h->op.key_length);
     return status;
@@ -337,7 +367,9 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
     char normal[SYNCGUARD_KEY_SIZE];
     syncguard_lock_options options;
     hunt h = {.backend = backend, .options = &options};
+    syncguard_error own;
 
+    err = err != NULL ? err : &own;
     syncguard_error_clear(err);
     if (out != NULL)
         *out = NULL;
@@ -366,7 +398,7 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
         status = wait_for_lock(&h, status, err);
     if (waits && backend->ops->observe_wait != NULL)
         backend->ops->observe_wait(backend, syncguard_clock_ns() - h.started_ns, h.attempts);
-    if (status >= SYNCGUARD_OK) /* a failure that was ridden over is not the outcome */
+    if (status >= SYNCGUARD_OK) /* a failure that was waited out is not the outcome */
         syncguard_error_clear(err);
     if (status == SYNCGUARD_OK)
         return hand_out(&h, out, err);

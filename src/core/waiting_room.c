@@ -56,6 +56,7 @@ struct sg_group {
     bool armed;
     bool unheard; /* news that found all waiters away */
     bool relied;  /* some waiter may rest for longer than POLL_MS */
+    bool locked;  /* what the last try that ended found; false: it failed */
     int trying;
     int64_t armed_ms;   /* as the last try was told; 0: unknown whether releases are reported */
     int64_t poll_at_ns; /* when the first waiter tries for those that rest */
@@ -350,6 +351,7 @@ bool sg_room_try_locked(sg_room *room, sg_waiter *waiter, uint64_t news,
     bool again = group->news != news;
     bool unknown = op->remaining_ms < 0;
     if (!again) {
+        group->locked = true;
         group->armed = true;
         group->free_at_ns =
             op->released && unknown ? look_again_at(group) : death_of(op->remaining_ms);
@@ -367,16 +369,18 @@ void sg_room_try_failed(sg_room *room, sg_waiter *waiter)
 {
     pthread_mutex_lock(&room->mutex);
     end_try(waiter);
+    waiter->group->locked = false;
     trust(waiter->group, 0);
     if (first_of(waiter->group) != waiter)
         unpark_first(waiter->group); /* it left the expiry to the try */
     pthread_mutex_unlock(&room->mutex);
 }
 
-bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns)
+bool sg_room_tried_since(sg_room *room, const sg_waiter *waiter, int64_t since_ns, bool *locked)
 {
     pthread_mutex_lock(&room->mutex);
     bool tried = waiter->group->last_try_ns > since_ns;
+    *locked = waiter->group->locked;
     pthread_mutex_unlock(&room->mutex);
     return tried;
 }

@@ -88,7 +88,7 @@ static syncguard_status always_down(puppet *p, syncguard_acquire_op *op, syncgua
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
 }
 
-/* I-LCK-03: also when it was unavailability that used them up; a single attempt says why. */
+/* I-LCK-03: nobody answered, so that is the outcome and not a busy lock. */
 static void retries_used_up_on_a_store_that_is_down(void **state)
 {
     (void)state;
@@ -101,12 +101,65 @@ static void retries_used_up_on_a_store_that_is_down(void **state)
     syncguard_lock *lock = NULL;
     syncguard_error err;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err),
-                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+                     SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_string_equal(err.message, "down");
     assert_int_equal(atomic_load(&p->acquires), 4);
     options.max_retries = 0;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err),
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_close(&p->base);
+}
+
+static void waits_for(puppet *p, int64_t timeout_ms, syncguard_status wanted, const char *message)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.retry_delay_ms = 5;
+    options.retry_unavailable = true;
+    options.timeout_ms = timeout_ms;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err), wanted);
+    assert_int_equal(err.code, wanted);
+    if (message != NULL)
+        assert_string_equal(err.message, message);
+    /* Without an error struct the same. */
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), wanted);
+    syncguard_close(&p->base);
+}
+
+static void a_wait_that_nobody_answers_ends_with_the_failure(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = always_down;
+    waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
+}
+
+static syncguard_status down_then_locked(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    return atomic_load(&p->acquires) <= 2 ? always_down(p, op, err) : SYNCGUARD_LOCKED;
+}
+
+static void a_lock_that_is_held_in_the_end_is_a_timeout(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = down_then_locked;
+    waits_for(p, 100, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL);
+}
+
+static syncguard_status locked_then_down(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : always_down(p, op, err);
+}
+
+static void a_store_that_goes_down_meanwhile_is_the_outcome(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = locked_then_down;
+    waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
 }
 
 static syncguard_status hang(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
@@ -128,6 +181,58 @@ static void timeout_ends_a_hanging_attempt(void **state)
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 79, 2000);
+    syncguard_close(&p->base);
+}
+
+/* The last attempt is cut short by the end of the waiting: what was said before counts. */
+static syncguard_status locked_then_hang(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : hang(p, op, err);
+}
+
+static void an_attempt_that_is_cut_short_is_no_answer(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = hang;
+    waits_for(p, 80, SYNCGUARD_E_NETWORK_TIMEOUT, NULL);
+    p = puppet_open(NULL);
+    p->on_acquire = locked_then_hang;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    options.retry_delay_ms = 1;
+    options.retry_unavailable = true;
+    options.timeout_ms = 80;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    syncguard_close(&p->base);
+}
+
+static syncguard_status hang_twice(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : hang(p, op, err);
+}
+
+/* The deadline of one attempt is not that of the waiting. */
+static void attempts_that_hang_are_continued_only_if_asked(void **state)
+{
+    (void)state;
+    syncguard_options quick = SYNCGUARD_OPTIONS_INIT;
+    quick.timeout_ms = 30;
+    puppet *p = puppet_open(&quick);
+    p->on_acquire = hang_twice;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    options.retry_delay_ms = 1;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    atomic_store(&p->acquires, 0);
+    options.retry_unavailable = true;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    assert_int_equal(atomic_load(&p->acquires), 3);
+    syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
 
@@ -406,7 +511,12 @@ int main(void)
         cmocka_unit_test(no_retries_mean_one_attempt),
         cmocka_unit_test(unavailability_is_ridden_over_only_if_asked),
         cmocka_unit_test(retries_used_up_on_a_store_that_is_down),
+        cmocka_unit_test(a_wait_that_nobody_answers_ends_with_the_failure),
+        cmocka_unit_test(a_lock_that_is_held_in_the_end_is_a_timeout),
+        cmocka_unit_test(a_store_that_goes_down_meanwhile_is_the_outcome),
         cmocka_unit_test(timeout_ends_a_hanging_attempt),
+        cmocka_unit_test(an_attempt_that_is_cut_short_is_no_answer),
+        cmocka_unit_test(attempts_that_hang_are_continued_only_if_asked),
         cmocka_unit_test(abort_ends_a_long_pause),
         cmocka_unit_test(a_crowd_costs_one_try_per_release),
         cmocka_unit_test(news_during_a_try_is_not_lost),
