@@ -122,8 +122,11 @@ bool cli_on_terminal(void);
 bool cli_may_show_line(void);
 
 /* store.c */
-/* Opens the store that the options name. owner may be NULL. CLI_OK or an exit code. */
-int cli_open(const cli_options *options, const char *owner, syncguard_backend **out);
+typedef struct cli_waiting cli_waiting;
+/* Opens the store that the options name. owner may be NULL; so may waiting, else a server that
+ * cannot be reached is tried again as -n and -w say. CLI_OK or an exit code. */
+int cli_open(const cli_options *options, const char *owner, cli_waiting *waiting,
+             syncguard_backend **out);
 /* The URL itself, into a buffer of CLI_URL_SIZE bytes; CLI_OK or an exit code. */
 #define CLI_URL_SIZE 8193
 int cli_url(const cli_options *options, char *buffer);
@@ -186,16 +189,20 @@ void cli_signals_reset(void);
 void cli_signals_block(sigset_t *before);
 
 /* waiting.c */
-typedef struct cli_waiting {
+struct cli_waiting {
+    const cli_options *options;
     syncguard_backend *backend;
-    const char *key;
     syncguard_abort *abort_object;
+    int64_t begun_ms; /* on the clock of cli_now_ms */
     int64_t next_look_ms;
-} cli_waiting;
-void cli_on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms);
-/* Options for a waiting acquire as -n, -w and --ttl say; waiting must live as long as they. */
-void cli_lock_options(const cli_options *options, cli_waiting *waiting,
-                      syncguard_lock_options *out);
+};
+void cli_waiting_begin(cli_waiting *waiting, const cli_options *options,
+                       syncguard_abort *abort_object);
+/* After a try that failed: says so, pauses, and is true if there is to be another one. */
+bool cli_wait_for_store(cli_waiting *waiting, const syncguard_error *err);
+/* Acquires as -n, -w and --ttl say; how is changed accordingly. */
+syncguard_status cli_acquire(cli_waiting *waiting, syncguard_lock_options *how,
+                             syncguard_lock **lock, syncguard_error *err);
 /* Exit code of a status other than OK, after saying it: conflict, timeout, signal or failure. */
 int cli_not_acquired(const cli_options *options, syncguard_status status,
                      const syncguard_error *err);

@@ -19,20 +19,12 @@ static void print(const cli_options *options, const syncguard_lock *lock)
     cli_json_end(&json);
 }
 
-static int acquire(const cli_options *options, syncguard_backend *backend,
-                   syncguard_abort *abort_object)
+static int acquire(const cli_options *options, cli_waiting *waiting)
 {
-    const char *key = options->operands[0];
     syncguard_error err;
-    syncguard_lock_options how;
+    syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
-    cli_waiting waiting = {backend, key, abort_object, 0};
-
-    cli_lock_options(options, &waiting, &how);
-    syncguard_status status = options->nonblock
-                                  ? syncguard_lock_try(backend, key, &how, &lock, &err)
-                                  : syncguard_lock_acquire(backend, key, &how, &lock, &err);
-    cli_status_line(NULL);
+    syncguard_status status = cli_acquire(waiting, &how, &lock, &err);
     if (status != SYNCGUARD_OK)
         return cli_not_acquired(options, status, &err);
 
@@ -58,7 +50,7 @@ int cmd_acquire(cli_options *options)
 {
     char label[SYNCGUARD_OWNER_SIZE];
     syncguard_abort *abort_object = NULL;
-    syncguard_backend *backend = NULL;
+    cli_waiting waiting;
     syncguard_error err;
 
     int code = cli_signals_start();
@@ -68,10 +60,11 @@ int cmd_acquire(cli_options *options)
         return cli_failure(options, &err);
     cli_signals_abort(abort_object);
     /* This process is about to end: the label names the one that asked for the lock. */
-    code = cli_open(options, cli_owner(options, getppid(), label), &backend);
+    cli_waiting_begin(&waiting, options, abort_object);
+    code = cli_open(options, cli_owner(options, getppid(), label), &waiting, &waiting.backend);
     if (code == CLI_OK)
-        code = acquire(options, backend, abort_object);
-    syncguard_close(backend);
+        code = acquire(options, &waiting);
+    syncguard_close(waiting.backend);
     cli_signals_abort(NULL);
     syncguard_abort_free(abort_object);
     return code;

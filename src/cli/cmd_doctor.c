@@ -33,7 +33,7 @@ int cmd_doctor(cli_options *options)
     syncguard_backend *backend = NULL;
     syncguard_error err;
     examination e = {options->json, SYNCGUARD_FINE};
-    int code = cli_open(options, NULL, &backend);
+    int code = cli_open(options, NULL, NULL, &backend);
     if (code != CLI_OK)
         return code;
     if (syncguard_examine(backend, NULL, on_finding, &e, &err) != SYNCGUARD_OK)

@@ -19,7 +19,7 @@ int cmd_extend(cli_options *options)
     syncguard_backend *backend = NULL;
     syncguard_error err;
     int64_t expires_at_ms = 0;
-    int code = cli_open(options, NULL, &backend);
+    int code = cli_open(options, NULL, NULL, &backend);
     if (code != CLI_OK)
         return code;
     syncguard_status status = syncguard_extend(backend, options->operands[0], options->ttl_ms, NULL,

@@ -70,7 +70,7 @@ int cmd_list(cli_options *options)
     syncguard_backend *backend = NULL;
     syncguard_error err;
     listing l = {options->json, isatty(STDOUT_FILENO) != 0, options->raw, false};
-    int code = cli_open(options, NULL, &backend);
+    int code = cli_open(options, NULL, NULL, &backend);
     if (code != CLI_OK)
         return code;
     syncguard_status status = options->raw

@@ -5,7 +5,7 @@ int cmd_release(cli_options *options)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    int code = cli_open(options, NULL, &backend);
+    int code = cli_open(options, NULL, NULL, &backend);
     if (code != CLI_OK)
         return code;
     syncguard_status status = syncguard_release(backend, options->operands[0], NULL, &err);

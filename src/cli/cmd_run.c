@@ -75,21 +75,14 @@ static char **environment(const syncguard_lock *lock,
     return result;
 }
 
-static syncguard_status take_lock(const cli_options *options, syncguard_backend *backend,
-                                  syncguard_abort *abort_object, syncguard_lock **lock,
-                                  syncguard_error *err)
+static syncguard_status take_lock(const cli_options *options, cli_waiting *waiting,
+                                  syncguard_lock **lock, syncguard_error *err)
 {
-    syncguard_lock_options how;
-    cli_waiting waiting = {backend, options->operands[0], abort_object, 0};
-    cli_lock_options(options, &waiting, &how);
+    syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
     how.auto_extend = true;
     how.max_hold_ms = options->max_hold_ms;
     how.on_lost = on_lost;
-    syncguard_status status =
-        options->nonblock ? syncguard_lock_try(backend, options->operands[0], &how, lock, err)
-                          : syncguard_lock_acquire(backend, options->operands[0], &how, lock, err);
-    cli_status_line(NULL);
-    return status;
+    return cli_acquire(waiting, &how, lock, err);
 }
 
 static int run_child(const cli_options *options, syncguard_lock *lock, char **command,
@@ -113,18 +106,27 @@ static int run_child(const cli_options *options, syncguard_lock *lock, char **co
     return code;
 }
 
+/* The command went on without the lock (--on-lost=warn), or had ended when that was found. */
+static int lost(int code)
+{
+    if (code == CLI_OK)
+        cli_say("the lock was lost before the command ended");
+    else
+        cli_say("the lock was lost before the command ended (with exit code %d)", code);
+    return CLI_LOST;
+}
+
 /* Releases; a lock that turns out to be gone was lost while the command ran. */
-static int let_go(const cli_options *options, syncguard_lock *lock, int code)
+static int let_go(syncguard_lock *lock, int code)
 {
     syncguard_error err;
+    bool was_lost = syncguard_lock_lost(lock) != SYNCGUARD_LOST_NO;
     syncguard_status status = syncguard_lock_release(lock, NULL, &err);
     if (status < 0)
         cli_release_error(NULL, &err, NULL, NULL, "command");
-    if (status != SYNCGUARD_ABSENT || code == CLI_LOST)
-        return code;
-    if (syncguard_lock_lost(lock) == SYNCGUARD_LOST_NO || !options->lost_warns)
-        cli_say("the lock was lost before the command ended");
-    return options->lost_warns ? code : CLI_LOST;
+    if (code != CLI_LOST && (was_lost || status == SYNCGUARD_ABSENT))
+        return lost(code);
+    return code;
 }
 
 /*
@@ -143,22 +145,21 @@ static void pass_interrupt_on(void)
     kill(0, SIGINT);
 }
 
-static int run_under(const cli_options *options, syncguard_backend *backend,
-                     syncguard_abort *abort_object, char **command, bool *interrupted)
+static int run_under(const cli_options *options, cli_waiting *waiting, char **command,
+                     bool *interrupted)
 {
     syncguard_error err;
     syncguard_lock *lock = NULL;
-    int64_t since = cli_now_ms();
-    syncguard_status status = take_lock(options, backend, abort_object, &lock, &err);
+    syncguard_status status = take_lock(options, waiting, &lock, &err);
     if (status != SYNCGUARD_OK)
         return cli_not_acquired(options, status, &err);
-    cli_tell("acquired after %lld ms, fence %s", (long long)(cli_now_ms() - since),
+    cli_tell("acquired after %lld ms, fence %s", (long long)(cli_now_ms() - waiting->begun_ms),
              syncguard_lock_fence(lock));
 
     int code = CLI_SIGNAL_BASE + cli_signals_ended();
     if (cli_signals_ended() == 0)
         code = run_child(options, lock, command, interrupted);
-    code = let_go(options, lock, code);
+    code = let_go(lock, code);
     syncguard_lock_dispose(lock);
     return code;
 }
@@ -167,7 +168,7 @@ int cmd_run(cli_options *options)
 {
     char label[SYNCGUARD_OWNER_SIZE];
     syncguard_abort *abort_object = NULL;
-    syncguard_backend *backend = NULL;
+    cli_waiting waiting;
     syncguard_error err;
     bool interrupted = false;
     char **command = command_of(options);
@@ -180,10 +181,11 @@ int cmd_run(cli_options *options)
     if (syncguard_abort_create(&abort_object, &err) != SYNCGUARD_OK)
         return cli_failure(options, &err);
     cli_signals_abort(abort_object);
-    code = cli_open(options, cli_owner(options, getpid(), label), &backend);
+    cli_waiting_begin(&waiting, options, abort_object);
+    code = cli_open(options, cli_owner(options, getpid(), label), &waiting, &waiting.backend);
     if (code == CLI_OK)
-        code = run_under(options, backend, abort_object, command, &interrupted);
-    syncguard_close(backend);
+        code = run_under(options, &waiting, command, &interrupted);
+    syncguard_close(waiting.backend);
     cli_signals_abort(NULL);
     syncguard_abort_free(abort_object);
     if (interrupted)

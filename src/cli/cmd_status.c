@@ -70,7 +70,7 @@ int cmd_status(cli_options *options)
     if ((options->count > 0) == (options->id != NULL))
         return cli_usage_error("status", options->count > 0 ? "a key and --id exclude each other"
                                                             : "a key or --id is needed");
-    int code = cli_open(options, NULL, &backend);
+    int code = cli_open(options, NULL, NULL, &backend);
     if (code != CLI_OK)
         return code;
     memset(&raw, 0, sizeof raw);

@@ -20,7 +20,7 @@ static const option_row rows[] = {
     {CLI_BACKEND, 'b', "backend", "URL", "the store; @FILE reads the URL from a file"},
     {CLI_NONBLOCK, 'n', "nonblock", NULL, "do not wait: exit 1 if the lock is held"},
     {CLI_WAIT, 'w', "wait", "TIME", "wait at most this long, then exit 75 (default: for ever)"},
-    {CLI_CONFLICT_CODE, 'E', "conflict-exit-code", "N", "exit with N if the lock cannot be had"},
+    {CLI_CONFLICT_CODE, 'E', "conflict-exit-code", "N", "exit with N if somebody holds the lock"},
     {CLI_TTL, 0, "ttl", "TIME", "length of the lease (default 30s)"},
     {CLI_GRACE, 0, "grace", "TIME", "time between SIGTERM and SIGKILL when the lock is lost"},
     {CLI_ON_LOST, 0, "on-lost", "kill|warn", "what to do then (default kill)"},

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -112,7 +113,14 @@ const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUA
     return buffer;
 }
 
-int cli_open(const cli_options *options, const char *owner, syncguard_backend **out)
+/* A file that cannot be opened is not a server that may come back. */
+static bool is_local(const char *url)
+{
+    return strncasecmp(url, "sqlite:", 7) == 0;
+}
+
+int cli_open(const cli_options *options, const char *owner, cli_waiting *waiting,
+             syncguard_backend **out)
 {
     char url[CLI_URL_SIZE];
     syncguard_error err;
@@ -129,7 +137,13 @@ int cli_open(const cli_options *options, const char *owner, syncguard_backend **
     store.log = cli_log;
     store.on_release_error = cli_release_error;
     /* NULL and not the same URL: only then are the default's missing folders made. */
-    if (syncguard_open(options->backend != NULL ? url : NULL, &store, out, &err) != SYNCGUARD_OK)
-        return cli_failure(options, &err);
-    return CLI_OK;
+    const char *given = options->backend != NULL ? url : NULL;
+    syncguard_status status;
+    do {
+        status = syncguard_open(given, &store, out, &err);
+    } while (status != SYNCGUARD_OK && waiting != NULL && !is_local(url) &&
+             cli_wait_for_store(waiting, &err));
+    if (status != SYNCGUARD_OK && waiting != NULL && cli_signals_ended() != 0)
+        return CLI_SIGNAL_BASE + cli_signals_ended();
+    return status == SYNCGUARD_OK ? CLI_OK : cli_failure(options, &err);
 }

@@ -49,7 +49,7 @@ check "grandchild ended" until_true 10 gone "$grandchild"
 
 # Found absent at the end only: still no success.
 exits "released from inside" 76 run --ttl 30s k -- sh -c "'$SG' release \$SYNCGUARD_LOCK_ID"
-exits "released from inside, only warned" 0 run --on-lost=warn k -- \
+exits "released from inside, only warned" 76 run --on-lost=warn k -- \
     sh -c "'$SG' release \$SYNCGUARD_LOCK_ID"
 
 # A child that does not listen to SIGTERM is killed.
@@ -74,14 +74,15 @@ wait $runner
 same "cleaned up, still lost" 76 $?
 same "the child had its time" clean "$(cat up)"
 
-# --on-lost=warn: the child goes on, and its code counts.
+# --on-lost=warn: the child goes on; without the lock its success is none, and its code is told.
 rm -f up
 "$SG" run --on-lost=warn --ttl 3s k -- sh -c 'echo up >up; sleep 4; exit 4' 2>warned &
 runner=$!
 until_true 20 test -s up
 "$SG" release "$(lock_id_of k)"
 wait $runner
-same "warn: the child's code" 4 $?
+same "warn: lost" 76 $?
+check "warn: the child's code is told" grep -q 'exit code 4' warned
 same "warn: said once" 1 "$(grep -c 'lock is lost' warned)"
 
 # --max-hold ends the renewing, then the child.

@@ -34,6 +34,25 @@ check "one line" one_line "$err"
 check "told soon" [ $(($(now_ms) - begun)) -lt 15000 ]
 exits "no server, status" 69 status k
 
+# A dead store is not a busy lock: also with -w it is told, and -E does not cover it.
+for command in run acquire; do
+    program=
+    [ $command = acquire ] || program='-- touch ran'
+    for option in '-w 1s' '-w 1s -E 0' '-w 0' '-n -E 0'; do
+        # shellcheck disable=SC2086 # words
+        exits "no server, $command $option" 69 $command $option k $program
+        check "$command $option: one line" one_line "$err"
+        check "$command $option: says why" contains "$err" ServiceUnavailable
+    done
+done
+check "nothing ran" [ ! -e ran ]
+if [ -e "$(dirname "$SG")/libsyncguard-postgres.so.0" ]; then
+    begun=$(now_ms)
+    exits "PostgreSQL is down, -w" 69 run -w 2s -E 0 -b "postgres://127.0.0.1:$port/x" k -- touch ran
+    took=$(($(now_ms) - begun))
+    check "tried for as long as -w, $took ms" [ $took -ge 1900 ]
+fi
+
 # It comes up while we wait.
 "$SG" run k -- sh -c 'echo $SYNCGUARD_FENCE' >fence 2>early &
 waiter=$!
@@ -95,4 +114,43 @@ wait $waiter
 same "a signal ends it" 143 $?
 check "soon" [ $(($(now_ms) - begun)) -lt 4000 ]
 check "nothing ran" [ ! -e ran ]
+
+# It does not answer: one attempt after the other, for as long as we are told to wait.
+begun=$(now_ms)
+exits "hanging server, -w" 69 run -w 2s -E 0 -b "$SYNCGUARD_URL?timeout_ms=300" k -- touch ran
+check "says why" contains "$err" NetworkTimeout
+took=$(($(now_ms) - begun))
+check "about as long as -w, $took ms" [ $took -ge 1900 ]
+check "not much longer, $took ms" [ $took -lt 10000 ]
+exits "hanging server, -w shorter than an attempt" 69 run -w 500ms -E 0 k -- touch ran
+check "says why" contains "$err" NetworkTimeout
+for signal in INT TERM; do
+    # A background job of a plain shell ignores SIGINT: give it a say in that.
+    python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$SG" run -v -b "$SYNCGUARD_URL?timeout_ms=300" k -- touch ran 2>hung_err &
+    waiter=$!
+    check "says what it waits for" until_true 20 grep -q 'still trying' hung_err
+    kill -0 $waiter
+    same "and waits on" 0 $?
+    begun=$(now_ms)
+    kill -$signal $waiter
+    wait $waiter
+    code=$?
+    same "SIG$signal ends it" $((128 + $(kill -l $signal))) $code
+    check "soon" [ $(($(now_ms) - begun)) -lt 4000 ]
+done
+check "nothing ran" [ ! -e ran ]
+"$SG" run -b "$SYNCGUARD_URL?timeout_ms=300" k -- touch ran 2>/dev/null &
+waiter=$!
+"$SG" acquire -b "$SYNCGUARD_URL?timeout_ms=300" other >grant 2>/dev/null &
+second=$!
+sleep 2
+kill -CONT $server
+wait $waiter
+same "waited out the hang" 0 $?
+check "and ran" [ -e ran ]
+wait $second
+same "acquire too" 0 $?
+check "and has it" grep -q lockId grant
 finish
