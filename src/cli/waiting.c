@@ -43,21 +43,17 @@ static int64_t rest_ms(const cli_waiting *waiting, int64_t limit)
     return limit >= 0 && limit < rest ? limit : rest;
 }
 
-static void describe(const cli_waiting *waiting, int64_t remaining_ms,
-                     const syncguard_lock_info_raw *info, char *out, size_t size)
+static void describe(const cli_waiting *waiting, const syncguard_lock_info_raw *info, char *out,
+                     size_t size)
 {
-    char key[128], owner[SYNCGUARD_OWNER_SIZE * 2], since[24], left[48] = "", waited[24];
+    char key[128], owner[SYNCGUARD_OWNER_SIZE * 2], since[24], left[24], waited[24];
     cli_plain(waiting->options->operands[0], key, sizeof key);
     cli_plain(info->owner[0] != '\0' ? info->owner : "an unnamed owner", owner, sizeof owner);
     cli_span(cli_wall_ms() - info->info.acquired_at_ms, since, sizeof since);
     cli_span(waited_ms(waiting), waited, sizeof waited);
-    if (remaining_ms >= 0) {
-        char span[24];
-        cli_span(remaining_ms, span, sizeof span);
-        snprintf(left, sizeof left, ", lease ends in %s", span);
-    }
-    snprintf(out, size, "waiting %s for '%s' (held by %s for %s%s)", waited, key, owner, since,
-             left);
+    cli_span(info->info.expires_at_ms - cli_wall_ms(), left, sizeof left);
+    snprintf(out, size, "waiting %s for '%s' (held by %s for %s, lease ends in %s)", waited, key,
+             owner, since, left);
 }
 
 static void describe_failure(const syncguard_error *err, char *out, size_t size)
@@ -66,7 +62,7 @@ static void describe_failure(const syncguard_error *err, char *out, size_t size)
 }
 
 /* One look at the store; true if there is something to tell about it. */
-static bool look(cli_waiting *waiting, int64_t remaining_ms, char *out, size_t size, bool *failed)
+static bool look(cli_waiting *waiting, char *out, size_t size, bool *failed)
 {
     syncguard_lock_info_raw info;
     syncguard_error err;
@@ -79,7 +75,7 @@ static bool look(cli_waiting *waiting, int64_t remaining_ms, char *out, size_t s
         waiting->backend, waiting->options->operands[0], &call, &info, &err);
     *failed = status < 0 && status != SYNCGUARD_E_ABORTED;
     if (status == SYNCGUARD_OK)
-        describe(waiting, remaining_ms, &info, out, size);
+        describe(waiting, &info, out, size);
     else if (*failed)
         describe_failure(&err, out, size);
     return status == SYNCGUARD_OK || *failed;
@@ -115,7 +111,8 @@ static void on_wait(void *context, int attempts, int64_t since_ms, int64_t remai
     bool failed = false, terminal = cli_may_show_line();
     (void)attempts;
     (void)since_ms;
-    if (report_is_due(waiting, terminal) && look(waiting, remaining_ms, text, sizeof text, &failed))
+    (void)remaining_ms; /* as the last try saw it; the look is newer */
+    if (report_is_due(waiting, terminal) && look(waiting, text, sizeof text, &failed))
         report(text, terminal, failed);
 }
 
