@@ -252,6 +252,8 @@ void server_remove(server *s)
 
 /* --- proxy --- */
 
+#define MOST_PROXIED 513
+
 static int connect_port(int port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -264,8 +266,17 @@ static int connect_port(int port)
     return fd;
 }
 
+/* Bytes on their way through a slow proxy. */
+typedef struct parcel {
+    struct parcel *next;
+    int64_t due_ms;
+    nfds_t to; /* index into the descriptors */
+    size_t length;
+    char data[];
+} parcel;
+
 /* Passes bytes from one side to the other; false if the pair must be closed. */
-static bool pass(proxy *p, int from, int to, bool reply, bool deaf)
+static bool pass(proxy *p, int from, int to, nfds_t to_index, bool reply, bool deaf, parcel ***last)
 {
     char buffer[65536];
     ssize_t n = recv(from, buffer, sizeof buffer, 0);
@@ -279,29 +290,56 @@ static bool pass(proxy *p, int from, int to, bool reply, bool deaf)
         atomic_fetch_sub(&p->lose, 1);
         return false;
     }
-    return send(to, buffer, (size_t)n, MSG_NOSIGNAL) == n;
+    if (atomic_load(&p->delay_ms) == 0)
+        return send(to, buffer, (size_t)n, MSG_NOSIGNAL) == n;
+    parcel *made = malloc(sizeof *made + (size_t)n);
+    *made = (parcel){NULL, now_ms() + atomic_load(&p->delay_ms), to_index, (size_t)n};
+    memcpy(made->data, buffer, (size_t)n);
+    **last = made;
+    *last = &made->next;
+    return true;
+}
+
+/* Delivers what is due; returns when to look again. */
+static int deliver_parcels(parcel **first, parcel ***last, const struct pollfd *fds)
+{
+    while (*first != NULL) {
+        parcel *at = *first;
+        int64_t left = at->due_ms - now_ms();
+        if (left > 0)
+            return left < 20 ? (int)left : 20;
+        if (fds[at->to].fd >= 0)
+            (void)send(fds[at->to].fd, at->data, at->length, MSG_NOSIGNAL);
+        *first = at->next;
+        if (*first == NULL)
+            *last = first;
+        free(at);
+    }
+    return 20;
 }
 
 static void *proxy_run(void *argument)
 {
     proxy *p = argument;
-    struct pollfd fds[33] = {{p->listener, POLLIN, 0}};
+    struct pollfd fds[MOST_PROXIED] = {{p->listener, POLLIN, 0}};
+    parcel *first = NULL, **last = &first;
     nfds_t count = 1;
     while (!atomic_load(&p->stop)) {
-        if (poll(fds, count, 20) <= 0)
+        if (poll(fds, count, deliver_parcels(&first, &last, fds)) <= 0)
             continue;
         for (nfds_t i = 1; i < count; i++) {
             nfds_t other = (i - 1) % 2 == 0 ? i + 1 : i - 1;
             if (fds[i].revents == 0 || fds[i].fd < 0)
                 continue;
-            if (!pass(p, fds[i].fd, fds[other].fd, (i - 1) % 2 == 1,
-                      (int)((i - 1) / 2) < atomic_load(&p->deaf))) {
+            if (!pass(p, fds[i].fd, fds[other].fd, other, (i - 1) % 2 == 1,
+                      (int)((i - 1) / 2) < atomic_load(&p->deaf), &last)) {
                 close(fds[i].fd);
                 close(fds[other].fd);
                 fds[i].fd = fds[other].fd = -1;
             }
         }
-        if (fds[0].revents != 0 && count + 2 <= 33) {
+        if (fds[0].revents != 0 && count + 2 <= MOST_PROXIED) {
+            atomic_fetch_add(&p->accepted, 1);
             fds[count] = (struct pollfd){accept(p->listener, NULL, NULL), POLLIN, 0};
             fds[count + 1] = (struct pollfd){connect_port(p->target), POLLIN, 0};
             count += 2;
@@ -310,6 +348,11 @@ static void *proxy_run(void *argument)
     for (nfds_t i = 0; i < count; i++) {
         if (fds[i].fd >= 0)
             close(fds[i].fd);
+    }
+    while (first != NULL) {
+        parcel *gone = first;
+        first = gone->next;
+        free(gone);
     }
     return NULL;
 }
@@ -322,6 +365,8 @@ void proxy_start(proxy *p, int target)
     atomic_init(&p->lose, 0);
     atomic_init(&p->deaf, 0);
     atomic_init(&p->resets, 0);
+    atomic_init(&p->delay_ms, 0);
+    atomic_init(&p->accepted, 0);
     atomic_init(&p->stop, false);
     p->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

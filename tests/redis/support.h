@@ -69,7 +69,9 @@ typedef struct proxy {
     int listener;
     atomic_int lose;
     atomic_int deaf;
-    atomic_int resets; /* connections that the client cut off, rather than closed */
+    atomic_int resets;   /* connections that the client cut off, rather than closed */
+    atomic_int delay_ms; /* each way */
+    atomic_int accepted; /* connections so far */
     atomic_bool stop;
     pthread_t thread;
 } proxy;

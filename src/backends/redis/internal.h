@@ -5,6 +5,7 @@
  *   call.c                      one script call: sending again, redirections, NOSCRIPT
  *   moving.c                    operations name by name, while a slot moves
  *   link.c, slot.c              a connection shared by many callers (leader and followers)
+ *   connector.c                 makes that connection, in the background
  *   conn.c, tls.c, resolve.c    one socket: connecting, handshake, bytes
  *   route.c                     where the primary is: address, Sentinel, Cluster
  *   watch.c                     wake-up by client tracking
@@ -156,10 +157,11 @@ typedef struct sg_conn {
     char peer[300];  /* "host:port": which server this is */
     /* --- */
     int refs;
-    bool writer;  /* somebody is sending from wbuf */
-    bool blocked; /* the socket took no more */
-    sg_text out;  /* commands that have not been handed to a writer */
-    sg_text wbuf; /* what the writer sends */
+    int64_t setup_ns; /* how long it took to make */
+    bool writer;      /* somebody is sending from wbuf */
+    bool blocked;     /* the socket took no more */
+    sg_text out;      /* commands that have not been handed to a writer */
+    sg_text wbuf;     /* what the writer sends */
     size_t wbuf_done;
     uint64_t tracked; /* the tracker's epoch that this connection reports to; 0: none */
 } sg_conn;
@@ -230,8 +232,12 @@ struct sg_link {
     sg_backend *backend;
     pthread_mutex_t mutex;
     sg_conn *conn;   /* NULL: not connected */
-    sg_slot *leader; /* whose thread connects and reads, for all */
-    sg_slot *queue;  /* not sent yet: waiting for a connection */
+    bool connecting; /* the thread of connector.c is at it */
+    bool joinable;   /* and has to be joined */
+    pthread_t connector;
+    syncguard_abort *stop; /* ends it */
+    sg_slot *leader;       /* whose thread reads, for all */
+    sg_slot *queue;        /* not sent yet: waiting for a connection */
     sg_slot *queue_last;
     sg_slot *flight; /* sent: waiting for replies, in order */
     sg_slot *flight_last;

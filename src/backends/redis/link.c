@@ -3,9 +3,10 @@
  *
  * Every caller puts its commands into the connection's out buffer and a slot
  * into the line of those that wait for replies. One of the waiting threads is
- * the leader: it connects, reads and hands out replies for all, and passes the
- * lead on when its own reply has come. A lone caller is its own leader, so its
- * path has no hand-over. There is no I/O thread.
+ * the leader: it reads and hands out replies for all, and passes the lead on when
+ * its own reply has come. A lone caller is its own leader, so its path has no
+ * hand-over. There is no I/O thread, but for one that makes a new connection and
+ * ends (connector.c).
  *
  * Commands leave at once: while the leader sleeps in poll, whoever adds a command
  * sends it (one sender at a time; it takes along what others add meanwhile);
@@ -37,8 +38,10 @@
 /* Longest time that commands wait for those who were woken to come for their replies. */
 #define PICK_NS (2 * SYNCGUARD_NS_PER_MS)
 /* A connection that has owed a reply in silence for this long when a caller gives up is given up,
- * too. */
+ * too: soon if nobody else waits for it, late if others do, who may have more patience. In both
+ * cases it gets twice the time that its set-up took on top: the way may just be long. */
 #define DEAF_NS (1000 * SYNCGUARD_NS_PER_MS)
+#define SHARED_DEAF_NS (5000 * SYNCGUARD_NS_PER_MS)
 
 static void append(sg_slot **first, sg_slot **last, sg_slot *slot)
 {
@@ -205,43 +208,6 @@ static void check_conn(sg_link *link, int64_t now)
 
 /* --- the leader. Mutex held on entry and return. --- */
 
-static syncguard_status lead_connect(sg_link *link, const syncguard_limits *limits,
-                                     syncguard_error *err)
-{
-    sg_conn *conn = NULL;
-    syncguard_error error;
-    syncguard_error_clear(&error);
-    char host[sizeof link->host];
-    sg_address fixed = {host, link->port};
-    memcpy(host, link->host, sizeof host);
-    pthread_mutex_unlock(&link->mutex);
-    syncguard_status status =
-        fixed.port != 0
-            ? sg_redis_conn_open(link->backend, &fixed, SG_ROLE_STORE, limits, &conn, &error)
-            : sg_redis_route_connect(link->backend, limits, &conn, &error);
-    syncguard_status own =
-        status == SYNCGUARD_OK ? SYNCGUARD_OK : syncguard_limits_check(limits, err);
-    pthread_mutex_lock(&link->mutex);
-    if (own != SYNCGUARD_OK)
-        return own; /* the others go on with their own time */
-    sg_slot *slot = link->queue;
-    link->queue = link->queue_last = NULL;
-    if (status == SYNCGUARD_OK) {
-        link->conn = conn;
-        link->used_ns = link->heard_ns = syncguard_clock_ns();
-    }
-    while (slot != NULL) {
-        sg_slot *next = slot->next;
-        if (link->conn != NULL)
-            submit(link, slot);
-        else
-            fail_slot(link, slot, status != SYNCGUARD_OK ? status : syncguard_fail_memory(&error),
-                      &error);
-        slot = next;
-    }
-    return SYNCGUARD_OK;
-}
-
 /* Hands a reply to the first in line. */
 static void deliver(sg_link *link, sg_conn *conn, redisReply *reply, sg_slot *self, sg_wakes *wakes)
 {
@@ -286,8 +252,6 @@ static void promote(sg_link *link, sg_wakes *wakes)
         if (slot->request != NULL)
             chosen = slot;
     }
-    if (chosen == NULL)
-        chosen = link->queue;
     link->leader = chosen;
     if (chosen != NULL)
         sg_redis_wake_later(link, wakes, chosen);
@@ -393,11 +357,7 @@ static syncguard_status lead(sg_link *link, sg_slot *slot, const syncguard_limit
 {
     syncguard_status status = SYNCGUARD_OK;
     bool late = false;
-    while (!slot->done && status == SYNCGUARD_OK) {
-        if (link->conn == NULL) {
-            status = lead_connect(link, limits, err);
-            continue;
-        }
+    while (!slot->done && link->conn != NULL && status == SYNCGUARD_OK) {
         if (link->unpicked == 0 || late)
             flush(link);
         if (!slot->done && link->conn != NULL)
@@ -406,7 +366,48 @@ static syncguard_status lead(sg_link *link, sg_slot *slot, const syncguard_limit
     return status;
 }
 
+/* --- a new connection. Mutex held. --- */
+
+void sg_redis_link_connected(sg_link *link, sg_conn *conn, syncguard_status status,
+                             syncguard_error *error)
+{
+    sg_wakes wakes;
+    wakes.bits = 0;
+    wakes.count = 0;
+    sg_slot *slot = link->queue;
+    link->queue = link->queue_last = NULL;
+    link->conn = conn;
+    if (conn != NULL)
+        link->used_ns = link->heard_ns = syncguard_clock_ns();
+    while (slot != NULL) {
+        sg_slot *next = slot->next;
+        if (link->conn != NULL)
+            submit(link, slot);
+        else
+            fail_slot(link, slot, conn == NULL ? status : syncguard_fail_memory(error), error);
+        slot = next;
+    }
+    if (link->leader == NULL)
+        promote(link, &wakes);
+    sg_redis_wake_all(link, &wakes);
+}
+
 /* --- the caller --- */
+
+/* Whether the connection has been silent for too long, for one who has just lost patience. Its own
+ * wait may have been short: what counts is the oldest request, whoever gave that up. */
+static bool is_deaf(const sg_link *link)
+{
+    int64_t since = link->flight->sent_ns;
+    int64_t most = DEAF_NS;
+    if (link->heard_ns > since)
+        since = link->heard_ns;
+    for (const sg_slot *slot = link->flight; slot != NULL; slot = slot->next) {
+        if (slot->request != NULL)
+            most = SHARED_DEAF_NS;
+    }
+    return syncguard_clock_ns() - since > most + 2 * link->conn->setup_ns;
+}
 
 /* Its thread goes; what was sent will still be answered. */
 static void abandon(sg_link *link, sg_slot *slot)
@@ -414,16 +415,12 @@ static void abandon(sg_link *link, sg_slot *slot)
     if (link->leader == slot)
         link->leader = NULL;
     if (!slot->queued) {
-        /* Its own wait may be short: what counts is the oldest request, whoever gave that up. */
-        int64_t since = link->flight->sent_ns;
-        if (link->heard_ns > since)
-            since = link->heard_ns;
         for (size_t i = 0; i < slot->got; i++) {
             freeReplyObject(slot->request->replies[i]);
             slot->request->replies[i] = NULL;
         }
         slot->request = NULL;
-        if (syncguard_clock_ns() - since > DEAF_NS)
+        if (is_deaf(link))
             break_conn(link, link->conn);
         return;
     }
@@ -471,6 +468,7 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
     if (status != SYNCGUARD_OK)
         goto out;
     slot->request = request;
+    slot->deadline_ns = limits->deadline_ns;
     slot->expected = request->count;
     slot->queued = true;
     if (link->conn != NULL)
@@ -479,7 +477,11 @@ syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
         append(&link->queue, &link->queue_last, slot);
 
     while (!slot->done && status == SYNCGUARD_OK) {
-        if (link->leader == NULL || link->leader == slot) {
+        if (link->conn == NULL) { /* then it is in the queue */
+            status = sg_redis_connector_start(link, err);
+            if (status == SYNCGUARD_OK)
+                status = sg_redis_slot_sleep(link, slot, limits, err);
+        } else if (link->leader == NULL || link->leader == slot) {
             link->leader = slot;
             status = lead(link, slot, limits, err);
         } else if (due(link)) {
@@ -569,6 +571,7 @@ syncguard_status sg_redis_link_init(sg_link *link, sg_backend *backend, syncguar
 
 void sg_redis_link_fini(sg_link *link, bool forked)
 {
+    sg_redis_connector_end(link, forked);
     if (forked) {
         sg_redis_conn_forget(link->conn);
         sg_redis_slots_forget(link->flight, link->slot_count);

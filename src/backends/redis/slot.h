@@ -18,9 +18,10 @@ struct sg_slot {
     size_t expected;
     size_t got;
     int64_t sent_ns;
-    bool queued;    /* in link->queue: nothing was sent */
-    bool tracking;  /* its reply is the tracker's */
-    uint64_t epoch; /* of the tracker, then */
+    int64_t deadline_ns; /* of its caller */
+    bool queued;         /* in link->queue: nothing was sent */
+    bool tracking;       /* its reply is the tracker's */
+    uint64_t epoch;      /* of the tracker, then */
     bool done;
     bool counted; /* in link->unpicked */
     syncguard_status status;
@@ -58,6 +59,17 @@ void sg_redis_wake_later(sg_link *link, sg_wakes *wakes, sg_slot *slot);
 /* Wakes them; best without the mutex. */
 void sg_redis_wake_all(sg_link *link, sg_wakes *wakes);
 void sg_redis_wake_now(sg_link *link, sg_slot *slot);
+
+/* --- between a link and its connector (connector.c), with the mutex --- */
+
+/* Makes a connection in the background, unless that is under way. */
+syncguard_status sg_redis_connector_start(sg_link *link, syncguard_error *err);
+/* Without the mutex: ends an attempt that is under way. */
+void sg_redis_connector_end(sg_link *link, bool forked);
+/* What became of it: conn, or NULL and why, for all that wait in the queue. */
+void sg_redis_link_connected(sg_link *link, sg_conn *conn, syncguard_status status,
+                             syncguard_error *error);
+
 /* Lets go of the mutex, waits to be woken, takes it again. */
 syncguard_status sg_redis_slot_sleep(sg_link *link, sg_slot *slot, const syncguard_limits *limits,
                                      syncguard_error *err);
