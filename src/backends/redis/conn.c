@@ -393,6 +393,7 @@ syncguard_status sg_redis_conn_open(sg_backend *backend, const sg_address *addre
                                   : connect_host(backend, address, limits, &conn->fd, err);
     if (status != SYNCGUARD_OK)
         goto out;
+    conn->identity = syncguard_fd_identify(conn->fd);
     if (backend->tls != NULL && address->port != 0) {
         status = sg_redis_tls_session(backend->tls, conn->fd, address->host, &conn->ssl, err);
         if (status == SYNCGUARD_OK)
@@ -412,10 +413,8 @@ out:
 
 void sg_redis_conn_forget(const sg_conn *conn)
 {
-    int saved = errno;
-    if (conn != NULL && conn->fd >= 0)
-        close(conn->fd);
-    errno = saved;
+    if (conn != NULL)
+        syncguard_fd_close_inherited(conn->fd, conn->identity);
 }
 
 void sg_redis_conn_close(sg_conn *conn)

@@ -27,6 +27,7 @@
 
 #include "syncguard/redis.h"
 #include "syncguard/sys/backend.h"
+#include "syncguard/sys/descriptor.h"
 #include "syncguard/sys/url.h"
 
 /* --- configuration (options.c) --- */
@@ -147,6 +148,7 @@ typedef int sg_elements;
 /* One connection. The fields below the line belong to link.c. */
 typedef struct sg_conn {
     int fd;
+    syncguard_fd_identity identity; /* of fd, for a forked child */
     SSL *ssl;
     pthread_mutex_t ssl_mutex;
     redisReader *reader;
@@ -177,8 +179,8 @@ syncguard_status sg_redis_conn_open(sg_backend *backend, const sg_address *addre
                                     syncguard_error *err);
 /* Closes without a word. */
 void sg_redis_conn_close(sg_conn *conn);
-/* In a forked child: closes the descriptor and leaves the memory, which another thread of the
- * parent may have been changing. */
+/* In a forked child: closes the descriptor, if it is still the parent's, and leaves the memory,
+ * which another thread of the parent may have been changing. */
 void sg_redis_conn_forget(const sg_conn *conn);
 /* As send(2) and recv(2) on a non-blocking socket: -1 with errno EAGAIN when nothing moves. */
 ssize_t sg_redis_conn_send(sg_conn *conn, const void *data, size_t length);

@@ -574,9 +574,6 @@ void sg_redis_link_fini(sg_link *link, bool forked)
     sg_redis_connector_end(link, forked);
     if (forked) {
         sg_redis_conn_forget(link->conn);
-        sg_redis_slots_forget(link->flight, link->slot_count);
-        sg_redis_slots_forget(link->queue, link->slot_count);
-        sg_redis_slots_forget(link->spare, link->slot_count);
         return;
     }
     if (link->flight != NULL && link->conn != NULL)

@@ -169,11 +169,3 @@ void sg_redis_slots_free(sg_slot *slot)
         slot = next;
     }
 }
-
-void sg_redis_slots_forget(sg_slot *slot, uint32_t most)
-{
-    for (; slot != NULL && most > 0; slot = slot->next, most--) {
-        if (slot->parker_open)
-            syncguard_parker_close(&slot->parker);
-    }
-}

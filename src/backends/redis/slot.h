@@ -51,9 +51,6 @@ void sg_redis_slot_give(sg_link *link, sg_slot *slot);
 /* Frees a list of them; no mutex needed. */
 void sg_redis_slots_free(sg_slot *slot);
 
-/* In a forked child: closes the descriptors of at most `most` of them and leaves the memory. */
-void sg_redis_slots_forget(sg_slot *slot, uint32_t most);
-
 /* Notes whom to wake; nothing is needed for a thread that is awake: it looks before it sleeps. */
 void sg_redis_wake_later(sg_link *link, sg_wakes *wakes, sg_slot *slot);
 /* Wakes them; best without the mutex. */
