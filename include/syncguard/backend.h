@@ -7,6 +7,10 @@
  *
  * All arguments are checked before anything is sent, and before a triggered
  * abort object is looked at: a bad one is InvalidArgument on every backend.
+ *
+ * No call of this library is a cancellation point: pthread_cancel takes effect
+ * after it (to end a call, trigger its abort object). Callbacks of the caller run with
+ * cancellation off.
  */
 #ifndef SYNCGUARD_BACKEND_H
 #define SYNCGUARD_BACKEND_H

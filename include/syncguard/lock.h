@@ -18,6 +18,12 @@
  * A lock handle may be used by several threads, except that dispose must be the last call. It
  * belongs to the process that acquired it: in a forked child release, extend and
  * dispose do nothing to the store, and lost is true.
+ *
+ * No call of this library is a cancellation point: a pthread_cancel takes effect
+ * after it. A thread that may be cancelled while it has a lock disposes of it in a
+ * cleanup handler, or works inside syncguard_with_lock. Callbacks run inside calls,
+ * with cancellation off (but for the work of syncguard_with_lock); they must return, and
+ * not be left by an exception or longjmp.
  */
 #ifndef SYNCGUARD_LOCK_H
 #define SYNCGUARD_LOCK_H
@@ -199,7 +205,11 @@ SYNCGUARD_API void syncguard_lock_dispose_scoped(syncguard_lock **lock);
 typedef int (*syncguard_work_fn)(void *context, syncguard_lock *lock);
 
 /*
- * Acquires, runs work while the lock is held, and releases whatever work does.
+ * Do not longjmp out of work: the lock would stay held, and be renewed with
+ * auto_extend. Unwinding is seen and releases: a C++ exception (which goes on to the caller),
+ * pthread_exit, a cancelled thread. Work runs with the caller's own cancel state.
+ *
+ * Acquires, runs work while the lock is held, and releases whatever work returns.
  * OK means that work ran: *result (may be NULL) is what it returned. A failing
  * release does not change the outcome; it goes to on_release_error.
  */

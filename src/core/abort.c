@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "syncguard/sys/alloc.h"
+#include "syncguard/sys/cancel.h"
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
 #include "util/event.h"
@@ -54,6 +55,7 @@ static void channel_free(channel *gone)
 
 syncguard_status syncguard_abort_create(syncguard_abort **out, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_abort *made;
     channel *first = NULL;
     syncguard_status status;
@@ -78,6 +80,7 @@ syncguard_status syncguard_abort_create(syncguard_abort **out, syncguard_error *
 
 void syncguard_abort_trigger(syncguard_abort *abort_object)
 {
+    SYNCGUARD_NO_CANCEL;
     channel *newest;
 
     if (!abort_object)
@@ -119,6 +122,7 @@ int syncguard_abort_fd(syncguard_abort *abort_object)
 
 void syncguard_abort_free(syncguard_abort *abort_object)
 {
+    SYNCGUARD_NO_CANCEL;
     channel *at;
     channel *older;
 

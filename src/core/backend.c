@@ -143,6 +143,7 @@ void sg_backend_unref(syncguard_backend *backend)
 
 void syncguard_close(syncguard_backend *backend)
 {
+    SYNCGUARD_NO_CANCEL;
     if (backend != NULL)
         sg_backend_unref(backend);
 }
@@ -345,6 +346,7 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
                                    const syncguard_call *call, syncguard_grant *grant,
                                    syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     char normal[SYNCGUARD_KEY_SIZE];
     syncguard_acquire_op op = {.key = normal, .ttl_ms = ttl_ms};
 
@@ -392,6 +394,7 @@ syncguard_status sg_release_once(syncguard_backend *backend, syncguard_release_o
 syncguard_status syncguard_release(syncguard_backend *backend, const char *lock_id,
                                    const syncguard_call *call, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_release_op op = {.lock_id = lock_id};
 
     syncguard_error_clear(err);
@@ -409,6 +412,7 @@ syncguard_status syncguard_extend(syncguard_backend *backend, const char *lock_i
                                   const syncguard_call *call, int64_t *expires_at_ms,
                                   syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_extend_op op = {.lock_id = lock_id, .ttl_ms = ttl_ms};
 
     syncguard_error_clear(err);
@@ -435,6 +439,7 @@ syncguard_status syncguard_extend(syncguard_backend *backend, const char *lock_i
 syncguard_status syncguard_is_locked(syncguard_backend *backend, const char *key,
                                      const syncguard_call *call, bool *locked, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     char normal[SYNCGUARD_KEY_SIZE];
     syncguard_is_locked_op op = {.key = normal};
 
@@ -509,6 +514,7 @@ syncguard_status sg_list(syncguard_backend *backend, const syncguard_call *call,
 syncguard_status syncguard_examine(syncguard_backend *backend, const syncguard_call *call,
                                    syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_limits limits;
 
     syncguard_error_clear(err);

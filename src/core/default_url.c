@@ -87,6 +87,7 @@ static bool put_user_file(writer *w)
 
 syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     const char *given = syncguard_environment("SYNCGUARD_URL");
     writer w = {buffer, size, false};
 

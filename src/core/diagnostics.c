@@ -69,6 +69,7 @@ syncguard_status syncguard_get_by_key(syncguard_backend *backend, const char *ke
                                       const syncguard_call *call, syncguard_lock_info *info,
                                       syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     return get(backend, key, NULL, call, info, err);
 }
 
@@ -82,6 +83,7 @@ syncguard_status syncguard_get_by_id(syncguard_backend *backend, const char *loc
                                      const syncguard_call *call, syncguard_lock_info *info,
                                      syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     return get(backend, NULL, id_or_empty(lock_id), call, info, err);
 }
 
@@ -89,6 +91,7 @@ syncguard_status syncguard_get_by_key_raw(syncguard_backend *backend, const char
                                           const syncguard_call *call, syncguard_lock_info_raw *info,
                                           syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     return get_raw(backend, key, NULL, call, info, err);
 }
 
@@ -96,12 +99,14 @@ syncguard_status syncguard_get_by_id_raw(syncguard_backend *backend, const char 
                                          const syncguard_call *call, syncguard_lock_info_raw *info,
                                          syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     return get_raw(backend, NULL, id_or_empty(lock_id), call, info, err);
 }
 
 syncguard_status syncguard_owns(syncguard_backend *backend, const char *lock_id,
                                 const syncguard_call *call, bool *owned, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_record record;
     syncguard_error_clear(err);
     syncguard_status status = check_out(owned, err);
@@ -140,6 +145,7 @@ static bool show_raw(void *context, const syncguard_record *record)
 syncguard_status syncguard_list(syncguard_backend *backend, const syncguard_call *call,
                                 syncguard_list_fn fn, void *context, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     list_call list = {fn, NULL, context};
     syncguard_error_clear(err);
     if (backend == NULL || fn == NULL)
@@ -150,6 +156,7 @@ syncguard_status syncguard_list(syncguard_backend *backend, const syncguard_call
 syncguard_status syncguard_list_raw(syncguard_backend *backend, const syncguard_call *call,
                                     syncguard_list_raw_fn fn, void *context, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     list_call list = {NULL, fn, context};
     syncguard_error_clear(err);
     if (backend == NULL || fn == NULL)

@@ -209,6 +209,7 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
                                        const syncguard_call *call, int64_t *expires_at_ms,
                                        syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_extend_op op = {.ttl_ms = ttl_ms};
 
     syncguard_error_clear(err);
@@ -270,6 +271,7 @@ static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status c
 syncguard_status syncguard_lock_release(syncguard_lock *lock, const syncguard_call *call,
                                         syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_limits limits;
 
     syncguard_error_clear(err);
@@ -361,6 +363,7 @@ void sg_lock_dispose_from(syncguard_lock *lock, const char *source)
 
 void syncguard_lock_detach(syncguard_lock *lock)
 {
+    SYNCGUARD_NO_CANCEL;
     if (lock == NULL)
         return;
     if (!forked(lock))
@@ -373,6 +376,7 @@ void syncguard_lock_detach(syncguard_lock *lock)
 
 void syncguard_lock_dispose(syncguard_lock *lock)
 {
+    SYNCGUARD_NO_CANCEL;
     if (lock != NULL)
         sg_lock_dispose_from(lock, "scope");
 }

@@ -410,6 +410,7 @@ syncguard_status syncguard_lock_acquire(syncguard_backend *backend, const char *
                                         const syncguard_lock_options *options, syncguard_lock **out,
                                         syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     return acquire(backend, key, options, true, out, err);
 }
 
@@ -417,24 +418,6 @@ syncguard_status syncguard_lock_try(syncguard_backend *backend, const char *key,
                                     const syncguard_lock_options *options, syncguard_lock **out,
                                     syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     return acquire(backend, key, options, false, out, err);
-}
-
-syncguard_status syncguard_with_lock(syncguard_backend *backend, const char *key,
-                                     const syncguard_lock_options *options, syncguard_work_fn work,
-                                     void *context, int *result, syncguard_error *err)
-{
-    syncguard_lock *lock = NULL;
-
-    syncguard_error_clear(err);
-    if (work == NULL)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "work is NULL");
-    syncguard_status status = acquire(backend, key, options, true, &lock, err);
-    if (status != SYNCGUARD_OK)
-        return status;
-    int returned = work(context, lock);
-    if (result != NULL)
-        *result = returned;
-    sg_lock_dispose_from(lock, "helper");
-    return SYNCGUARD_OK;
 }

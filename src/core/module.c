@@ -70,6 +70,7 @@ static const syncguard_module *find_registered(const char *scheme)
 
 syncguard_status syncguard_module_register(const syncguard_module *module, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     const syncguard_module *there;
     int i;
 
@@ -179,6 +180,7 @@ static syncguard_status find(const char *url, const syncguard_module **out, sync
 syncguard_status syncguard_open(const char *url, const syncguard_options *options,
                                 syncguard_backend **out, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
     const syncguard_module *module = NULL;
     syncguard_status status;
@@ -203,6 +205,7 @@ syncguard_status syncguard_setup(const char *url, const syncguard_options *optio
                                  syncguard_print_fn print, void *print_context,
                                  syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
     const syncguard_module *module = NULL;
     syncguard_status status;

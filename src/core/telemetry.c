@@ -320,6 +320,7 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
                                           const syncguard_telemetry_options *options,
                                           syncguard_backend **out, syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_telemetry_options known = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     syncguard_status status;
     telemetry *self = NULL;
@@ -364,6 +365,7 @@ uint64_t syncguard_telemetry_dropped(const syncguard_backend *backend)
 
 size_t syncguard_telemetry_prometheus(const syncguard_backend *backend, char *buffer, size_t size)
 {
+    SYNCGUARD_NO_CANCEL;
     const telemetry *self = (const telemetry *)backend;
 
     if (buffer != NULL && size > 0)

@@ -12,10 +12,11 @@ failed=0
 
 exported=$(nm -D --defined-only "$build/lib$library.so" | awk '{print $3}' | LC_ALL=C sort)
 # Writable for good: .data and .bss, but not .data.rel.ro, which is constant after loading. The
-# names that begin with an underscore or "completed" are the compiler's start-up code.
+# names that begin with an underscore or "completed" are the compiler's start-up code, "DW.ref."
+# is how code with cleanups finds its unwinder.
 state=$(nm -f sysv "$build/lib$library.so" | awk -F '|' '
     { gsub(/ /, "") } $7 ~ /^\.(data|bss|tdata|tbss)$/ { print $1 }' |
-    grep -vE '^(completed|_)' | sed 's/\.[0-9]*$//' | LC_ALL=C sort -u)
+    grep -vE '^(completed|_|DW[.]ref[.])' | sed 's/\.[0-9]*$//' | LC_ALL=C sort -u)
 if [ "${3-}" = --update ]; then
     printf '%s\n' "$exported" >"$here/symbols-$library.txt"
     if [ -n "$state" ]; then printf '%s\n' "$state" >"$here/state-$library.txt"; fi
@@ -35,7 +36,7 @@ compare "$here/symbols-$library.txt" "$exported" "exported names"
 compare "$here/state-$library.txt" "$state" "writable globals"
 
 foreign=$(nm --defined-only --extern-only "$build/lib$library.a" 2>/dev/null |
-    awk 'NF == 3 {print $3}' | grep -vE '^(syncguard_|sg_)')
+    awk 'NF == 3 {print $3}' | grep -vE '^(syncguard_|sg_|DW[.]ref[.])')
 if [ -n "$foreign" ]; then
     echo "lib$library.a defines names without our prefix:"
     printf '%s\n' "$foreign"

@@ -23,6 +23,7 @@
 #include "../diagnostics.h"
 #include "../telemetry.h"
 #include "alloc.h"
+#include "cancel.h"
 #include "descriptor.h"
 #include "fail.h"
 #include "names.h"

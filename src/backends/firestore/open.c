@@ -164,6 +164,7 @@ syncguard_status syncguard_firestore_open(const syncguard_firestore_options *fir
                                           const syncguard_options *options, syncguard_backend **out,
                                           syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     static const syncguard_capabilities capabilities = {"firestore", true, SYNCGUARD_TIME_CLIENT};
     syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     syncguard_options common;
@@ -203,6 +204,7 @@ syncguard_status syncguard_firestore_clock(syncguard_backend *backend,
                                            syncguard_firestore_clock_info *info,
                                            syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_firestore_clock_info now = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     fs_instant at = sg_fs_now();
 

@@ -514,6 +514,7 @@ out:
 syncguard_status syncguard_memory_open(const syncguard_options *options, syncguard_backend **out,
                                        syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_options known = SYNCGUARD_OPTIONS_INIT;
     syncguard_status status;
 

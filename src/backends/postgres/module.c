@@ -197,6 +197,7 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
                                          const syncguard_options *options, syncguard_backend **out,
                                          syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_postgres_options read;
     syncguard_options common;
     sg_pg *pg = NULL;
@@ -246,6 +247,7 @@ syncguard_status syncguard_postgres_setup(const syncguard_postgres_options *post
                                           syncguard_print_fn print, void *print_context,
                                           syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_postgres_options read;
     syncguard_options common;
     sg_pg_table locks;

@@ -147,6 +147,7 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
                                       const syncguard_options *options, syncguard_backend **out,
                                       syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     static const syncguard_capabilities capabilities = {"redis", true, SYNCGUARD_TIME_SERVER};
     syncguard_options common;
     syncguard_error_clear(err);

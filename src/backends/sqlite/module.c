@@ -234,6 +234,7 @@ syncguard_status syncguard_sqlite_open(const syncguard_sqlite_options *sqlite_op
                                        const syncguard_options *options, syncguard_backend **out,
                                        syncguard_error *err)
 {
+    SYNCGUARD_NO_CANCEL;
     syncguard_options common;
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
     syncguard_error_clear(err);

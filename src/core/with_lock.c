@@ -1,0 +1,34 @@
+/*
+ * The callback form: acquire, work, release.
+ *
+ * The work may leave by other ways than by returning: a C++ exception, the
+ * cancelling of its thread, pthread_exit. All of these unwind the stack, and this file
+ * is compiled with -fexceptions so that unwinding releases the lock. longjmp does not
+ * unwind: nothing here can see it.
+ */
+#include "core.h"
+
+static void end_work(syncguard_lock **lock)
+{
+    SYNCGUARD_NO_CANCEL;
+    sg_lock_dispose_from(*lock, "helper");
+}
+
+syncguard_status syncguard_with_lock(syncguard_backend *backend, const char *key,
+                                     const syncguard_lock_options *options, syncguard_work_fn work,
+                                     void *context, int *result, syncguard_error *err)
+{
+    syncguard_lock *lock = NULL;
+
+    syncguard_error_clear(err);
+    if (work == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "work is NULL");
+    syncguard_status status = syncguard_lock_acquire(backend, key, options, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    __attribute__((cleanup(end_work))) syncguard_lock *held = lock;
+    int returned = work(context, held);
+    if (result != NULL)
+        *result = returned;
+    return SYNCGUARD_OK;
+}
