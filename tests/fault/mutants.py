@@ -4,8 +4,8 @@
     mutants.py [--stores a,b] [--only NAME,...] [--seconds N] [--times N]
 
 Each mutant is a textual change to a copy of the tree. The copy is rebuilt,
-clients run on it (without any fault, but for a clock that nobody notices), and the
-checker must find the history broken. A change whose text is not found fails: the list must follow the code.
+clients run on it (without any fault, unless the mutant is about one), and the checker must
+find the history broken. A change whose text is not found fails: the list must follow the code.
 """
 
 import argparse
@@ -45,6 +45,8 @@ CLEANUP = "cleanup that removes counters"
 EXTEND = "expiry ignored by extend"
 TOLERANCE = "another tolerance in one place"
 GUARD = "a wrong clock that is not noticed"
+FOUND = "a re-send that does not write"
+WARNING = "a broken-off wait for the standby counts as success"
 
 # store, what is broken, changes (file, old text, new text), further arguments for run.py
 MUTANTS = [
@@ -126,6 +128,14 @@ MUTANTS = [
         (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
          "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint / 2")], EXPIRING),
 
+    ("postgres-standby", FOUND, [
+        (POSTGRES + "mutate.c", "if (status == SYNCGUARD_OK && found)",
+         "if (status == SYNCGUARD_OK && found && ttl[0] == 'x')")],
+     ["--faults", "stopped-standby", "--seconds", "10"]),
+    ("postgres-standby", WARNING, [
+        (POSTGRES + "connect.c", "strncmp(code, \"01\", 2) == 0)", "strcmp(code, \"\") == 0)")],
+     ["--faults", "stopped-standby", "--seconds", "10"]),
+
     ("firestore", SIGN, [
         (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms)) {",
          "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms + 2000)) {")], []),
@@ -173,7 +183,7 @@ def copy_tree(folder):
 
 def build(folder, store):
     subprocess.run(["cmake", "--build", folder + "/build", "--parallel", "2", "--target",
-                    "fault_client", "fault_check", "syncguard-cli", "syncguard-" + store],
+                    "fault_client", "fault_check", "syncguard-cli", "syncguard-" + store.split("-")[0]],
                    check=True, stdout=subprocess.DEVNULL)
 
 
@@ -261,7 +271,7 @@ def check_texts():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--stores", default="sqlite,redis,postgres,firestore")
+    parser.add_argument("--stores", default="sqlite,redis,postgres,postgres-standby,firestore")
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--times", type=int, default=1)

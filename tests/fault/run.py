@@ -130,6 +130,37 @@ def fail_over_standby(cell):
     cell.repaired()
 
 
+def break_waits(cell, seconds):
+    """Ends the waits of commits for the standby, by terminating and by cancelling in turn."""
+    end = time.monotonic() + seconds
+    calls = ["pg_terminate_backend", "pg_cancel_backend"]
+    while time.monotonic() < end:
+        calls.reverse()
+        cell.store.sql("SELECT %s(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'" %
+                       calls[0])
+        cell.injected()
+        cell.pause(0.05)
+
+
+def stop_standby(cell):
+    """The standby goes and comes back; at last it is promoted without what it missed."""
+    while cell.time_left(6):
+        cell.pause(0.5)
+        cell.store.standby.kill()
+        break_waits(cell, 0.8)
+        cell.store.standby.start()
+        cell.repaired()
+    cell.pause(0.3)
+    cell.crashed()  # releases do not wait for the standby
+    cell.store.standby.kill()
+    break_waits(cell, 0.8)
+    cell.crashed()
+    cell.store.kill()
+    cell.store.standby.start()
+    cell.store.promote()
+    cell.repaired()
+
+
 def stop_server(cell):
     while cell.time_left(4):
         cell.pause(0.4)
@@ -294,7 +325,7 @@ MATRIX = {
         "terminated-backends": terminate_backends, "full-disk": full_disk,
         "connection-limit": connection_limit_postgres}),
     "redis-sentinel": {"failover": fail_over_sentinel},
-    "postgres-standby": {"failover": fail_over_standby},
+    "postgres-standby": {"failover": fail_over_standby, "stopped-standby": stop_standby},
     # The emulator keeps its data in memory: there is nothing to come back to after a kill.
     "firestore": dict(HOLDERS, **CLOCKS, **PROXIED,
                       **{"no-fault": none, "stopped-server": stop_server}),

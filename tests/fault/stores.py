@@ -300,15 +300,21 @@ class PostgresPair(Postgres):
                        stdout=subprocess.DEVNULL)
         self.standby.made = True
         self.standby.start()
+        self.standby.sql("ALTER SYSTEM SET wal_retrieve_retry_interval = '200ms'")
         # Only now: without a standby every commit would wait.
         self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.sql("ALTER SYSTEM SET wal_keep_size = '256MB'")  # for a standby that was away
         self.sql("SELECT pg_reload_conf()")
         while "sync" not in self.sql("SELECT sync_state FROM pg_stat_replication"):
             time.sleep(0.05)
 
     def fail_over(self):
         self.kill()
-        self.standby.sql("SELECT pg_promote(true, 30)")
+        self.promote()
+
+    def promote(self):
+        while "f" not in self.standby.sql("SELECT pg_is_in_recovery()"):
+            self.standby.sql("SELECT pg_promote(true, 30)")
 
     def url(self, port=None):
         return "postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/postgres" % (self.port,

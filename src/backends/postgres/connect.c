@@ -22,14 +22,23 @@
 /* Given parameters, host, hostaddr, port, end. */
 #define MAX_PARAMETERS 96
 
-static void be_silent(void *context, const PGresult *result)
+/*
+ * Without a receiver libpq prints notices to stderr. One kind matters: a COMMIT whose wait for a
+ * synchronous standby is cancelled succeeds with a warning, whose code is the general one.
+ */
+static void receive_notice(void *context, const PGresult *notice)
 {
-    (void)context;
-    (void)result;
+    sg_pg_connection *connection = context;
+    const char *severity = PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
+    const char *code = PQresultErrorField(notice, PG_DIAG_SQLSTATE);
+
+    if (severity && code && strcmp(severity, "WARNING") == 0 && strncmp(code, "01", 2) == 0)
+        connection->warned = true;
 }
 
-static PGconn *begin(const sg_pg_target *target, int host)
+static PGconn *begin(sg_pg_connection *connection, int host)
 {
+    const sg_pg_target *target = connection->pool->target;
     const char *keywords[MAX_PARAMETERS];
     const char *values[MAX_PARAMETERS];
     size_t count = 0;
@@ -50,8 +59,7 @@ static PGconn *begin(const sg_pg_target *target, int host)
     pg = PQconnectStartParams(keywords, values, 0);
     if (!pg)
         return NULL;
-    /* Without this it prints to stderr. */
-    PQsetNoticeReceiver(pg, be_silent, NULL);
+    PQsetNoticeReceiver(pg, receive_notice, connection);
     PQsetErrorVerbosity(pg, PQERRORS_SQLSTATE);
     return pg;
 }
@@ -140,6 +148,7 @@ static syncguard_status identify(sg_pg_connection *connection, const syncguard_l
         "FROM (SELECT pg_catalog.current_setting('lock_timeout')::interval = $1::interval "
         "AND pg_catalog.current_setting('statement_timeout')::interval = $1::interval "
         "AND pg_catalog.current_setting('default_transaction_isolation') = 'read committed' "
+        "AND pg_catalog.current_setting('client_min_messages') = 'warning' "
         "AS ours OFFSET 0) s";
     int64_t session_ms = connection->pool->target->session_ms;
     /* What sg_pg_hurries says of it afterwards. */
@@ -194,7 +203,7 @@ syncguard_status sg_pg_connect(sg_pg_connection *connection, int64_t deadline_ns
         syncguard_limits limits = {host_deadline(target, target->host_count - 1 - i, deadline_ns),
                                    NULL};
 
-        connection->pg = begin(target, host);
+        connection->pg = begin(connection, host);
         if (!connection->pg)
             return syncguard_fail_memory(err);
         status = finish(connection->pg, target->hostaddrs[host] ? NULL : target->hosts[host],

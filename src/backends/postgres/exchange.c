@@ -83,6 +83,18 @@ static void note_error(sg_pg_exchange *ex, const PGresult *result, int at)
         ex->final = true;
 }
 
+/* The server warned while it carried out the statement whose answer is number at. */
+static void note_warning(sg_pg_exchange *ex, int at)
+{
+    int i;
+
+    ex->connection->warned = false;
+    for (i = 0; i < ex->requests; i++) {
+        if (ex->request[i].commits && at == ex->request[i].end - 1)
+            ex->request[i].unconfirmed = true;
+    }
+}
+
 /* Keeps or drops one answer. True at the end of the request. */
 static bool take(sg_pg_exchange *ex, PGresult *result, int *at)
 {
@@ -94,6 +106,8 @@ static bool take(sg_pg_exchange *ex, PGresult *result, int *at)
         (*at)++;
         return false;
     }
+    if (ex->connection->warned)
+        note_warning(ex, *at);
     switch (PQresultStatus(result)) {
     case PGRES_PIPELINE_SYNC:
         end = true;
@@ -137,7 +151,7 @@ static bool complete(const sg_pg_exchange *ex, int request)
 sg_pg_outcome sg_pg_exchange_part(const sg_pg_exchange *ex, int request, sg_pg_outcome all)
 {
     if (request < ex->requests && complete(ex, request))
-        return SG_PG_DONE;
+        return ex->request[request].unconfirmed ? SG_PG_UNCONFIRMED : SG_PG_DONE;
     if (all != SG_PG_REFUSED)
         return all;
     if (ex->refused_at >= ex->request[request].end)
@@ -281,6 +295,7 @@ bool sg_pg_exchange_queue(const sg_pg *pg, sg_pg_exchange *ex, const sg_pg_flush
     ex->request[request].calls = flush->count;
     queued = queue_calls(pg, ex, flush, request);
     ex->request[request].end = ex->expected_count;
+    ex->request[request].commits = flush->calls[flush->count - 1].statement == SG_PG_COMMIT;
     return queued;
 }
 

@@ -11,6 +11,7 @@
 
 typedef enum sg_pg_outcome {
     SG_PG_DONE,
+    SG_PG_UNCONFIRMED, /* committed, but the wait for a synchronous standby was broken off */
     SG_PG_REFUSED, /* the server answered with an error; the session lives */
     SG_PG_SKIPPED, /* the request before it was refused: certainly not carried out */
     SG_PG_BROKEN,  /* the connection is gone */
@@ -33,6 +34,8 @@ typedef struct sg_pg_exchange {
         int calls;
         int left_out; /* of them */
         int end;      /* of its answers among those expected */
+        bool commits; /* with its last answer */
+        bool unconfirmed;
     } request[SG_PG_MAX_REQUESTS];
     /* which result an answer is; -1 - statement: it prepares that one */
     int expected[SG_PG_MAX_REQUESTS * 2 * SG_PG_MAX_CALLS];

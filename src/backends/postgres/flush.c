@@ -199,6 +199,18 @@ static void doubt(sg_pg_flush *flush, bool final)
     flush->pending = flush->pending || (flush->sent && !final);
 }
 
+/* The transaction is committed here, but a failover may take it back: nobody may rely on it. True
+ * if it should be sent again, to write and to wait once more. */
+static bool unconfirmed(sg_pg_exchange *ex, resends *sent)
+{
+    bool time_left = syncguard_limits_left_ns(ex->limits) > ANSWER_MS * SYNCGUARD_NS_PER_MS;
+
+    ex->status = syncguard_fail(
+        ex->err, time_left ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_E_NETWORK_TIMEOUT, "01000",
+        "the wait for a synchronous standby was broken off");
+    return time_left && sent->breaks++ < 1;
+}
+
 /* Sends a request, and with it the one that the seat was filled with. */
 static sg_pg_outcome send_flush(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, sg_pg_seat *seat)
 {
@@ -227,6 +239,7 @@ static void put_away(sg_pg *pg, const sg_pg_exchange *ex, sg_pg_outcome all, con
 {
     switch (all) {
     case SG_PG_DONE:
+    case SG_PG_UNCONFIRMED: /* of a part only */
         sg_pg_give_back(ex->connection);
         break;
     case SG_PG_REFUSED:
@@ -255,6 +268,9 @@ static bool conclude(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, sg_pg_ou
         syncguard_error_clear(ex->err);
         ex->status = SYNCGUARD_OK;
         return false;
+    case SG_PG_UNCONFIRMED:
+        doubt(flush, true);
+        return unconfirmed(ex, sent);
     case SG_PG_REFUSED:
         return refused(pg, ex, flush, sent);
     case SG_PG_SKIPPED:
@@ -310,8 +326,8 @@ static bool try_once(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, bool sha
     if (seat.filled)
         sg_pg_seat_end(pg->pool, &seat, ex, all);
     lock_id = flush->sent ? flush->lock_id : NULL;
-    if (lock_id && mine == SG_PG_BROKEN)
-        sg_pg_doubt_add(pg->pool, lock_id, ex->final);
+    if (lock_id && (mine == SG_PG_BROKEN || mine == SG_PG_UNCONFIRMED))
+        sg_pg_doubt_add(pg->pool, lock_id, mine == SG_PG_UNCONFIRMED || ex->final);
     again = conclude(pg, ex, flush, mine, sent);
     put_away(pg, ex, all, mine == SG_PG_LEFT ? lock_id : NULL);
     return again;

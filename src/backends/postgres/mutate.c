@@ -73,10 +73,10 @@ static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, con
     return status;
 }
 
-/* What the two results say; look is NULL if it was left out. ABSENT: neither a grant nor a live
- * lock. */
+/* What the two results say; look is NULL if it was left out. *found: an earlier try was granted.
+ * ABSENT: neither a grant nor a live lock. */
 static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *look,
-                                     const PGresult *grant, syncguard_error *err)
+                                     const PGresult *grant, bool *found, syncguard_error *err)
 {
     int64_t now = 0;
     int64_t expires = 0;
@@ -93,10 +93,43 @@ static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *l
         return unexpected(err, "the stored lock is unreadable");
     if (!syncguard_is_live(expires, now))
         return SYNCGUARD_ABSENT;
-    if (PQgetvalue(look, 0, LOOK_MINE)[0] == 't')
+    *found = PQgetvalue(look, 0, LOOK_MINE)[0] == 't';
+    if (*found)
         return read_grant(op, look, LOOK_FENCE, LOOK_EXPIRES, err);
     op->remaining_ms = expires + SYNCGUARD_TIME_TOLERANCE_MS - now;
     return SYNCGUARD_LOCKED;
+}
+
+static syncguard_status renew(sg_pg *pg, const char *lock_id, const char *ttl,
+                              const syncguard_limits *limits, sg_pg_flush *flush,
+                              syncguard_error *err)
+{
+    flush->pressing = true;
+    add(flush, SG_PG_BEGIN);
+    sg_pg_flush_add(flush, SG_PG_LOCK_ID, 1, (const char *const[]){lock_id});
+    sg_pg_flush_add(flush, SG_PG_EXTEND, 3, (const char *const[]){lock_id, pg->tolerance, ttl});
+    add(flush, SG_PG_COMMIT);
+    return sg_pg_flush_run(pg, flush, limits, err);
+}
+
+/*
+ * An earlier try was granted, and nobody knows whether its commit has waited for the synchronous
+ * standby, if there is one. So the row is written once more, and this commit has to wait.
+ */
+static syncguard_status confirm_grant(sg_pg *pg, syncguard_acquire_op *op, const char *ttl,
+                                      syncguard_error *err)
+{
+    sg_pg_flush flush;
+    syncguard_status status;
+
+    sg_pg_flush_init(&flush);
+    status = renew(pg, op->lock_id, ttl, &op->limits, &flush, err);
+    if (status == SYNCGUARD_OK && (PQntuples(flush.results[2]) == 0 ||
+                                   !sg_pg_int64(flush.results[2], 0, 0, &op->expires_at_ms)))
+        status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                                "the lock was lost while it was asked for again");
+    sg_pg_flush_clear(&flush);
+    return status;
 }
 
 /* The label goes with the id that it belongs to: another library leaves the column alone. */
@@ -130,6 +163,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     char owner[SYNCGUARD_LOCK_ID_SIZE + SYNCGUARD_OWNER_SIZE];
     char ttl[24];
     size_t length = 0;
+    bool found = false;
     sg_pg_flush flush;
     syncguard_status status;
 
@@ -151,7 +185,9 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     build_acquire(pg, op, name, counter, ttl, label(op, owner, sizeof owner), &flush);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status == SYNCGUARD_OK)
-        status = read_acquire(op, flush.results[2], flush.results[3], err);
+        status = read_acquire(op, flush.results[2], flush.results[3], &found, err);
+    if (status == SYNCGUARD_OK && found)
+        status = confirm_grant(pg, op, ttl, err);
     if (status == SYNCGUARD_ABSENT)
         status = explain_refusal(pg, op, counter, err);
     if (status == SYNCGUARD_LOCKED && flush.pending)
@@ -159,7 +195,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
                                 "the connection was lost while the lock was asked for");
     if (flush.sent)
         op->first_sent_ns = flush.first_sent_ns;
-    op->maybe_granted = status < 0 && flush.unknown;
+    op->maybe_granted = status < 0 && (flush.unknown || found);
     sg_pg_flush_clear(&flush);
     return status;
 }
@@ -213,13 +249,7 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
     number(ttl, op->ttl_ms);
     op->reason = SYNCGUARD_REASON_NONE;
     sg_pg_flush_init(&flush);
-    flush.pressing = true;
-    add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_LOCK_ID, 1, (const char *const[]){op->lock_id});
-    sg_pg_flush_add(&flush, SG_PG_EXTEND, 3,
-                    (const char *const[]){op->lock_id, pg->tolerance, ttl});
-    add(&flush, SG_PG_COMMIT);
-    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    status = renew(pg, op->lock_id, ttl, &op->limits, &flush, err);
     if (flush.sent)
         op->first_sent_ns = flush.first_sent_ns;
     if (status != SYNCGUARD_OK)

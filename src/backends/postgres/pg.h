@@ -126,6 +126,7 @@ typedef struct sg_pg_connection {
     uint32_t prepared;        /* bit per sg_pg_statement */
     bool direct;              /* no pooler in between: the session is ours alone */
     bool settled;             /* direct, with the target's time limits and READ COMMITTED */
+    bool warned;              /* by the server, during the statement that is answered next */
     bool busy;                /* not in the idle list: in a fork the parent goes on using it */
     sg_pg_listener *listener; /* that lent it, for one request; NULL: the pool did */
     struct sg_pg_connection *next_idle;

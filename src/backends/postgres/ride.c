@@ -105,8 +105,8 @@ void sg_pg_seat_end(sg_pg_pool *pool, sg_pg_seat *seat, sg_pg_exchange *ex, sg_p
         memcpy(ride->sqlstate, ex->sqlstate, sizeof ride->sqlstate);
         memcpy(ride->flush->results, results, sizeof ride->flush->results);
         ride->over = true;
-        if (outcome == SG_PG_BROKEN)
-            part(pool, seat, ex->final);
+        if (outcome == SG_PG_BROKEN || outcome == SG_PG_UNCONFIRMED)
+            part(pool, seat, outcome == SG_PG_UNCONFIRMED || ex->final);
         seat->ride = NULL;
     } else if (seat->doubt >= 0 && answered) {
         sg_pg_doubt_settle(pool, seat->doubt, seat->lock_id);

@@ -93,8 +93,9 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_COMMIT] = "COMMIT",
     [SG_PG_COMMIT_CHAIN] = "COMMIT AND CHAIN",
     /* One column, because each one more costs something on both sides. */
-    [SG_PG_BOUND] = "SELECT pg_catalog.set_config('lock_timeout', $1, true) = "
-                    "pg_catalog.set_config('statement_timeout', $2, true)",
+    [SG_PG_BOUND] = "SELECT pg_catalog.set_config('lock_timeout', $1, true) || "
+                    "pg_catalog.set_config('statement_timeout', $2, true) || "
+                    "pg_catalog.set_config('client_min_messages', 'warning', true)",
     [SG_PG_LOCK_KEY] = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext($1))",
     /* What is there: why there is no grant, or that an earlier try of ours has had it. */
     [SG_PG_ACQUIRE_LOOK] = "SELECT lock_id = $2, expires_at_ms, fence, @N FROM @L WHERE key = $1",
@@ -115,7 +116,10 @@ static const char *const texts[SG_PG_STATEMENTS] = {
         "SET expires_at_ms = t.now + $3::bigint FROM t "
         "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
     [SG_PG_RELEASE] = release_sql,
-    [SG_PG_UNDO] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 RETURNING key, @W",
+    /* One that a failover takes back makes the lock run out, as with a release: no standby is
+     * waited for. */
+    [SG_PG_UNDO] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 RETURNING key, @W, "
+                   "pg_catalog.set_config('synchronous_commit', 'local', true)",
     [SG_PG_CLEANUP] = "DELETE FROM @L WHERE key = $1 AND lock_id = $2 AND "
                       "expires_at_ms = $3::bigint AND expires_at_ms < @N - $4::bigint",
     [SG_PG_EXTEND_MANY] = extend_many_sql,

@@ -21,7 +21,7 @@
 /* These come after the user's: the last one counts, and we rely on them. */
 #define OWN_SETTINGS                                                                               \
     "-c default_transaction_isolation=read\\ committed "                                           \
-    "-c lock_timeout=%lld -c statement_timeout=%lld"
+    "-c client_min_messages=warning -c lock_timeout=%lld -c statement_timeout=%lld"
 
 static void wipe(char *text)
 {
