@@ -51,7 +51,8 @@ SYNCGUARD_API void syncguard_postgres_options_init(syncguard_postgres_options *o
                                                    size_t size);
 
 /*
- * Connects and checks the schema: InvalidArgument if it is not there. Same as opening
+ * Checks the options; the first operation connects and checks the schema (InvalidArgument if it is
+ * not there). Same as opening
  * "postgres://...?lock_table=&fence_table=&pool_max=&pooler=&prepared=&listen=&spin_us=".
  * Either options may be NULL. The caller owns *out.
  */

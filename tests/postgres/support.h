@@ -58,6 +58,27 @@ static inline syncguard_backend *open_url(const char *url)
     return backend;
 }
 
+/* A handle that is connected. */
+static inline syncguard_backend *open_used(const char *url)
+{
+    syncguard_backend *backend = open_url(url);
+    bool locked = false;
+
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "first", NULL, &locked, &err));
+    return backend;
+}
+
+/* What the first operation says: opening needs no server. */
+static inline syncguard_status first_use(const char *url)
+{
+    syncguard_backend *backend = open_url(url);
+    bool locked = false;
+    syncguard_status status = syncguard_is_locked(backend, "first", NULL, &locked, &err);
+
+    syncguard_close(backend);
+    return status;
+}
+
 static inline syncguard_call call_of(int64_t timeout_ms, syncguard_abort *abort_object)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;

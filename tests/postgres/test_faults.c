@@ -26,10 +26,7 @@ static void pair(syncguard_backend *backend, const char *key)
 
 static void refuse(const char *url, syncguard_status status, const char *native)
 {
-    syncguard_backend *backend = NULL;
-
-    assert_status(status, syncguard_open(url, NULL, &backend, &err));
-    assert_null(backend);
+    assert_status(status, first_use(url));
     assert_string_equal(err.native, native);
     assert_null(strstr(err.message, "SECRET"));
 }
@@ -85,6 +82,7 @@ static void restart_is_not_noticed(void **state)
 static void server_that_is_down(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *late;
     syncguard_grant grant;
     int64_t began;
 
@@ -97,10 +95,14 @@ static void server_that_is_down(void **state)
                   syncguard_acquire(backend, "down", 30000, NULL, &grant, &err));
     assert_true(now_ms() - began < 3000);
     refuse(pg_url(server, DATABASE, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    /* Opening needs no server. */
+    late = open_url(pg_url(server, DATABASE, NULL));
     pg_server_up(server);
     plain = pg_plain(server, DATABASE);
     pair(backend, "down");
+    pair(late, "down");
     syncguard_close(backend);
+    syncguard_close(late);
 }
 
 static atomic_bool stop;
@@ -260,7 +262,7 @@ static void connection_limit(void **state)
     (void)state;
     pg_sql(plain, "CREATE ROLE few LOGIN CONNECTION LIMIT 1");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO few");
-    backend = open_url(pg_url_as(server, "few", DATABASE, NULL));
+    backend = open_used(pg_url_as(server, "few", DATABASE, NULL));
     refuse(pg_url_as(server, "few", DATABASE, NULL), SYNCGUARD_E_RATE_LIMITED, "53300");
     syncguard_close(backend);
 }

@@ -128,7 +128,7 @@ static int session_of(syncguard_backend *backend)
 static bool refused_by_the_server(operation what)
 {
     syncguard_backend *backend =
-        open_url(pg_url(server, DATABASE, "pool_max=1&listen=0&timeout_ms=1200"));
+        open_used(pg_url(server, DATABASE, "pool_max=1&listen=0&timeout_ms=1200"));
     int session = session_of(backend);
     syncguard_grant grant;
     bool refused;

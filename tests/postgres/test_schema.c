@@ -17,13 +17,10 @@ static PGconn *fresh_database(const char *name)
 
 static void missing_schema_says_what_to_do(void **state)
 {
-    syncguard_backend *backend = NULL;
     PGconn *pg = fresh_database("empty");
 
     (void)state;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_open(pg_url(server, "empty", NULL), NULL, &backend, &err));
-    assert_null(backend);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, first_use(pg_url(server, "empty", NULL)));
     assert_string_equal(err.native, "42P01");
     assert_non_null(strstr(err.message, "setup"));
     PQfinish(pg);
@@ -179,10 +176,9 @@ static void same_table_by_two_names_is_refused(void **state)
 {
     const char *url =
         pg_url(server, "twice", "lock_table=syncguard_locks&fence_table=public.syncguard_locks");
-    syncguard_backend *backend = NULL;
 
     (void)state;
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(url, NULL, &backend, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, first_use(url));
     assert_non_null(strstr(err.message, "same table"));
 }
 
@@ -230,15 +226,13 @@ static void foreign_tables_serve(void **state)
 
 static void unfit_tables_are_refused(void **state)
 {
-    syncguard_backend *backend = NULL;
     PGconn *pg = fresh_database("unfit");
 
     (void)state;
     pg_sql(pg, "CREATE TABLE syncguard_locks (key text, lock_id text)");
     pg_sql(pg, "CREATE TABLE syncguard_fence_counters (fence_key text PRIMARY KEY, fence bigint "
                "NOT NULL DEFAULT 0, key_debug text)");
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_open(pg_url(server, "unfit", NULL), NULL, &backend, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, first_use(pg_url(server, "unfit", NULL)));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_setup(pg_url(server, "unfit", NULL), NULL, NULL, NULL, &err));
     PQfinish(pg);
@@ -376,8 +370,10 @@ static void service_file_counts(void **state)
     syncguard_close(backend);
     /* Without a word about TLS the host counts as remote, and this server has none. */
     options.conninfo = "service=locks";
+    assert_status(SYNCGUARD_OK, syncguard_postgres_open(&options, NULL, &backend, &err));
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
-                  syncguard_postgres_open(&options, NULL, &backend, &err));
+                  syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    syncguard_close(backend);
     unsetenv("PGSERVICEFILE");
     unsetenv("PGHOST");
     unsetenv("PGPORT");

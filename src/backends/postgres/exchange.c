@@ -219,9 +219,13 @@ static bool queue_call(const sg_pg *pg, sg_pg_exchange *ex, sg_pg_statement stat
     bool prepared = prepares(pg, ex);
     bool bare = statement == SG_PG_BEGIN && settled(pg, ex);
     sg_pg_statement sent = bare ? SG_PG_BEGIN_SETTLED : statement;
-    const char *name = pg->names[sent];
-    const char *sql = pg->sql[sent];
+    int form = atomic_load(&pg->form);
+    const char *name = pg->names[form][sent];
+    const char *sql = pg->sql[form][sent];
     uint32_t bit = UINT32_C(1) << sent;
+
+    if (statement == SG_PG_ACQUIRE && form == 0)
+        count--; /* the label is the last value */
 
     if (!prepared) {
         ex->expected[ex->expected_count++] = which;
@@ -330,6 +334,7 @@ syncguard_status sg_pg_prepare(const sg_pg *pg, sg_pg_connection *connection,
 {
     sg_pg_exchange ex = {.connection = connection, .limits = limits, .err = err};
     sg_pg_outcome got = SG_PG_DONE;
+    int form = atomic_load(&pg->form);
     int i;
 
     for (i = 0; i < count && got == SG_PG_DONE; i++) {
@@ -338,7 +343,7 @@ syncguard_status sg_pg_prepare(const sg_pg *pg, sg_pg_connection *connection,
         if (connection->prepared & (UINT32_C(1) << each))
             continue;
         ex.expected[ex.expected_count++] = -1 - (int)each;
-        if (!PQsendPrepare(connection->pg, pg->names[each], pg->sql[each], 0, NULL))
+        if (!PQsendPrepare(connection->pg, pg->names[form][each], pg->sql[form][each], 0, NULL))
             got = sg_pg_exchange_lost(&ex);
     }
     if (got == SG_PG_DONE && ex.expected_count > 0)

@@ -12,10 +12,10 @@
 typedef enum sg_pg_outcome {
     SG_PG_DONE,
     SG_PG_UNCONFIRMED, /* committed, but the wait for a synchronous standby was broken off */
-    SG_PG_REFUSED, /* the server answered with an error; the session lives */
-    SG_PG_SKIPPED, /* the request before it was refused: certainly not carried out */
-    SG_PG_BROKEN,  /* the connection is gone */
-    SG_PG_LEFT     /* our time is up, or the abort was triggered */
+    SG_PG_REFUSED,     /* the server answered with an error; the session lives */
+    SG_PG_SKIPPED,     /* the request before it was refused: certainly not carried out */
+    SG_PG_BROKEN,      /* the connection is gone */
+    SG_PG_LEFT         /* our time is up, or the abort was triggered */
 } sg_pg_outcome;
 
 /* What one exchange is about. */

@@ -407,6 +407,19 @@ static syncguard_status lend(sg_pg *pg, const sg_pg_flush *flush, const syncguar
     return sg_pg_lend(pool, limits, out, err);
 }
 
+/* The first operation of a handle looks whether the server has what is needed. */
+static syncguard_status verify(sg_pg *pg, sg_pg_connection *connection,
+                               const syncguard_limits *limits, syncguard_error *err)
+{
+    syncguard_status status = sg_pg_verify(pg, connection, limits, err);
+
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_ABORTED)
+        sg_pg_abandon(connection, NULL);
+    else if (status != SYNCGUARD_OK)
+        sg_pg_discard(connection);
+    return status;
+}
+
 syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_limits *limits,
                                  syncguard_error *err)
 {
@@ -437,6 +450,8 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
             inside = true;
         }
         status = lend(pg, flush, limits, &in, &ex.connection, err);
+        if (status == SYNCGUARD_OK && atomic_load(&pg->form) < 0)
+            status = verify(pg, ex.connection, limits, err);
         if (status != SYNCGUARD_OK)
             break;
         again = try_once(pg, &ex, flush, shares, &sent);

@@ -122,8 +122,8 @@ static void arm_one(sg_pg_listener *listener, sg_pg_watch *w)
     w->armed = true;
     sg_pg_listener_answer(listener, w, true);
     pthread_mutex_unlock(&listener->mutex);
-    if (listener->connection->settled && !sg_pg_line_is_ready(listener->connection) &&
-        syncguard_clock_ns() >= listener->prepare_ns)
+    if (listener->connection->settled && atomic_load(&listener->pg->form) >= 0 &&
+        !sg_pg_line_is_ready(listener->connection) && syncguard_clock_ns() >= listener->prepare_ns)
         prepare(listener);
 }
 

@@ -50,6 +50,7 @@ static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *
 static void free_parts(sg_pg *pg)
 {
     int i;
+    int form;
 
     if (pg->pool && pg->pid != getpid()) {
         /* A child that never used the handle. */
@@ -60,8 +61,10 @@ static void free_parts(sg_pg *pg)
     sg_pg_listener_destroy(pg->listener);
     if (pg->pool)
         sg_pg_pool_close(pg->pool);
-    for (i = 0; i < SG_PG_STATEMENTS; i++)
-        syncguard_free(pg->sql[i]);
+    for (form = 0; form < 2; form++) {
+        for (i = 0; i < SG_PG_STATEMENTS; i++)
+            syncguard_free(pg->sql[form][i]);
+    }
 }
 
 static void destroy(syncguard_backend *backend)
@@ -145,43 +148,26 @@ static syncguard_status read_options(const syncguard_postgres_options *given,
 
 static syncguard_status write_statements(sg_pg *pg, syncguard_error *err)
 {
+    int form;
     int i;
 
     snprintf(pg->tolerance, sizeof pg->tolerance, "%d", SYNCGUARD_TIME_TOLERANCE_MS);
     snprintf(pg->fence_max, sizeof pg->fence_max, "%lld", (long long)SYNCGUARD_FENCE_MAX);
-    for (i = 0; i < SG_PG_STATEMENTS; i++) {
-        pg->sql[i] = sg_pg_sql((sg_pg_statement)i, &pg->locks, &pg->fences, pg->has_owner);
-        if (!pg->sql[i])
-            return syncguard_fail_memory(err);
-        sg_pg_statement_name(pg->sql[i], pg->names[i]);
+    for (form = 0; form < 2; form++) {
+        for (i = 0; i < SG_PG_STATEMENTS; i++) {
+            char *sql = sg_pg_sql((sg_pg_statement)i, &pg->locks, &pg->fences, form == 1);
+
+            if (!sql)
+                return syncguard_fail_memory(err);
+            pg->sql[form][i] = sql;
+            sg_pg_statement_name(sql, pg->names[form][i]);
+        }
     }
     return SYNCGUARD_OK;
 }
 
-/* The first connection shows whether the tables are there, and then is the pool's first. */
-static syncguard_status look(sg_pg *pg, int64_t timeout_ms, syncguard_error *err)
-{
-    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), timeout_ms), NULL};
-    sg_pg_connection *connection = NULL;
-    syncguard_status status = sg_pg_lend(pg->pool, &limits, &connection, err);
-
-    if (status != SYNCGUARD_OK)
-        return status;
-    status = sg_pg_schema_check(connection, &pg->locks, &pg->fences, &limits, &pg->has_owner, err);
-    pg->unexpected = !pg->pooler && !connection->direct;
-    if (pg->unexpected)
-        syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
-                              "a connection pooler is in between: treated as one in transaction "
-                              "mode, as if opened with pooler=1");
-    if (status == SYNCGUARD_OK)
-        sg_pg_give_back(connection);
-    else
-        sg_pg_discard(connection);
-    return status;
-}
-
-static syncguard_status connect_pool(const syncguard_postgres_options *read, int64_t timeout_ms,
-                                     sg_pg_pool **out, syncguard_error *err)
+static syncguard_status make_pool(const syncguard_postgres_options *read, int64_t timeout_ms,
+                                  sg_pg_pool **out, syncguard_error *err)
 {
     sg_pg_target *target = NULL;
     syncguard_status status;
@@ -221,14 +207,14 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
         goto out;
     based = true;
     atomic_init(&pg->prepared, read.prepared);
+    atomic_init(&pg->form, -1);
+    atomic_init(&pg->unexpected, false);
     pg->pooler = read.pooler;
     pg->spin_us = read.spin_us;
-    status = connect_pool(&read, common.timeout_ms, &pg->pool, err);
-    if (status == SYNCGUARD_OK)
-        status = look(pg, common.timeout_ms, err);
+    status = make_pool(&read, common.timeout_ms, &pg->pool, err);
     if (status == SYNCGUARD_OK)
         status = write_statements(pg, err);
-    if (status == SYNCGUARD_OK && read.listen && !pg->unexpected)
+    if (status == SYNCGUARD_OK && read.listen)
         status = sg_pg_listener_create(pg, &pg->listener, err);
 out:
     if (status == SYNCGUARD_OK) {
@@ -264,7 +250,7 @@ syncguard_status syncguard_postgres_setup(const syncguard_postgres_options *post
     if (status == SYNCGUARD_OK && print)
         return sg_pg_schema_print(&locks, &fences, print, print_context, err);
     if (status == SYNCGUARD_OK)
-        status = connect_pool(&read, common.timeout_ms, &pool, err);
+        status = make_pool(&read, common.timeout_ms, &pool, err);
     if (status != SYNCGUARD_OK)
         return status;
     limits.deadline_ns = syncguard_clock_after(syncguard_clock_ns(), common.timeout_ms);

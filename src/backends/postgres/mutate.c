@@ -148,7 +148,7 @@ static void build_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const
     add(flush, SG_PG_BEGIN);
     sg_pg_flush_add(flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
     sg_pg_flush_add(flush, SG_PG_ACQUIRE_LOOK, 2, (const char *const[]){name, op->lock_id});
-    sg_pg_flush_add(flush, SG_PG_ACQUIRE, pg->has_owner ? 8 : 7,
+    sg_pg_flush_add(flush, SG_PG_ACQUIRE, 8,
                     (const char *const[]){name, op->lock_id, ttl, pg->tolerance, op->key, counter,
                                           pg->fence_max, owner});
     add(flush, SG_PG_COMMIT);
@@ -174,7 +174,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     if (status != SYNCGUARD_OK)
         return status;
     /* Before the decision, so that no release after it goes unnoticed. */
-    if (op->watch && pg->listener)
+    if (op->watch && pg->listener && !atomic_load(&pg->unexpected))
         (void)sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
     number(ttl, op->ttl_ms);
     sg_pg_flush_init(&flush);

@@ -229,13 +229,14 @@ typedef struct sg_pg {
     sg_pg_table locks;
     sg_pg_table fences;
     pid_t pid; /* whose connections the pool has */
-    bool has_owner;
     atomic_bool prepared;
-    bool pooler;     /* given */
-    bool unexpected; /* not given, but found: treated as if it were */
+    bool pooler; /* given */
     int spin_us;
-    char *sql[SG_PG_STATEMENTS];
-    char names[SG_PG_STATEMENTS][SG_PG_NAME_SIZE];
+    /* What the first operation finds out (schema.c). */
+    atomic_int form; /* of the statements: 1 if the lock table has an owner column; -1: open */
+    atomic_bool unexpected; /* a pooler was not given, but found: treated as if it were */
+    char *sql[2][SG_PG_STATEMENTS];
+    char names[2][SG_PG_STATEMENTS][SG_PG_NAME_SIZE];
     char tolerance[24];
     char fence_max[24];
 } sg_pg;
@@ -353,6 +354,10 @@ syncguard_status sg_pg_name(const char *key, char *out, syncguard_error *err);
 syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_table *locks,
                                     const sg_pg_table *fences, const syncguard_limits *limits,
                                     bool *has_owner, syncguard_error *err);
+/* Before the first operation of a handle, on its connection: checks the tables and the session, and
+ * notes in pg what they are like. A failure is not kept: the next operation looks again. */
+syncguard_status sg_pg_verify(sg_pg *pg, sg_pg_connection *connection,
+                              const syncguard_limits *limits, syncguard_error *err);
 /* Creates what is missing. */
 syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_table *locks,
                                      const sg_pg_table *fences, const syncguard_limits *limits,

@@ -110,6 +110,25 @@ syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_ta
     return status;
 }
 
+syncguard_status sg_pg_verify(sg_pg *pg, sg_pg_connection *connection,
+                              const syncguard_limits *limits, syncguard_error *err)
+{
+    bool has_owner = false;
+    int unknown = -1;
+    syncguard_status status =
+        sg_pg_schema_check(connection, &pg->locks, &pg->fences, limits, &has_owner, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (!pg->pooler && !connection->direct && !atomic_exchange(&pg->unexpected, true))
+        syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
+                              "a connection pooler is in between: treated as one in transaction "
+                              "mode, as if opened with pooler=1");
+    /* The first answer stays: sessions have statements prepared by it. */
+    (void)atomic_compare_exchange_strong(&pg->form, &unknown, has_owner);
+    return SYNCGUARD_OK;
+}
+
 /* The statements of a set-up, in order. Returns their number. */
 static int write_lines(const sg_pg_table *locks, const sg_pg_table *fences,
                        char lines[MAX_LINES][LINE_SIZE])
