@@ -155,6 +155,7 @@ typedef struct sg_heartbeat {
     pthread_cond_t told;   /* a callback has returned, or the queue is not empty any more */
     sg_lane batch;
     sg_lane single;
+    size_t expected; /* acquires under way whose locks are to be renewed */
     bool stopping;
     bool dispatcher_started;
     pthread_t dispatcher;
@@ -179,9 +180,13 @@ syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *b
 void sg_heartbeat_stop(sg_heartbeat *heartbeat);
 void sg_heartbeat_destroy(sg_heartbeat *heartbeat);
 void sg_heartbeat_forget(sg_heartbeat *heartbeat);
-/* Begins to renew a lock that its caller has claimed. */
-syncguard_status sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock,
-                                  syncguard_error *err);
+/* Before a lock is asked for that is to be renewed: starts and reserves all that this needs, so
+ * that nothing can fail after the grant. tells: the lock has an on_lost. Followed by one call of
+ * add or expect_no_more. RateLimited for lack of descriptors or threads. */
+syncguard_status sg_heartbeat_expect(sg_heartbeat *heartbeat, bool tells, syncguard_error *err);
+void sg_heartbeat_expect_no_more(sg_heartbeat *heartbeat);
+/* Begins to renew a lock that was expected. */
+void sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock);
 /* Reschedules a lock after an extend by hand; its caller has claimed it. */
 void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock);
 /* Ends the renewing of a claimed lock. */

@@ -23,6 +23,7 @@
  * Locking: mutex guards heaps, the queue of lost locks and the fields of a lock
  * marked so in core.h. It is never held during an operation or a callback.
  */
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -290,7 +291,7 @@ static bool send(sg_lane *lane, syncguard_extend_op *items, size_t count, int64_
     return answered;
 }
 
-static bool start_lane(sg_lane *lane);
+static syncguard_status start_lane(sg_lane *lane, syncguard_error *err);
 
 /* What the answer means for the lock. Caller holds the mutex and the claim. */
 static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *lock,
@@ -313,7 +314,7 @@ static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *loc
         tell_lost(heartbeat, lock);
     } else {
         schedule_retry(lock);
-        bool aside = answered && start_lane(&heartbeat->single);
+        bool aside = answered && start_lane(&heartbeat->single, NULL) == SYNCGUARD_OK;
         sg_lane_push(lane->single || aside ? &heartbeat->single : &heartbeat->batch, lock);
         if (aside)
             syncguard_parker_unpark(&heartbeat->single.parker);
@@ -389,51 +390,75 @@ static void *lane_loop(void *argument)
 
 /* ---- joining and leaving -------------------------------------------------------------------- */
 
-/* Caller holds the mutex. */
-static bool start_lane(sg_lane *lane)
+static syncguard_status start_thread(pthread_t *thread, void *(*run)(void *), void *argument,
+                                     bool *started, syncguard_error *err)
 {
-    if (lane->started)
-        return true;
-    if (lane->parker.fds[0] < 0 && syncguard_parker_open(&lane->parker, NULL) != SYNCGUARD_OK)
-        return false;
-    if (lane->abort_object == NULL &&
-        syncguard_abort_create(&lane->abort_object, NULL) != SYNCGUARD_OK)
-        return false;
-    lane->started = syncguard_thread_start(&lane->thread, lane_loop, lane) == 0;
-    return lane->started;
+    int failed = syncguard_thread_start(thread, run, argument);
+    *started = failed == 0;
+    if (failed == ENOMEM)
+        return syncguard_fail_memory(err);
+    if (failed != 0)
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL,
+                              "no thread can be started to renew locks");
+    return SYNCGUARD_OK;
 }
 
-/* Caller holds the mutex. Everything that a lock may need later is made now. */
-static bool start_for(sg_heartbeat *heartbeat, const syncguard_lock *lock)
+/* Caller holds the mutex. */
+static syncguard_status start_lane(sg_lane *lane, syncguard_error *err)
 {
-    size_t total = heartbeat->batch.count + heartbeat->single.count + 1;
-    if (heartbeat->stopping)
-        return false;
+    syncguard_status status = SYNCGUARD_OK;
+    if (lane->started)
+        return status;
+    if (lane->parker.fds[0] < 0)
+        status = syncguard_parker_open(&lane->parker, err);
+    if (status == SYNCGUARD_OK && lane->abort_object == NULL)
+        status = syncguard_abort_create(&lane->abort_object, err);
+    if (status == SYNCGUARD_OK)
+        status = start_thread(&lane->thread, lane_loop, lane, &lane->started, err);
+    return status;
+}
+
+/* Caller holds the mutex. */
+static syncguard_status start_all(sg_heartbeat *heartbeat, bool tells, syncguard_error *err)
+{
+    size_t total = heartbeat->batch.count + heartbeat->single.count + heartbeat->expected + 1;
     /* Locks that are in a request are in no heap but come back: BATCH_MAX + 1 at most. */
     if (!sg_lane_reserve(&heartbeat->batch, total + BATCH_MAX + 1) ||
         !sg_lane_reserve(&heartbeat->single, total + BATCH_MAX + 1))
-        return false;
-    if (!start_lane(&heartbeat->batch))
-        return false;
-    if (lock->on_lost != NULL && !heartbeat->dispatcher_started)
-        heartbeat->dispatcher_started =
-            syncguard_thread_start(&heartbeat->dispatcher, dispatch_loop, heartbeat) == 0;
-    return lock->on_lost == NULL || heartbeat->dispatcher_started;
+        return syncguard_fail_memory(err);
+    syncguard_status status = start_lane(&heartbeat->batch, err);
+    if (status == SYNCGUARD_OK && tells && !heartbeat->dispatcher_started)
+        status = start_thread(&heartbeat->dispatcher, dispatch_loop, heartbeat,
+                              &heartbeat->dispatcher_started, err);
+    return status;
 }
 
-syncguard_status sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock,
-                                  syncguard_error *err)
+syncguard_status sg_heartbeat_expect(sg_heartbeat *heartbeat, bool tells, syncguard_error *err)
 {
     pthread_mutex_lock(&heartbeat->mutex);
-    bool added = start_for(heartbeat, lock);
-    if (added) {
-        schedule(lock);
-        sg_lane_push(&heartbeat->batch, lock);
-        if (lock->heap_index == 0)
-            syncguard_parker_unpark(&heartbeat->batch.parker);
-    }
+    syncguard_status status = start_all(heartbeat, tells, err);
+    if (status == SYNCGUARD_OK)
+        heartbeat->expected++;
     pthread_mutex_unlock(&heartbeat->mutex);
-    return added ? SYNCGUARD_OK : syncguard_fail_memory(err);
+    return status;
+}
+
+void sg_heartbeat_expect_no_more(sg_heartbeat *heartbeat)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    heartbeat->expected--;
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+void sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    heartbeat->expected--;
+    schedule(lock);
+    sg_lane_push(&heartbeat->batch, lock);
+    if (lock->heap_index == 0)
+        syncguard_parker_unpark(&heartbeat->batch.parker);
+    pthread_mutex_unlock(&heartbeat->mutex);
 }
 
 void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock)

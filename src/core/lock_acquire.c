@@ -10,8 +10,8 @@
  * Tries after a wake-up, after joining (where a release may have been missed), and
  * at the expiry of the lock in the way are not counted.
  *
- * The handle is allocated before the first try: after a grant nothing but the
- * start of a thread can fail, and then the grant is given back.
+ * The handle is allocated before the first try, and what renews it is started: after a
+ * grant nothing can fail.
  */
 #include <string.h>
 #include <unistd.h>
@@ -30,6 +30,7 @@ typedef struct hunt {
     int attempts;            /* all tries */
     int retries;             /* the counted ones after the first */
     unsigned long releases;  /* of this handle, before the first try */
+    bool expected;           /* by the heartbeat */
     syncguard_status answer; /* of the last try that ran to its end; OK: none did */
     syncguard_error failure; /* that answer's, if it is one */
     sg_waiter waiter;
@@ -89,6 +90,21 @@ static bool out_of_time(const hunt *h, syncguard_status status)
     return status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= h->limits.deadline_ns;
 }
 
+/* What a grant needs afterwards is there before it is asked for. */
+static syncguard_status expect(hunt *h, syncguard_error *err)
+{
+    if (!h->options->auto_extend || h->expected)
+        return SYNCGUARD_OK;
+    syncguard_status status = sg_backend_enter(h->backend, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_limits_check(&h->op.limits, err);
+    if (status == SYNCGUARD_OK)
+        status =
+            sg_heartbeat_expect(&h->backend->core->heartbeat, h->options->on_lost != NULL, err);
+    h->expected = status == SYNCGUARD_OK;
+    return status;
+}
+
 static syncguard_status try_once(hunt *h, bool watch, bool released, syncguard_error *err)
 {
     int64_t own_end =
@@ -97,7 +113,9 @@ static syncguard_status try_once(hunt *h, bool watch, bool released, syncguard_e
     h->op.watch = watch;
     h->op.released = released;
     h->attempts++;
-    syncguard_status status = sg_acquire_once(h->backend, &h->op, h->lock->lock_id, err);
+    syncguard_status status = expect(h, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_acquire_once(h->backend, &h->op, h->lock->lock_id, err);
     if (status != SYNCGUARD_OK && !out_of_time(h, status)) {
         h->answer = status;
         h->failure = *err;
@@ -318,26 +336,10 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     return lock;
 }
 
-/* What kept the heartbeat from starting would keep the background from it as well: so the lock is
- * released here, and left to the background only if that fails. */
-static void give_back(syncguard_lock *lock)
-{
-    syncguard_backend *backend = lock->backend;
-    int64_t timeout_ms = syncguard_backend_options(backend)->timeout_ms;
-    syncguard_release_op op = {
-        .lock_id = lock->lock_id,
-        .limits = {syncguard_clock_after(syncguard_clock_ns(), timeout_ms), NULL},
-        .contended = lock->contended};
-    if (sg_release_once(backend, &op, lock->key, lock->key_length, NULL) < SYNCGUARD_OK)
-        sg_lock_release_later(lock);
-}
-
 /* Turns a grant into a handle; *out is set before anything can be told about it. */
-static syncguard_status hand_out(hunt *h, syncguard_lock **out, syncguard_error *err)
+static void hand_out(hunt *h, syncguard_lock **out)
 {
     syncguard_lock *lock = h->lock;
-    syncguard_backend *backend = h->backend;
-    syncguard_status status = SYNCGUARD_OK;
 
     /* sg_acquire_once has seen that it fits. */
     (void)syncguard_fence_format(h->op.fence, lock->fence, NULL);
@@ -346,17 +348,17 @@ static syncguard_status hand_out(hunt *h, syncguard_lock **out, syncguard_error 
     lock->hold_end_ns = h->options->max_hold_ms > 0
                             ? syncguard_clock_after(h->op.first_sent_ns, h->options->max_hold_ms)
                             : SYNCGUARD_NO_DEADLINE;
-    sg_backend_ref(backend);
+    sg_backend_ref(h->backend);
     *out = lock;
-    if (h->options->auto_extend)
-        status = sg_heartbeat_add(&backend->core->heartbeat, lock, err);
-    if (status != SYNCGUARD_OK) {
-        *out = NULL;
-        give_back(lock);
-        syncguard_free(lock);
-        sg_backend_unref(backend);
-    }
-    return status;
+    if (h->expected)
+        sg_heartbeat_add(&h->backend->core->heartbeat, lock);
+}
+
+static void give_up(hunt *h)
+{
+    if (h->expected)
+        sg_heartbeat_expect_no_more(&h->backend->core->heartbeat);
+    syncguard_free(h->lock);
 }
 
 /* waits is false for a single attempt that answers LOCKED. */
@@ -400,9 +402,11 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
         backend->ops->observe_wait(backend, syncguard_clock_ns() - h.started_ns, h.attempts);
     if (status >= SYNCGUARD_OK) /* a failure that was waited out is not the outcome */
         syncguard_error_clear(err);
-    if (status == SYNCGUARD_OK)
-        return hand_out(&h, out, err);
-    syncguard_free(h.lock);
+    if (status == SYNCGUARD_OK) {
+        hand_out(&h, out);
+        return status;
+    }
+    give_up(&h);
     return waits ? verdict(&h, status, err) : status;
 }
 

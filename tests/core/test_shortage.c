@@ -1,0 +1,152 @@
+/*
+ * No descriptor, no thread: what a grant needs is there before it is asked for, and what
+ * is lacking has the right name.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "puppet.h"
+
+static atomic_bool no_threads;
+
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument)
+{
+    return atomic_load(&no_threads) ? EAGAIN
+                                    : __real_pthread_create(thread, attributes, run, argument);
+}
+
+static void leave_descriptors(int spare)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = 1000;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    int first = dup(0);
+    assert_true(first >= 0);
+    close(first);
+    limit.rlim_cur = (rlim_t)(first + spare);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)context, (void)lock, (void)reason;
+}
+
+static syncguard_status acquire(puppet *p, syncguard_error *err)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    options.auto_extend = true;
+    options.on_lost = on_lost;
+    syncguard_status status = syncguard_lock_acquire(&p->base, "k", &options, &lock, err);
+    syncguard_lock_dispose(lock);
+    return status;
+}
+
+static void refused_before_the_store_is_asked(puppet *p, const char *word)
+{
+    syncguard_error err;
+    int before = atomic_load(&p->acquires);
+    assert_int_equal(acquire(p, &err), SYNCGUARD_E_RATE_LIMITED);
+    assert_non_null(strstr(err.message, word));
+    assert_int_equal(atomic_load(&p->acquires), before);
+    assert_int_equal(atomic_load(&p->undos), 0);
+}
+
+static void without_descriptors_nothing_is_asked_for(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    for (int spare = 0; spare < 2; spare++) { /* the lane needs two */
+        leave_descriptors(spare);
+        refused_before_the_store_is_asked(p, "descriptor");
+    }
+    leave_descriptors(100);
+    assert_int_equal(acquire(p, NULL), SYNCGUARD_OK);
+    /* They are there now. */
+    leave_descriptors(0);
+    assert_int_equal(acquire(p, NULL), SYNCGUARD_OK);
+    leave_descriptors(100);
+    syncguard_close(&p->base);
+}
+
+static void without_threads_nothing_is_asked_for(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    atomic_store(&no_threads, true);
+    refused_before_the_store_is_asked(p, "thread");
+    atomic_store(&no_threads, false);
+    assert_int_equal(acquire(p, NULL), SYNCGUARD_OK);
+    syncguard_close(&p->base);
+}
+
+static void *give_back_the_descriptors(void *argument)
+{
+    (void)argument;
+    puppet_sleep_ms(200);
+    leave_descriptors(100);
+    return NULL;
+}
+
+/* Who waits out a store that is short of something waits this out as well. */
+static void a_patient_waiter_outlasts_it(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    pthread_t thread;
+    options.auto_extend = true;
+    options.retry_unavailable = true;
+    leave_descriptors(0);
+    assert_int_equal(pthread_create(&thread, NULL, give_back_the_descriptors, NULL), 0);
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&p->acquires), 1);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static void ignore(void *context, const syncguard_event *event)
+{
+    (void)context, (void)event;
+}
+
+static void telemetry_without_a_thread(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_backend *outer = NULL;
+    options.on_event = ignore;
+    atomic_store(&no_threads, true);
+    assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &outer, NULL),
+                     SYNCGUARD_E_RATE_LIMITED);
+    atomic_store(&no_threads, false);
+    syncguard_close(&p->base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_descriptors_nothing_is_asked_for),
+        cmocka_unit_test(without_threads_nothing_is_asked_for),
+        cmocka_unit_test(a_patient_waiter_outlasts_it),
+        cmocka_unit_test(telemetry_without_a_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
