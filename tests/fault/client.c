@@ -3,103 +3,50 @@
  * look at locks on a few keys, at random, write to a fenced resource while they
  * believe they hold, and record all of it.
  *
- *     fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS [FORGET]
+ *     fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS FORGET POLL_MS
  *
- * It uses single operations, not the lock helper, so that each record is one
- * decision of the store. A grant is given up at random: released, released twice,
- * extended, or, once in FORGET times (400), left to expire.
+ * With POLL_MS 0 it uses single operations, so that each record is one decision of the
+ * store. A grant is given up at random: released, released twice, extended, or, once in
+ * FORGET times, left to expire. Otherwise it uses the lock helper (helper.c), which pauses
+ * for POLL_MS between two tries unless a release wakes it.
  */
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "history.h"
-#include "syncguard.h"
+#include "client.h"
 #include "syncguard/sys/backend.h"
 
 #define TIMEOUT_MS 1000
 
-typedef struct client {
-    syncguard_backend *backend;
-    const char *prefix;
-    int out;
-    int resource;
-    uint32_t keys;
-    uint32_t forget;
-    int64_t end_ns;
-    uint64_t seed;
-} client;
-
-typedef struct worker {
-    pthread_t thread;
-    client *c;
-    uint32_t number;
-    uint64_t random;
-} worker;
-
 static uint32_t draw(worker *w, uint32_t below)
 {
-    w->random ^= w->random << 13;
-    w->random ^= w->random >> 7;
-    w->random ^= w->random << 17;
-    return (uint32_t)((w->random >> 16) % below);
+    return history_draw(&w->random, below);
 }
 
-static void doze(int64_t us)
-{
-    struct timespec pause = {us / 1000000, us % 1000000 * 1000};
-    nanosleep(&pause, NULL);
-}
-
-static void name_key(const client *c, uint32_t key, char *name, size_t size)
+void client_key(const client *c, uint32_t key, char *name, size_t size)
 {
     snprintf(name, size, "%s-%u", c->prefix, key);
-}
-
-/* O_APPEND keeps the records of all threads whole. */
-static void put(const worker *w, history_record *r)
-{
-    r->mark = HISTORY_MARK;
-    if (write(w->c->out, r, sizeof *r) != (ssize_t)sizeof *r)
-        fprintf(stderr, "fault_client: the history could not be written\n");
-}
-
-static history_record begin(const worker *w, history_kind kind, uint32_t key)
-{
-    history_record r;
-    memset(&r, 0, sizeof r);
-    r.kind = kind;
-    r.key = key;
-    r.thread = w->number;
-    r.call_ns = syncguard_clock_ns();
-    return r;
 }
 
 static history_record begin_mutation(const worker *w, history_kind kind, uint32_t key,
                                      const char *lock_id, int64_t ttl_ms)
 {
-    history_record r = begin(w, kind, key);
+    history_record r = history_begin(kind, key, w->number);
     if (lock_id != NULL)
         memcpy(r.lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
     r.ttl_ms = ttl_ms;
     r.outcome = HISTORY_PENDING;
-    put(w, &r);
+    history_put(w->c->out, &r);
     return r;
 }
 
 static void finish(const worker *w, history_record *r, syncguard_status status,
                    history_outcome outcome)
 {
-    r->return_ns = syncguard_clock_ns();
-    r->status = (int32_t)status;
-    r->outcome = outcome;
-    put(w, r);
+    history_finish(w->c->out, r, (int)status, outcome);
 }
 
 static history_outcome mutation(syncguard_status status)
@@ -136,15 +83,15 @@ static syncguard_status extend(worker *w, uint32_t key, const char *lock_id, int
 static void look(worker *w, uint32_t key)
 {
     char name[64];
-    name_key(w->c, key, name, sizeof name);
+    client_key(w->c, key, name, sizeof name);
     if (draw(w, 2) == 0) {
         bool locked = false;
-        history_record r = begin(w, HISTORY_IS_LOCKED, key);
+        history_record r = history_begin(HISTORY_IS_LOCKED, key, w->number);
         syncguard_status status = syncguard_is_locked(w->c->backend, name, NULL, &locked, NULL);
         finish(w, &r, status, reading(status, locked));
     } else {
         syncguard_lock_info_raw info;
-        history_record r = begin(w, HISTORY_LOOKUP, key);
+        history_record r = history_begin(HISTORY_LOOKUP, key, w->number);
         syncguard_status status = syncguard_get_by_key_raw(w->c->backend, name, NULL, &info, NULL);
         if (status == SYNCGUARD_OK)
             memcpy(r.lock_id, info.lock_id, SYNCGUARD_LOCK_ID_SIZE);
@@ -152,42 +99,23 @@ static void look(worker *w, uint32_t key)
     }
 }
 
-/* The resource keeps, per key, the highest fence it has seen, and refuses lower ones. */
 static void write_resource(worker *w, uint32_t key, int64_t fence)
 {
-    history_record r = begin(w, HISTORY_WRITE, key);
-    int64_t highest = 0;
-    off_t place = (off_t)(key * sizeof highest);
-    bool accepted = false;
-    r.fence = fence;
-    /* Record locks belong to the process: threads of it must take turns, too. */
-    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 8};
-    pthread_mutex_lock(&turn);
-    if (fcntl(w->c->resource, F_SETLKW, &lock) == 0) {
-        if (pread(w->c->resource, &highest, sizeof highest, place) != (ssize_t)sizeof highest)
-            highest = 0;
-        accepted = fence >= highest &&
-                   pwrite(w->c->resource, &fence, sizeof fence, place) == (ssize_t)sizeof fence;
-        lock.l_type = F_UNLCK;
-        (void)fcntl(w->c->resource, F_SETLK, &lock);
-    }
-    pthread_mutex_unlock(&turn);
-    finish(w, &r, SYNCGUARD_OK, accepted ? HISTORY_OK : HISTORY_NO);
+    history_write_resource(w->c->out, w->c->resource, w->number, key, fence);
 }
 
 /* What a holder does with a grant. */
 static void hold(worker *w, uint32_t key, const syncguard_grant *grant)
 {
     int64_t fence = strtoll(grant->fence, NULL, 10);
-    doze(draw(w, 2000));
+    history_sleep_us(draw(w, 2000));
     write_resource(w, key, fence);
     if (draw(w, 4) == 0 &&
         extend(w, key, grant->lock_id, 50 + (int64_t)draw(w, 300)) == SYNCGUARD_OK)
         write_resource(w, key, fence);
     uint32_t end = draw(w, w->c->forget);
     if (end == 0) { /* left to expire, and used again about when it does */
-        doze(1000 * (900 + (int64_t)draw(w, 700)));
+        history_sleep_us(1000 * (900 + (int64_t)draw(w, 700)));
         (void)extend(w, key, grant->lock_id, 100);
         write_resource(w, key, fence);
     }
@@ -203,7 +131,7 @@ static void take(worker *w, uint32_t key)
 {
     char name[64];
     syncguard_grant grant;
-    name_key(w->c, key, name, sizeof name);
+    client_key(w->c, key, name, sizeof name);
     history_record r = begin_mutation(w, HISTORY_ACQUIRE, key, NULL, 50 + (int64_t)draw(w, 400));
     syncguard_status status = syncguard_acquire(w->c->backend, name, r.ttl_ms, NULL, &grant, NULL);
     if (status == SYNCGUARD_OK) {
@@ -214,7 +142,7 @@ static void take(worker *w, uint32_t key)
     if (status == SYNCGUARD_OK)
         hold(w, key, &grant);
     else
-        doze(status == SYNCGUARD_LOCKED ? draw(w, 3000) : 20000);
+        history_sleep_us(status == SYNCGUARD_LOCKED ? draw(w, 3000) : 20000);
 }
 
 static void *work(void *argument)
@@ -224,8 +152,10 @@ static void *work(void *argument)
         uint32_t key = draw(w, w->c->keys);
         if (draw(w, 5) == 0)
             look(w, key);
-        else
+        else if (w->c->poll_ms == 0)
             take(w, key);
+        else
+            helper_take(w, key);
     }
     return NULL;
 }
@@ -254,9 +184,9 @@ int main(int argc, char **argv)
     syncguard_error err;
     client c = {.out = -1};
 
-    if (argc != 9 && argc != 10) {
+    if (argc != 11) {
         fprintf(stderr, "usage: fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS"
-                        " [FORGET]\n");
+                        " FORGET POLL_MS\n");
         return 64;
     }
     options.timeout_ms = TIMEOUT_MS;
@@ -265,7 +195,8 @@ int main(int argc, char **argv)
     c.resource = open(argv[4], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     c.seed = strtoull(argv[5], NULL, 10);
     c.keys = (uint32_t)strtoul(argv[7], NULL, 10);
-    c.forget = argc > 9 ? (uint32_t)strtoul(argv[9], NULL, 10) : 400;
+    c.forget = (uint32_t)strtoul(argv[9], NULL, 10);
+    c.poll_ms = strtoll(argv[10], NULL, 10);
     c.end_ns =
         syncguard_clock_ns() + (int64_t)(strtod(argv[8], NULL) * 1000.0) * SYNCGUARD_NS_PER_MS;
     if (c.out < 0 || c.resource < 0 || c.keys == 0 || c.forget == 0) {

@@ -183,7 +183,8 @@ def copy_tree(folder):
 
 def build(folder, store):
     subprocess.run(["cmake", "--build", folder + "/build", "--parallel", "2", "--target",
-                    "fault_client", "fault_check", "syncguard-cli", "syncguard-" + store.split("-")[0]],
+                    "fault_client", "fault_run", "fault_check", "syncguard-cli",
+                    "syncguard-" + store.split("-")[0]],
                    check=True, stdout=subprocess.DEVNULL)
 
 

@@ -12,6 +12,7 @@ per cell; exit 1 if any promise was broken that is not documented.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -26,9 +27,12 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import stores  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
-RECORD = struct.Struct("<IIIIqqqq24siI")
+RECORD = struct.Struct("<IIIIqqqqq24siIII")
 FAKETIME = "/usr/lib/%s-linux-gnu/faketime/libfaketimeMT.so.1" % os.uname().machine
 RECOVERY_MS = 2000
+# How long the helper pauses between tries of its own: long where the store wakes waiters, so that a
+# lost wake-up is seen.
+POLL_MS = {"firestore": 50}
 MARKS = ("<!-- figures -->", "<!-- end of figures -->")
 
 
@@ -47,26 +51,42 @@ class Cell:
         self.faketime = None
         self.environment = dict(os.environ)
         self.clients = []
+        self.runner = None
         self.histories = []
         self.repairs = []  # when things were whole again
         self.crashes = []  # when a store lost its memory
+        self.windows = []  # from when to when the store or a client could not work
         self.count = 0
         self.replaced = 0
         self.longer = 1
         self.prefix = ""
         self.random = random.Random(options.seed)
 
-    def client(self, index):
+    def history(self, index):
+        """What every kind of client is given first: URL, prefix, file, resource, seed."""
         out = os.path.join(self.folder, "history-%d-%d" % (index, len(self.histories)))
         self.histories.append(out)
+        return [self.store.url(self.proxy.port if self.proxy else None) + self.options.query,
+                "fault" + self.prefix, out, os.path.join(self.folder, "resource"),
+                str(self.options.seed * 1000 + len(self.histories))]
+
+    def client(self, index):
+        """The first two use single operations, the others the lock helper."""
         left = max(0.5, self.clients_end - time.monotonic())
-        arguments = [os.path.join(self.options.build, "tests/fault/fault_client"),
-                     self.store.url(self.proxy.port if self.proxy else None) + self.options.query,
-                     "fault" + self.prefix, out,
-                     os.path.join(self.folder, "resource"),
-                     str(self.options.seed * 1000 + len(self.histories)),
-                     str(self.options.threads), str(self.options.keys), "%.1f" % left,
-                     str(self.options.forget)]
+        poll_ms = 0 if index < 2 else POLL_MS.get(self.store.name, 10000)
+        arguments = [os.path.join(self.options.build, "tests/fault/fault_client")]
+        arguments += self.history(index)
+        threads = self.options.threads if poll_ms == 0 else 2 * self.options.threads
+        arguments += [str(threads), str(self.options.keys), "%.1f" % left,
+                      str(self.options.forget), str(poll_ms)]
+        return subprocess.Popen(arguments, env=self.environment)
+
+    def start_runner(self):
+        """A client that is `syncguard run`."""
+        arguments = [os.path.join(self.options.build, "tests/fault/fault_run"),
+                     os.path.join(self.options.build, "syncguard")]
+        arguments += self.history(self.options.clients)
+        arguments += [str(self.options.keys), "%.1f" % (self.clients_end - time.monotonic())]
         return subprocess.Popen(arguments, env=self.environment)
 
     def start_clients(self):
@@ -75,9 +95,17 @@ class Cell:
                 self.store.environment(self.proxy.port if self.proxy else None))
         self.end = self.clients_end = time.monotonic() + self.options.seconds * self.longer
         self.clients = [self.client(i) for i in range(self.options.clients)]
+        self.runner = self.start_runner()
 
     def injected(self):
         self.count += 1
+
+    @contextlib.contextmanager
+    def window(self):
+        """While it is open something cannot work, and no wake-up is due."""
+        begun = now_ns()
+        yield
+        self.windows.append((begun, now_ns()))
 
     def crashed(self):
         self.crashes.append(now_ns())
@@ -103,10 +131,11 @@ def kill_server(cell):
     while cell.time_left(3.5):
         cell.pause(0.7)
         cell.crashed()
-        cell.store.kill()
-        cell.injected()
-        cell.pause(0.2)
-        cell.store.start()
+        with cell.window():
+            cell.store.kill()
+            cell.injected()
+            cell.pause(0.2)
+            cell.store.start()
         cell.repaired()
         cell.pause(1.0)
 
@@ -116,7 +145,8 @@ def fail_over_sentinel(cell):
         cell.pause(0.7)
         cell.injected()
         cell.crashed()
-        revive = cell.store.fail_over()
+        with cell.window():
+            revive = cell.store.fail_over()
         cell.repaired()
         revive()
         cell.pause(1.5)
@@ -126,7 +156,8 @@ def fail_over_standby(cell):
     cell.pause(3)
     cell.injected()
     cell.crashed()
-    cell.store.fail_over()
+    with cell.window():
+        cell.store.fail_over()
     cell.repaired()
 
 
@@ -164,10 +195,11 @@ def stop_standby(cell):
 def stop_server(cell):
     while cell.time_left(4):
         cell.pause(0.4)
-        cell.store.pause()
-        cell.injected()
-        cell.pause(cell.random.uniform(0.1, 1.3))
-        cell.store.resume()
+        with cell.window():
+            cell.store.pause()
+            cell.injected()
+            cell.pause(cell.random.uniform(0.1, 1.3))
+            cell.store.resume()
         cell.repaired()
         cell.pause(0.4)
 
@@ -175,11 +207,15 @@ def stop_server(cell):
 def stop_holder(cell):
     while cell.time_left(3.5):
         victim = cell.random.choice(cell.clients)
-        victim.send_signal(signal.SIGSTOP)
-        cell.injected()
-        cell.pause(cell.random.uniform(0.05, 2.2))
-        victim.send_signal(signal.SIGCONT)
+        with cell.window():
+            victim.send_signal(signal.SIGSTOP)
+            cell.injected()
+            cell.pause(cell.random.uniform(0.05, 2.2))
+            victim.send_signal(signal.SIGCONT)
         cell.pause(0.1)
+
+
+stop_holder.freezes = True
 
 
 def kill_client(cell):
@@ -197,10 +233,11 @@ def with_proxy(mode, length, gap, reserve=3):
     def fault(cell):
         while cell.time_left(reserve):
             cell.pause(gap)
-            cell.proxy.set(mode)
-            cell.injected()
-            cell.pause(length)
-            cell.proxy.set("pass")
+            with cell.window():
+                cell.proxy.set(mode)
+                cell.injected()
+                cell.pause(length)
+                cell.proxy.set("pass")
             cell.repaired()
         cell.proxy.set("pass")
     fault.proxy = True
@@ -227,11 +264,12 @@ def connection_limit_redis(cell):
     with cell.store.connect() as admin:  # inside before the limit is
         while cell.time_left(4):
             cell.pause(0.3)
-            cell.store.ask(admin, "CONFIG", "SET", "maxclients", "1")
-            cell.store.ask(admin, "CLIENT", "KILL", "TYPE", "normal")
-            cell.injected()
-            cell.pause(0.5)
-            cell.store.ask(admin, "CONFIG", "SET", "maxclients", "10000")
+            with cell.window():
+                cell.store.ask(admin, "CONFIG", "SET", "maxclients", "1")
+                cell.store.ask(admin, "CLIENT", "KILL", "TYPE", "normal")
+                cell.injected()
+                cell.pause(0.5)
+                cell.store.ask(admin, "CONFIG", "SET", "maxclients", "10000")
             cell.repaired()
             cell.pause(0.5)
 
@@ -248,11 +286,12 @@ def terminate_backends(cell):
 def connection_limit_postgres(cell):
     while cell.time_left(4):
         cell.pause(0.3)
-        cell.store.sql("ALTER ROLE locker CONNECTION LIMIT 1; SELECT pg_terminate_backend(pid)"
-                       " FROM pg_stat_activity WHERE usename = 'locker'")
-        cell.injected()
-        cell.pause(0.5)
-        cell.store.sql("ALTER ROLE locker CONNECTION LIMIT -1")
+        with cell.window():
+            cell.store.sql("ALTER ROLE locker CONNECTION LIMIT 1; SELECT pg_terminate_backend(pid)"
+                           " FROM pg_stat_activity WHERE usename = 'locker'")
+            cell.injected()
+            cell.pause(0.5)
+            cell.store.sql("ALTER ROLE locker CONNECTION LIMIT -1")
         cell.repaired()
         cell.pause(0.5)
 
@@ -268,6 +307,25 @@ def clock_steps(seconds):
     return fault
 
 
+def fill_disk(cell, filler):
+    with open(filler, "wb", 0) as f:
+        try:
+            while True:
+                f.write(b"\0" * 65536)
+        except OSError:
+            pass
+    cell.injected()
+    if cell.store.name == "postgres":  # its log has room ahead: use it up
+        cell.store.sql(" ".join(["SELECT txid_current(); SELECT pg_switch_wal();"] * 60))
+    cell.pause(0.5)
+    os.unlink(filler)
+    if cell.store.process is not None:
+        if cell.store.process.poll() is None and not cell.store.answers():
+            cell.store.kill()
+        if cell.store.process.poll() is not None:
+            cell.store.start()
+
+
 def full_disk(cell):
     """A server may end itself for it (Redis with appendfsync always, PostgreSQL without room for
     its log): then it is started again when there is room."""
@@ -276,22 +334,8 @@ def full_disk(cell):
         cell.pause(0.5)
         if cell.store.process is not None:
             cell.crashed()
-        with open(filler, "wb", 0) as f:
-            try:
-                while True:
-                    f.write(b"\0" * 65536)
-            except OSError:
-                pass
-        cell.injected()
-        if cell.store.name == "postgres":  # its log has room ahead: use it up
-            cell.store.sql(" ".join(["SELECT txid_current(); SELECT pg_switch_wal();"] * 60))
-        cell.pause(0.5)
-        os.unlink(filler)
-        if cell.store.process is not None:
-            if cell.store.process.poll() is None and not cell.store.answers():
-                cell.store.kill()
-            if cell.store.process.poll() is not None:
-                cell.store.start()
+        with cell.window():
+            fill_disk(cell, filler)
         cell.repaired()
         cell.pause(0.5)
     if os.path.exists(filler):
@@ -406,7 +450,7 @@ def recovery_ms(cell):
             data = f.read()
         data = data[: len(data) // RECORD.size * RECORD.size]
         for r in RECORD.iter_unpack(data):
-            if r[1] in (0, 1) and r[0] != 6:
+            if r[1] in (0, 1) and r[0] < 6:
                 successes.append(r[5])
     successes.sort()
     worst = 0
@@ -445,17 +489,17 @@ def run_cell(options, store_name, fault_name, fault):
             while time.monotonic() < cell.end - 0.4:
                 time.sleep(0.05)
             after = [resources(c.pid) for c in cell.clients]
-            codes = [c.wait(30) for c in cell.clients]
+            codes = [c.wait(30) for c in cell.clients + [cell.runner]]
         finally:
-            for client in cell.clients:
-                if client.poll() is None:
+            for client in cell.clients + [cell.runner]:
+                if client is not None and client.poll() is None:
                     client.send_signal(signal.SIGCONT)
                     client.kill()
                     client.wait()
             if cell.proxy:
                 cell.proxy.close()
             store.stop()
-        return judge(options, cell, store_name, fault_name, before, after, codes)
+        return judge(options, cell, store_name, fault_name, fault, before, after, codes)
     finally:
         if mounted:
             subprocess.run(["umount", folder + "/store"], check=False)
@@ -465,7 +509,7 @@ def run_cell(options, store_name, fault_name, fault):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def judge(options, cell, store_name, fault_name, before, after, codes):
+def judge(options, cell, store_name, fault_name, fault, before, after, codes):
     slack = "25" if store_name == "firestore" else "5"
     files = [h for h in cell.histories if os.path.exists(h)]
     # Where connections break, a release may be sent again and then find nothing: that is OK.
@@ -478,8 +522,11 @@ def judge(options, cell, store_name, fault_name, before, after, codes):
     # What it does to locks is judged.
     stepped = (["--stepped-ms", str(CLOCK_STEP_S * 1000)]
                if store_name == "firestore" and cell.faketime else [])
+    windows = [word for begun, ended in cell.windows
+               for word in ("--fault-ns", str(begun), str(ended))]
+    frozen = ["--frozen"] if getattr(fault, "freezes", False) else []
     checked = subprocess.run([os.path.join(options.build, "tests/fault/fault_check"), "--slack-ms",
-                              slack] + stepped + crashes + resends + files,
+                              slack] + stepped + crashes + resends + windows + frozen + files,
                              check=False, capture_output=True, text=True)
     problems = []
     if checked.returncode != 0:
@@ -494,20 +541,20 @@ def judge(options, cell, store_name, fault_name, before, after, codes):
             if b and a and (a[0] > b[0] + 12 or a[1] > b[1] + 6):
                 problems.append("descriptors/threads grew from %s to %s" % (b, a))
     text = checked.stdout.strip().splitlines()
-    found = re.search(r"(\d+) operations, (\d+) grants", text[-1]) if text else None
-    operations = int(found.group(1)) if found else 0
-    grants = int(found.group(2)) if found else 0
+    found = re.search(r"(\d+) operations, (\d+) grants, (\d+) by the helper",
+                      text[-1]) if text else None
+    operations, grants, helper = [int(n) for n in found.groups()] if found else (0, 0, 0)
     documented = (store_name, fault_name) in DOCUMENTED
     verdict = "kept" if not problems else ("as documented" if documented else "BROKEN")
-    options.rows.append((store_name, fault_name, verdict, operations, grants, cell.count,
+    options.rows.append((store_name, fault_name, verdict, operations, helper, grants, cell.count,
                          "-" if not cell.repairs or recovered is None else "%d ms" % recovered))
-    print("%-16s %-20s %-13s %8d operations %7d grants %4d faults  recovery %s%s" %
-          (store_name, fault_name, verdict, operations, grants, cell.count,
+    print("%-16s %-20s %-13s %8d operations %7d by helper %7d grants %4d faults  recovery %s%s" %
+          (store_name, fault_name, verdict, operations, helper, grants, cell.count,
            "-" if not cell.repairs or recovered is None else "%d ms" % recovered,
            "" if not problems else "  (" + "; ".join(problems) + ")"), flush=True)
     if problems and not documented:
         print("\n".join("    " + line for line in text[:12]), flush=True)
-    return not problems or documented, operations, cell.count
+    return not problems or documented, operations, helper, cell.count
 
 
 def soak(cell):
@@ -521,6 +568,7 @@ def soak(cell):
 
 
 soak.proxy = True
+soak.freezes = True
 PROXY_FAULTS = list(PROXIED.values())
 SOAK = {
     "sqlite": [stop_holder, kill_client],
@@ -535,18 +583,21 @@ SOAK = {
 def run_soak(options):
     """All stores in turn, again and again, with another seed each time."""
     end = time.monotonic() + options.soak
-    good, operations, faults, cells = True, 0, 0, 0
+    good, sums, cells = True, [0, 0, 0], 0
     names = [s for s in options.stores.split(",") if s in SOAK]
     options.seconds = max(8.0, min(40.0, options.soak / len(names) - 5))
     while cells < len(names) or time.monotonic() < end - options.seconds:
-        ok, n, f = run_cell(options, names[cells % len(names)], "soak", soak)
+        ok, *figures = run_cell(options, names[cells % len(names)], "soak", soak)
         options.seed += 1
         good = good and ok
-        operations += n
-        faults += f
+        sums = [a + b for a, b in zip(sums, figures)]
         cells += 1
-    print("%d cells, %d operations, %d faults: %s" %
-          (cells, operations, faults, "no promise broken" if good else "BROKEN"))
+    return conclude(cells, sums, good)
+
+
+def conclude(cells, sums, good):
+    print("%d cells, %d operations, %d of them by the helper, %d faults: %s" %
+          (cells, *sums, "no promise broken" if good else "BROKEN"))
     return 0 if good else 1
 
 
@@ -554,18 +605,21 @@ def record(path, rows):
     """Writes the figures of a run between the marks of a page."""
     lines = ["Matrix of %s, %s, %d cores:" % (time.strftime("%Y-%m-%d"), os.uname().machine,
                                               os.cpu_count()), "",
-             "| store | fault | result | operations | grants | faults | longest recovery |",
-             "| --- | --- | --- | ---: | ---: | ---: | ---: |"]
+             "| store | fault | result | operations | by the helper | grants | faults |"
+             " longest recovery |",
+             "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"]
     sums = {}
     for row in rows:
-        lines.append("| %s | %s | %s | %s | %s | %d | %s |" % (
-            row[0], row[1], row[2], "{:,}".format(row[3]), "{:,}".format(row[4]), row[5], row[6]))
-        old = sums.get(row[0], (0, 0, 0))
-        sums[row[0]] = (old[0] + 1, old[1] + row[3], old[2] + row[5])
-    lines += ["", "| store | histories | operations | faults |", "| --- | ---: | ---: | ---: |"]
+        lines.append("| %s | %s | %s | %s | %s | %s | %d | %s |" % (
+            *row[:3], *["{:,}".format(n) for n in row[3:6]], *row[6:]))
+        old = sums.get(row[0], (0, 0, 0, 0))
+        sums[row[0]] = (old[0] + 1, old[1] + row[3], old[2] + row[4], old[3] + row[6])
+    lines += ["", "| store | histories | operations | by the helper | faults |",
+              "| --- | ---: | ---: | ---: | ---: |"]
     sums["all"] = tuple(sum(column) for column in zip(*sums.values()))
-    for name, (cells, operations, faults) in sums.items():
-        lines.append("| %s | %d | %s | %d |" % (name, cells, "{:,}".format(operations), faults))
+    for name, (cells, operations, helper, faults) in sums.items():
+        lines.append("| %s | %d | %s | %s | %d |" % (
+            name, cells, "{:,}".format(operations), "{:,}".format(helper), faults))
     with open(path, encoding="utf-8") as f:
         head, rest = f.read().split(MARKS[0] + "\n", 1)
         tail = rest.split(MARKS[1], 1)[1]
@@ -581,7 +635,7 @@ def parse():
     parser.add_argument("--faults", default="")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)
-    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--keys", type=int, default=8)
     parser.add_argument("--forget", type=int, default=400)
@@ -603,26 +657,23 @@ def main():
     print("seed %d" % options.seed, flush=True)
     if options.soak:
         return run_soak(options)
-    good, operations, faults, cells = True, 0, 0, 0
+    good, total, cells = True, [0, 0, 0], 0
     per_store = {}
     for store_name in options.stores.split(","):
         for fault_name, fault in MATRIX[store_name].items():
             if wanted and fault_name not in wanted:
                 continue
-            ok, n, f = run_cell(options, store_name, fault_name, fault)
+            ok, *figures = run_cell(options, store_name, fault_name, fault)
             good = good and ok
-            operations += n
-            faults += f
             cells += 1
-            sums = per_store.setdefault(store_name, [0, 0, 0])
-            per_store[store_name] = [sums[0] + 1, sums[1] + n, sums[2] + f]
+            total = [a + b for a, b in zip(total, figures)]
+            sums = per_store.setdefault(store_name, [0, 0, 0, 0])
+            per_store[store_name] = [a + b for a, b in zip(sums, [1] + figures)]
     if options.record:
         record(options.record, options.rows)
     for store_name, sums in per_store.items():
-        print("%-16s %3d cells %9d operations %5d faults" % (store_name, *sums))
-    print("%d cells, %d operations, %d faults: %s" %
-          (cells, operations, faults, "no promise broken" if good else "BROKEN"))
-    return 0 if good else 1
+        print("%-16s %3d cells %9d operations %9d by the helper %5d faults" % (store_name, *sums))
+    return conclude(cells, total, good)
 
 
 if __name__ == "__main__":

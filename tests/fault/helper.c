@@ -1,0 +1,198 @@
+/*
+ * Clients that use the lock helper, as applications do: they wait, renew, are told of a
+ * loss, and give back.
+ *
+ * Half of the locks are renewed in the background and have on_lost. While it holds, a
+ * thread asks its handle again and again whether it still holds, and records what it
+ * believes; a holder that learns of a loss waits for its on_lost. Half of the threads wait
+ * through failures of the store. Some calls have deadlines so short that they meet the
+ * grant: their outcome is unknown, so they have keys of their own.
+ *
+ * The pause between tries is long where the store wakes waiters, so that a lost wake-up
+ * shows as a key that is free while somebody waits.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client.h"
+#include "syncguard/sys/wait.h"
+
+#define WAIT_MS 4000
+#define LOST_WAIT_MS 4000
+
+/* The keys, in parts of as many as the clients of single operations have. */
+enum { SHARED = 0, SHORT = 1, COMMAND = 2, OWN = 3, PARTS = 5 };
+
+typedef struct hold {
+    worker *w;
+    uint32_t key;
+    int64_t fence;
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    atomic_int told; /* how often on_lost was called */
+} hold;
+
+static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    hold *h = context;
+    history_record r = history_begin(HISTORY_LOST, h->key, h->w->number);
+    memcpy(r.lock_id, syncguard_lock_id(lock), SYNCGUARD_LOCK_ID_SIZE);
+    r.fence = strtoll(syncguard_lock_fence(lock), NULL, 10);
+    history_finish(h->w->c->out, &r, (int)reason, HISTORY_OK);
+    atomic_fetch_add(&h->told, 1);
+}
+
+/* A failing release is of unknown outcome, as every dispose is recorded. */
+static void ignore_release_error(void *context, const syncguard_error *error, const char *key,
+                                 const char *lock_id, const char *source)
+{
+    (void)context;
+    (void)error;
+    (void)key;
+    (void)lock_id;
+    (void)source;
+}
+
+static bool believes(hold *h, syncguard_lock *lock)
+{
+    history_record r = history_begin(HISTORY_HELD, h->key, h->w->number);
+    memcpy(r.lock_id, h->lock_id, sizeof h->lock_id);
+    r.fence = h->fence;
+    r.sent_ns =
+        syncguard_clock_ns() + syncguard_lock_remaining_ms(lock) * SYNCGUARD_NS_PER_MS;
+    bool held = syncguard_lock_held(lock);
+    history_finish(h->w->c->out, &r, (int)syncguard_lock_lost(lock), held ? HISTORY_OK : HISTORY_NO);
+    return held;
+}
+
+/* Holds for that long, or until the lock is lost. */
+static bool hold_for(hold *h, syncguard_lock *lock, int64_t us)
+{
+    int64_t end = syncguard_clock_ns() + us * 1000;
+    history_write_resource(h->w->c->out, h->w->c->resource, h->w->number, h->key, h->fence);
+    do {
+        if (!believes(h, lock))
+            return false;
+        history_sleep_us(us > 5000 ? 2000 : 200);
+    } while (syncguard_clock_ns() < end);
+    return true;
+}
+
+static void wait_for_on_lost(hold *h)
+{
+    int64_t end = syncguard_clock_after(syncguard_clock_ns(), LOST_WAIT_MS);
+    while (atomic_load(&h->told) == 0 && syncguard_clock_ns() < end)
+        history_sleep_us(500);
+    /* Too early a second call would come soon. */
+    history_sleep_us(2000);
+}
+
+static void give_back(hold *h, syncguard_lock *lock)
+{
+    worker *w = h->w;
+    history_record r = history_begin(HISTORY_RELEASE, h->key, w->number);
+    memcpy(r.lock_id, h->lock_id, sizeof h->lock_id);
+    r.outcome = HISTORY_PENDING;
+    history_put(w->c->out, &r);
+    if (history_draw(&w->random, 8) == 0) {
+        syncguard_lock_dispose(lock);
+        history_finish(w->c->out, &r, 0, HISTORY_UNKNOWN);
+        return;
+    }
+    syncguard_status status = syncguard_lock_release(lock, NULL, NULL);
+    history_finish(w->c->out, &r, (int)status,
+                   status == SYNCGUARD_OK  ? HISTORY_OK
+                   : status > SYNCGUARD_OK ? HISTORY_NO
+                                           : HISTORY_UNKNOWN);
+    syncguard_lock_dispose(lock);
+}
+
+static void use(hold *h, syncguard_lock *lock, int64_t ttl_ms, bool renewed)
+{
+    worker *w = h->w;
+    int64_t us = history_draw(&w->random, 600);
+    bool brief = ttl_ms > 2000; /* would block its key for long */
+    if (renewed && !brief && history_draw(&w->random, w->c->forget) == 0)
+        us = ttl_ms * (500 + (int64_t)history_draw(&w->random, 1500)); /* lives by its renewals */
+    bool held = hold_for(h, lock, us);
+    if (!held && renewed)
+        wait_for_on_lost(h);
+    if (held && !brief && history_draw(&w->random, w->c->forget) == 0)
+        syncguard_lock_detach(lock);
+    else
+        give_back(h, lock);
+}
+
+static history_outcome failure(syncguard_status status)
+{
+    if (status == SYNCGUARD_E_INVALID_ARGUMENT)
+        return HISTORY_FAILED;
+    return HISTORY_UNKNOWN; /* its last attempt may have been in flight */
+}
+
+static syncguard_lock_options draw_options(worker *w, hold *h, uint32_t part)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.ttl_ms = 400 + (int64_t)history_draw(&w->random, 1100);
+    if (history_draw(&w->random, 3) == 0)
+        options.ttl_ms = 5000; /* no expiry comes to the help of a waiter that was not woken */
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.retry_delay_ms = w->c->poll_ms;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.timeout_ms = WAIT_MS;
+    if (part == SHORT)
+        options.timeout_ms = 1 + (int64_t)history_draw(&w->random, 30);
+    options.retry_unavailable = w->number % 2 == 1;
+    options.auto_extend = history_draw(&w->random, 2) == 0;
+    if (options.auto_extend) {
+        options.on_lost = on_lost;
+        options.on_lost_context = h;
+    }
+    options.on_release_error = ignore_release_error;
+    return options;
+}
+
+/* The moment before the granted request left, told by the lease; it is not after the truth. */
+static int64_t sent_ns(const syncguard_lock *lock, const history_record *r)
+{
+    int64_t at = syncguard_clock_ns();
+    int64_t sent =
+        at + (syncguard_lock_remaining_ms(lock) - r->ttl_ms) * SYNCGUARD_NS_PER_MS;
+    return sent > r->call_ns && sent <= at ? sent : r->call_ns;
+}
+
+void helper_take(worker *w, uint32_t key)
+{
+    char name[64];
+    syncguard_lock *lock = NULL;
+    uint32_t chance = history_draw(&w->random, 400);
+    uint32_t part = chance == 0   ? SHARED
+                    : chance == 1 ? COMMAND
+                    : chance < 60 ? SHORT
+                                  : OWN + chance % (PARTS - OWN);
+    key += part * w->c->keys;
+    hold h = {.w = w, .key = key};
+    syncguard_lock_options options = draw_options(w, &h, part);
+    history_record r = history_begin(HISTORY_ACQUIRE, key, w->number);
+
+    client_key(w->c, key, name, sizeof name);
+    r.flags = HISTORY_HELPER | (options.auto_extend ? HISTORY_RENEWED : 0);
+    r.ttl_ms = options.ttl_ms;
+    r.outcome = HISTORY_PENDING;
+    history_put(w->c->out, &r);
+    syncguard_status status = syncguard_lock_acquire(w->c->backend, name, &options, &lock, NULL);
+    if (status != SYNCGUARD_OK) {
+        history_finish(w->c->out, &r, (int)status, failure(status));
+        history_sleep_us(status == SYNCGUARD_E_ACQUISITION_TIMEOUT
+                             ? history_draw(&w->random, 3000)
+                             : 20000);
+        return;
+    }
+    memcpy(h.lock_id, syncguard_lock_id(lock), sizeof h.lock_id);
+    h.fence = strtoll(syncguard_lock_fence(lock), NULL, 10);
+    memcpy(r.lock_id, h.lock_id, sizeof h.lock_id);
+    r.fence = h.fence;
+    r.sent_ns = sent_ns(lock, &r);
+    history_finish(w->c->out, &r, (int)status, HISTORY_OK);
+    use(&h, lock, options.ttl_ms, options.auto_extend);
+}
