@@ -189,6 +189,14 @@ static int by_fence(const void *a, const void *b)
     return (x->r.fence > y->r.fence) - (x->r.fence < y->r.fence);
 }
 
+/* When an acquire of unknown outcome may have been in force. */
+static window ghost_of(const history_record *r)
+{
+    int64_t from = r->sent_ns > r->call_ns ? r->sent_ns : r->call_ns;
+    int64_t asked = r->flags & HISTORY_HELPER ? r->return_ns : r->call_ns;
+    return (window){from, asked + GHOST_NS + r->ttl_ms * MS};
+}
+
 static void sort_grants(history *h)
 {
     h->grants = need(calloc(h->count + 1, sizeof *h->grants));
@@ -198,8 +206,7 @@ static void sort_grants(history *h)
         if (r->kind == HISTORY_ACQUIRE && r->outcome == HISTORY_OK)
             h->grants[h->grant_count++] = (int)i;
         else if (r->kind == HISTORY_ACQUIRE && r->outcome == HISTORY_UNKNOWN)
-            h->ghosts[h->ghost_count++] =
-                (window){r->call_ns, r->call_ns + GHOST_NS + r->ttl_ms * MS};
+            h->ghosts[h->ghost_count++] = ghost_of(r);
     }
     sorting = h;
     qsort(h->grants, h->grant_count, sizeof *h->grants, by_fence);

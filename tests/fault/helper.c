@@ -8,6 +8,9 @@
  * through failures of the store. Some calls have deadlines so short that they meet the
  * grant: their outcome is unknown, so they have keys of their own.
  *
+ * One thread of each client is a keeper: it competes with other keepers for two keys, holds
+ * for long, and so is there to lose its lock when the store fails.
+ *
  * The pause between tries is long where the store wakes waiters, so that a lost wake-up
  * shows as a key that is free while somebody waits.
  */
@@ -18,11 +21,14 @@
 #include "client.h"
 #include "syncguard/sys/wait.h"
 
-#define WAIT_MS 4000
+#define WAIT_MS 6000
+#define ATTEMPT_MS 1100 /* an attempt ends within the backend's timeout */
+#define KEEPER_MS 3000
+#define LONG_TTL_MS 6000 /* no expiry comes to the help of a waiter that was not woken */
 #define LOST_WAIT_MS 4000
 
 /* The keys, in parts of as many as the clients of single operations have. */
-enum { SHARED = 0, SHORT = 1, COMMAND = 2, OWN = 3, PARTS = 5 };
+enum { SHARED = 0, SHORT = 1, COMMAND = 2, KEPT = 3, OWN = 4, PARTS = 6 };
 
 typedef struct hold {
     worker *w;
@@ -31,6 +37,11 @@ typedef struct hold {
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     atomic_int told; /* how often on_lost was called */
 } hold;
+
+static bool is_keeper(const worker *w)
+{
+    return w->number % 256 == 0;
+}
 
 static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
@@ -107,18 +118,23 @@ static void give_back(hold *h, syncguard_lock *lock)
     syncguard_lock_dispose(lock);
 }
 
+static int64_t draw_hold_us(worker *w, int64_t ttl_ms)
+{
+    if (is_keeper(w))
+        return 1000 * (ttl_ms + (int64_t)history_draw(&w->random, KEEPER_MS));
+    if (ttl_ms < LONG_TTL_MS && history_draw(&w->random, 10 * w->c->forget) == 0)
+        return 1000 * (ttl_ms / 2 + (int64_t)history_draw(&w->random, 2000));
+    return history_draw(&w->random, 600);
+}
+
 static void use(hold *h, syncguard_lock *lock, int64_t ttl_ms, bool renewed)
 {
     worker *w = h->w;
-    int64_t us = history_draw(&w->random, 600);
-    bool brief = ttl_ms > 2000; /* would block its key for long */
-    if (renewed && !brief && history_draw(&w->random, w->c->forget) == 0)
-        us = ttl_ms * (500 + (int64_t)history_draw(&w->random, 1500)); /* lives by its renewals */
-    bool held = hold_for(h, lock, us);
+    bool held = hold_for(h, lock, draw_hold_us(w, ttl_ms));
     if (!held && renewed)
         wait_for_on_lost(h);
-    if (held && !brief && history_draw(&w->random, w->c->forget) == 0)
-        syncguard_lock_detach(lock);
+    if (held && ttl_ms < LONG_TTL_MS && history_draw(&w->random, 10 * w->c->forget) == 0)
+        syncguard_lock_detach(lock); /* left to expire */
     else
         give_back(h, lock);
 }
@@ -134,8 +150,10 @@ static syncguard_lock_options draw_options(worker *w, hold *h, uint32_t part)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 400 + (int64_t)history_draw(&w->random, 1100);
-    if (history_draw(&w->random, 3) == 0)
-        options.ttl_ms = 5000; /* no expiry comes to the help of a waiter that was not woken */
+    if (is_keeper(w))
+        options.ttl_ms = 400;
+    else if (history_draw(&w->random, 3) == 0)
+        options.ttl_ms = LONG_TTL_MS;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.retry_delay_ms = w->c->poll_ms;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
@@ -170,6 +188,10 @@ void helper_take(worker *w, uint32_t key)
                     : chance == 1 ? COMMAND
                     : chance < 60 ? SHORT
                                   : OWN + chance % (PARTS - OWN);
+    if (is_keeper(w)) {
+        part = KEPT;
+        key %= 2;
+    }
     key += part * w->c->keys;
     hold h = {.w = w, .key = key};
     syncguard_lock_options options = draw_options(w, &h, part);
@@ -182,6 +204,8 @@ void helper_take(worker *w, uint32_t key)
     history_put(w->c->out, &r);
     syncguard_status status = syncguard_lock_acquire(w->c->backend, name, &options, &lock, NULL);
     if (status != SYNCGUARD_OK) {
+        if (!options.retry_unavailable) /* only its last attempt can have failed */
+            r.sent_ns = syncguard_clock_ns() - ATTEMPT_MS * SYNCGUARD_NS_PER_MS;
         history_finish(w->c->out, &r, (int)status, failure(status));
         history_sleep_us(status == SYNCGUARD_E_ACQUISITION_TIMEOUT
                              ? history_draw(&w->random, 3000)

@@ -34,6 +34,7 @@ ONE_KEY = ["--keys", "1"]
 MANY_KEYS = ["--keys", "200"]  # a dead lock is not taken over at once
 TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6",
           "--query", "?cleanup=1", "--seconds", "8"]
+STOPPED = ["--faults", "stopped-server", "--seconds", "8"]
 
 # The emulator wants less at a time, and longer.
 SLOW = {"firestore": ["--clients", "3", "--threads", "2", "--keys", "3", "--seconds", "8"]}
@@ -47,6 +48,11 @@ TOLERANCE = "another tolerance in one place"
 GUARD = "a wrong clock that is not noticed"
 FOUND = "a re-send that does not write"
 WARNING = "a broken-off wait for the standby counts as success"
+WAKE = "a release that wakes nobody"
+LEASE = "a lease that is counted too long"
+TWICE = "on_lost called twice"
+SILENT = "on_lost not called"
+CHILD = "a child that nobody ends"
 
 # store, what is broken, changes (file, old text, new text), further arguments for run.py
 MUTANTS = [
@@ -101,6 +107,22 @@ MUTANTS = [
     ("redis", TOLERANCE, [(REDIS + "acquire.lua",
                            "local left = expires + ARGV[2] - ARGV[1] - now",
                            "local left = expires + 500 - now")], EXPIRING),
+
+    # The helper and the command: the same code on every store.
+    ("redis", WAKE, [("src/core/waiting_room.c", "if (group->trying == 0)\n        wake_one(group);",
+                      "if (group->trying == 0 && !freed)\n        wake_one(group);")], []),
+    ("redis", LEASE, [("src/core/lock_acquire.c",
+                       "syncguard_clock_after(h->op.first_sent_ns, h->op.ttl_ms));",
+                       "syncguard_clock_after(h->op.first_sent_ns, h->op.ttl_ms + 3000));")], []),
+    ("redis", TWICE, [("src/core/heartbeat.c", "on_lost(context, lock, sg_lock_judge(lock));",
+                       "on_lost(context, lock, sg_lock_judge(lock));\n"
+                       "on_lost(context, lock, sg_lock_judge(lock));")], STOPPED),
+    ("redis", SILENT, [("src/core/heartbeat.c", "on_lost(context, lock, sg_lock_judge(lock));",
+                        "(void)on_lost, (void)context;")], STOPPED),
+    ("redis", CHILD, [("src/cli/guard.c", "\n    kill(-group, SIGTERM);", ""),
+                      ("src/cli/guard.c", "\n    kill(-group, SIGKILL);", ""),
+                      ("src/cli/guard.c", "\n            kill(-group, SIGKILL);", "")],
+     ["--seconds", "8"]),
 
     ("postgres", SIGN, [
         (POSTGRES + "sql.c", "l.expires_at_ms > @N - \"\n    \"$4::bigint)",

@@ -177,18 +177,20 @@ def stop_standby(cell):
     """The standby goes and comes back; at last it is promoted without what it missed."""
     while cell.time_left(6):
         cell.pause(0.5)
-        cell.store.standby.kill()
-        break_waits(cell, 0.8)
-        cell.store.standby.start()
+        with cell.window():
+            cell.store.standby.kill()
+            break_waits(cell, 0.8)
+            cell.store.standby.start()
         cell.repaired()
     cell.pause(0.3)
     cell.crashed()  # releases do not wait for the standby
-    cell.store.standby.kill()
-    break_waits(cell, 0.8)
-    cell.crashed()
-    cell.store.kill()
-    cell.store.standby.start()
-    cell.store.promote()
+    with cell.window():
+        cell.store.standby.kill()
+        break_waits(cell, 0.8)
+        cell.crashed()
+        cell.store.kill()
+        cell.store.standby.start()
+        cell.store.promote()
     cell.repaired()
 
 

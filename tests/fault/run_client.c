@@ -105,14 +105,16 @@ static int await(pid_t pid)
 /* The child has recorded the grant, if there was one: what is left is how the attempt ended. */
 static void run_once(runner *w)
 {
-    /* Mostly the part of the keys that is the command's, see helper.c. */
-    uint32_t key = history_draw(&w->random, w->keys) + 2 * w->keys;
+    /* Mostly two of the part of the keys that is the command's, see helper.c. */
+    uint32_t key = history_draw(&w->random, 2) + 2 * w->keys;
     if (history_draw(&w->random, 8) == 0)
-        key = history_draw(&w->random, 5 * w->keys);
+        key = history_draw(&w->random, 6 * w->keys);
     history_record r = history_begin(HISTORY_ACQUIRE, key, w->thread);
     int64_t hold_us = 1000 + (int64_t)history_draw(&w->random, 20000);
     bool killed = history_draw(&w->random, 10) == 0;
-    if (history_draw(&w->random, 10) == 0)
+    if (killed)
+        hold_us = INT64_C(1000) * 5 * TTL_MS; /* until somebody ends it */
+    else if (history_draw(&w->random, 10) == 0)
         hold_us = 1000 * (int64_t)history_draw(&w->random, 2 * TTL_MS); /* lives by its renewals */
     r.flags = HISTORY_HELPER | HISTORY_RENEWED | HISTORY_COMMAND;
     r.ttl_ms = TTL_MS;
