@@ -241,8 +241,7 @@ static void bound_renewed(history *h)
         int64_t moment = r->kind == HISTORY_RELEASE || r->kind == HISTORY_LOST ? 0 : 1000 * MS;
         if (r->kind == HISTORY_CHILD)
             moment = GHOST_NS;
-        int64_t dead =
-            r->return_ns + moment + grant->r.ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
+        int64_t dead = r->return_ns + moment + grant->r.ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
         if (dead > grant->dead_after)
             grant->dead_after = dead;
     }
@@ -336,8 +335,7 @@ int main(int argc, char **argv)
     if (!quiet)
         printf("%s: %zu operations, %zu grants, %zu by the helper, %zu of unknown outcome, "
                "%" PRIu64 " steps of search\n",
-               result == 0 ? "kept" : "BROKEN", n.operations, n.grants, n.helper, n.unknown,
-               steps);
+               result == 0 ? "kept" : "BROKEN", n.operations, n.grants, n.helper, n.unknown, steps);
     if (n.operations == 0) {
         fprintf(stderr, "fault_check: the history is empty\n");
         return 2;

@@ -33,8 +33,8 @@ void client_key(const client *c, uint32_t key, char *name, size_t size);
 
 /*
  * Takes one key with the lock helper, holds it, gives it back, and records all of it. Now and then
- * it is key itself, for which the single operations compete; mostly it is one of further keys, which
- * come in parts of c->keys (helper.c).
+ * it is key itself, for which the single operations compete; mostly it is one of further keys,
+ * which come in parts of c->keys (helper.c).
  */
 void helper_take(worker *w, uint32_t key);
 

@@ -69,10 +69,10 @@ static bool believes(hold *h, syncguard_lock *lock)
     history_record r = history_begin(HISTORY_HELD, h->key, h->w->number);
     memcpy(r.lock_id, h->lock_id, sizeof h->lock_id);
     r.fence = h->fence;
-    r.sent_ns =
-        syncguard_clock_ns() + syncguard_lock_remaining_ms(lock) * SYNCGUARD_NS_PER_MS;
+    r.sent_ns = syncguard_clock_ns() + syncguard_lock_remaining_ms(lock) * SYNCGUARD_NS_PER_MS;
     bool held = syncguard_lock_held(lock);
-    history_finish(h->w->c->out, &r, (int)syncguard_lock_lost(lock), held ? HISTORY_OK : HISTORY_NO);
+    history_finish(h->w->c->out, &r, (int)syncguard_lock_lost(lock),
+                   held ? HISTORY_OK : HISTORY_NO);
     return held;
 }
 
@@ -174,8 +174,7 @@ static syncguard_lock_options draw_options(worker *w, hold *h, uint32_t part)
 static int64_t sent_ns(const syncguard_lock *lock, const history_record *r)
 {
     int64_t at = syncguard_clock_ns();
-    int64_t sent =
-        at + (syncguard_lock_remaining_ms(lock) - r->ttl_ms) * SYNCGUARD_NS_PER_MS;
+    int64_t sent = at + (syncguard_lock_remaining_ms(lock) - r->ttl_ms) * SYNCGUARD_NS_PER_MS;
     return sent > r->call_ns && sent <= at ? sent : r->call_ns;
 }
 
@@ -207,9 +206,8 @@ void helper_take(worker *w, uint32_t key)
         if (!options.retry_unavailable) /* only its last attempt can have failed */
             r.sent_ns = syncguard_clock_ns() - ATTEMPT_MS * SYNCGUARD_NS_PER_MS;
         history_finish(w->c->out, &r, (int)status, failure(status));
-        history_sleep_us(status == SYNCGUARD_E_ACQUISITION_TIMEOUT
-                             ? history_draw(&w->random, 3000)
-                             : 20000);
+        history_sleep_us(status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? history_draw(&w->random, 3000)
+                                                                   : 20000);
         return;
     }
     memcpy(h.lock_id, syncguard_lock_id(lock), sizeof h.lock_id);

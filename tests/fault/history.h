@@ -42,8 +42,8 @@ typedef struct history_record {
     int64_t return_ns;
     int64_t ttl_ms;
     int64_t fence;
-    int64_t sent_ns; /* helper: not before this moment did the request leave that was granted; else 0
-                        (HELD: the end of the lease) */
+    int64_t sent_ns; /* helper: not before this moment did the request leave that was granted; else
+                        0 (HELD: the end of the lease) */
     char lock_id[24];
     int32_t status; /* the syncguard_status behind the outcome */
     uint32_t flags;

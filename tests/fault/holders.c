@@ -45,8 +45,7 @@ static int check_beliefs(const history *h, uint32_t key)
         if (o->r.kind == HISTORY_HELD && next < o->r.call_ns)
             result = broken(key, "a holder believed in its lock after another was granted it",
                             &grant->r, &o->r);
-        else if (o->r.kind == HISTORY_CHILD && !set.frozen &&
-                 next < o->r.call_ns - set.grace_ns)
+        else if (o->r.kind == HISTORY_CHILD && !set.frozen && next < o->r.call_ns - set.grace_ns)
             result = broken(key, "a child of the command outlived its lock", &grant->r, &o->r);
     }
     free(later);
@@ -104,8 +103,8 @@ static int check_losses(const history *h, uint32_t key)
             result = broken(key, "a lock was lost and on_lost was not called", grant, NULL);
         else if (l->told != NULL && !set.frozen && l->lease_end > 0 &&
                  l->told->call_ns > l->lease_end + TOLERANCE_NS)
-            result = broken(key, "on_lost came after the lease had ended in the store", grant,
-                            l->told);
+            result =
+                broken(key, "on_lost came after the lease had ended in the store", grant, l->told);
     }
     free(losses);
     return result;
@@ -145,16 +144,15 @@ static int check_wake_ups(const history *h, uint32_t key)
         if (o->r.kind != HISTORY_RELEASE || o->r.outcome != HISTORY_OK || o->holder < 0)
             continue;
         const op *grant = &h->ops[o->holder];
-        const op *next = (size_t)grant->rank + 1 < h->grant_count
-                             ? &h->ops[h->grants[grant->rank + 1]]
-                             : NULL;
+        const op *next =
+            (size_t)grant->rank + 1 < h->grant_count ? &h->ops[h->grants[grant->rank + 1]] : NULL;
         if (next != NULL && next->r.fence != grant->r.fence + 1)
             continue; /* somebody else's grant was between */
         int64_t from = after_faults(o->r.return_ns);
         int64_t to = from + set.wake_ns;
-        int64_t asked = next == NULL            ? INT64_MAX
+        int64_t asked = next == NULL          ? INT64_MAX
                         : next->r.sent_ns > 0 ? next->r.sent_ns
-                                                : next->r.call_ns;
+                                              : next->r.call_ns;
         if (asked <= to || ghost_between(h, o->r.return_ns, to))
             continue;
         const history_record *waiter = waiter_during(h, o->r.call_ns, to);

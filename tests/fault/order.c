@@ -32,7 +32,8 @@ typedef struct state {
     int64_t latest;   /* is dead from here on */
 } state;
 
-/* ---- the lock of one key as a state machine ---------------------------------------------------- */
+/* ---- the lock of one key as a state machine ----------------------------------------------------
+ */
 
 static bool ghost_about(const history *h, const history_record *r)
 {
