@@ -83,9 +83,9 @@ MUTANTS = [
                       "local left = expires - ARGV[2] + ARGV[1] - now")], []),
     # Without the index the script would not find the name at all: it gets the only key's.
     ("redis", OWNER, [
-        (REDIS + "release.lua", "local name = call('GET', KEYS[1])",
-         "local name = call('GET', KEYS[1]) or 'syncguard:fault-0'"),
-        (REDIS + "release.lua", "if id ~= string.sub(KEYS[1], -22) then",
+        (REDIS + "release.lua", "or call('GET', KEYS[1])",
+         "or call('GET', KEYS[1]) or 'syncguard:fault-0'"),
+        (REDIS + "release.lua", "if id ~= (ARGV[3] or string.sub(KEYS[1], -22)) then",
          "if id == '' then")], ONE_KEY),
     ("redis", COUNTER, [
         (REDIS + "acquire.lua", "local fence = call('INCR', KEYS[3])",
@@ -165,8 +165,8 @@ MUTANTS = [
         (FIRESTORE + "document.c", '"op", "EQUAL", "value", "stringValue", lock_id',
          '"op", "GREATER_THAN", "value", "stringValue", lock_id[0] != 0 ? "" : lock_id'),
         (FIRESTORE + "ops.c",
-         "if (!lock.readable || strcmp(lock.record.lock_id, lock_id) != 0)",
-         "if (!lock.readable || lock_id == NULL)")], ONE_KEY),
+         "if (strcmp(lock.record.lock_id, lock_id) != 0)\n            continue;",
+         "if (lock_id == NULL)\n            continue;")], ONE_KEY),
     ("firestore", COUNTER, [
         (FIRESTORE + "acquire.c",
          "sg_fs_write_fence(a->fence_name, counter_time, record.fence, op->key));",
