@@ -21,7 +21,7 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
 
 static int run_job(syncguard_backend *backend, const char *key, syncguard_error *err)
 {
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000); /* up to a minute */
     options.ttl_ms = 3000;
     options.auto_extend = true;
     options.on_lost = on_lost;

@@ -79,7 +79,15 @@ typedef void (*syncguard_lost_fn)(void *context, syncguard_lock *lock,
 typedef void (*syncguard_wait_fn)(void *context, int attempts, int64_t waited_ms,
                                   int64_t remaining_ms);
 
-/* Options of one lock. */
+/*
+ * Options of one lock.
+ *
+ * Two limits end the waiting, whichever comes first: max_retries and timeout_ms.
+ * timeout_ms = 60000 alone gives up after about 5.6 s, when the ten retries of
+ * the default are used up. To wait up to a minute:
+ *
+ *     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
+ */
 typedef struct syncguard_lock_options {
     size_t size;
     int64_t ttl_ms; /* default 30000; 0 and below are InvalidArgument */
@@ -91,7 +99,7 @@ typedef struct syncguard_lock_options {
     syncguard_jitter jitter;
     /* Give up after this long, also in the middle of an attempt; default 5000, 0 is a single
      * attempt, or SYNCGUARD_WAIT_FOREVER. Each attempt is also bounded by the backend's
-     * timeout_ms. max_retries and timeout_ms both end the waiting: raise both to wait longer. */
+     * timeout_ms. max_retries may end the waiting earlier, see above. */
     int64_t timeout_ms;
     /* Retry ServiceUnavailable, RateLimited and the NetworkTimeout of a single attempt like
      * contention. When the waiting ends the last answer of the store decides: the lock was held is
@@ -119,15 +127,27 @@ typedef struct syncguard_lock_options {
             NULL, NULL, NULL, NULL, NULL, NULL                                                     \
     }
 
+/* The same, but waiting for up to wait_ms (SYNCGUARD_WAIT_FOREVER: for as long as it takes),
+ * without a limit of retries. */
+#define SYNCGUARD_LOCK_OPTIONS_WAIT_MS(wait_ms)                                                    \
+    {                                                                                              \
+        sizeof(syncguard_lock_options), SYNCGUARD_DEFAULT_TTL_MS, SYNCGUARD_RETRY_FOREVER, 100,    \
+            SYNCGUARD_BACKOFF_EXPONENTIAL, SYNCGUARD_JITTER_EQUAL, (wait_ms), false, false, 0,     \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL                                               \
+    }
+
 /* Function twin of SYNCGUARD_LOCK_OPTIONS_INIT. */
 SYNCGUARD_API void syncguard_lock_options_init(syncguard_lock_options *options, size_t size);
+
+/* Lets options that are initialised wait as SYNCGUARD_LOCK_OPTIONS_WAIT_MS does. */
+SYNCGUARD_API void syncguard_lock_options_wait(syncguard_lock_options *options, int64_t wait_ms);
 
 /*
  * Acquires key, waiting as the options say (NULL: the defaults). OK gives a
  * handle that the caller disposes of. Retries used up or timeout reached is
- * AcquisitionTimeout; failures other than contention end it at once unless
- * retry_unavailable covers them (see there for what the end of the waiting is
- * then). On failure *out is NULL.
+ * AcquisitionTimeout, and the message says which; failures other than contention end it at once
+ * unless retry_unavailable covers them (see there for what the end of the waiting is then). On
+ * failure *out is NULL.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_acquire(
     syncguard_backend *backend, const char *key, const syncguard_lock_options *options,

@@ -45,6 +45,12 @@ void syncguard_lock_options_init(syncguard_lock_options *options, size_t size)
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
+void syncguard_lock_options_wait(syncguard_lock_options *options, int64_t wait_ms)
+{
+    options->max_retries = SYNCGUARD_RETRY_FOREVER;
+    options->timeout_ms = wait_ms;
+}
+
 static syncguard_status refuse(const char *what, syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "lock option %s is not valid",
@@ -295,8 +301,27 @@ static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguar
 /* ---- outcome ------------------------------------------------------------------------------------
  */
 
+/* Says what ended the waiting: it is often not the one that the caller thought of. */
+static syncguard_status gave_up(const hunt *h, bool over, syncguard_error *err)
+{
+    const syncguard_status status = SYNCGUARD_E_ACQUISITION_TIMEOUT;
+    long long tenths = (syncguard_clock_ns() - h->started_ns) / (100 * SYNCGUARD_NS_PER_MS);
+    if (over)
+        syncguard_fail(err, status, NULL, "gave up after %lld.%lld s: another owner holds the lock",
+                       tenths / 10, tenths % 10);
+    else if (h->retries > 0)
+        syncguard_fail(err, status, NULL,
+                       "gave up after %d %s (%lld.%lld s): another owner holds the lock",
+                       h->retries, h->retries == 1 ? "retry" : "retries", tenths / 10, tenths % 10);
+    else
+        syncguard_fail(err, status, NULL,
+                       "another owner holds the lock, and the options ask for no retry");
+    syncguard_error_key(err, h->op.key, h->op.key_length);
+    return status;
+}
+
 /*
- * The helper's own words for giving up. With retry_unavailable the last answer decides: a store
+ * The end of a waiting acquire. With retry_unavailable the last answer decides: a store
  * that nobody could reach is not a lock that somebody holds.
  */
 static syncguard_status verdict(const hunt *h, syncguard_status status, syncguard_error *err)
@@ -310,12 +335,7 @@ static syncguard_status verdict(const hunt *h, syncguard_status status, syncguar
     }
     if (h->options->retry_unavailable && h->answer == SYNCGUARD_OK)
         return status; /* the only attempt was cut short */
-    status = syncguard_fail(
-        err, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL,
-        "the lock was not free within %lld ms and %d attempts",
-        (long long)((syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS), h->attempts);
-    syncguard_error_key(err, h->op.key, h->op.key_length);
-    return status;
+    return gave_up(h, over, err);
 }
 
 static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *key, size_t length,

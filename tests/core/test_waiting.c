@@ -53,6 +53,32 @@ static void no_retries_mean_one_attempt(void **state)
     syncguard_close(&p->base);
 }
 
+/* Both limits have a message of their own. */
+static void the_message_says_what_ended_the_waiting(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = always_locked;
+    syncguard_lock_options few = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_options brief = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300);
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    few.retry_delay_ms = 1;
+    few.timeout_ms = 60000;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &few, &lock, &err),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_non_null(strstr(err.message, "gave up after 10 retries ("));
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &brief, &lock, &err),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_non_null(strstr(err.message, "gave up after 0."));
+    assert_null(strstr(err.message, "retr"));
+    few.max_retries = 0;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &few, &lock, &err),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_non_null(strstr(err.message, "no retry"));
+    syncguard_close(&p->base);
+}
+
 static syncguard_status down_twice(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)op;
@@ -509,6 +535,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(retries_are_counted),
         cmocka_unit_test(no_retries_mean_one_attempt),
+        cmocka_unit_test(the_message_says_what_ended_the_waiting),
         cmocka_unit_test(unavailability_is_ridden_over_only_if_asked),
         cmocka_unit_test(retries_used_up_on_a_store_that_is_down),
         cmocka_unit_test(a_wait_that_nobody_answers_ends_with_the_failure),

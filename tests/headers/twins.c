@@ -106,12 +106,20 @@ static void constants_are_the_agreed_ones(void **state)
             assert_int_equal(small[i], 0x5a);                                                      \
     } while (0)
 
+static void wait_a_minute(syncguard_lock_options *options, size_t size)
+{
+    syncguard_lock_options_init(options, size);
+    if (size == sizeof *options)
+        syncguard_lock_options_wait(options, 60000);
+}
+
 static void initialisers_agree(void **state)
 {
     (void)state;
     CHECK_TWINS(syncguard_options, SYNCGUARD_OPTIONS_INIT, syncguard_options_init);
     CHECK_TWINS(syncguard_call, SYNCGUARD_CALL_INIT, syncguard_call_init);
     CHECK_TWINS(syncguard_lock_options, SYNCGUARD_LOCK_OPTIONS_INIT, syncguard_lock_options_init);
+    CHECK_TWINS(syncguard_lock_options, SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000), wait_a_minute);
     CHECK_TWINS(syncguard_telemetry_options, SYNCGUARD_TELEMETRY_OPTIONS_INIT,
                 syncguard_telemetry_options_init);
 #ifdef HAVE_SQLITE
