@@ -472,6 +472,126 @@ static void any_seed_will_do(void **state)
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
 }
 
+/* No lock is left out of a list, whichever node has it. */
+static void list_sees_both_nodes(void **state)
+{
+    (void)state;
+    syncguard_grant grants[20];
+    char key[32];
+    move m;
+    int count = 0;
+    for (int i = 0; i < 20; i++) {
+        snprintf(key, sizeof key, "listed:%d", i);
+        assert_status(syncguard_acquire(store, key, 60000, NULL, &grants[i], &err), SYNCGUARD_OK);
+    }
+    begin_move(&m);
+    for (int i = 0; i < 20; i++) {
+        snprintf(key, sizeof key, "listed:%d", i);
+        spread(&m, key, grants[i].lock_id, i % 8);
+    }
+    assert_status(syncguard_list(store, NULL, count_locks, &count, &err), SYNCGUARD_OK);
+    assert_int_equal(count, 20);
+    end_move(&m);
+    for (int i = 0; i < 20; i++)
+        assert_status(syncguard_release(store, grants[i].lock_id, NULL, &err), SYNCGUARD_OK);
+}
+
+/* --- waiters --- */
+
+enum { WAITERS = 12 };
+
+typedef struct waiter {
+    pthread_t thread;
+    char key[32];
+    syncguard_backend *backend;
+    syncguard_grant grant; /* of the lock in the way */
+    syncguard_status status;
+    atomic_llong got_ms;
+} waiter;
+
+static void *wait_patiently(void *argument)
+{
+    waiter *self = argument;
+    syncguard_lock *lock = NULL;
+    syncguard_error error;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.retry_delay_ms = 20000; /* polling would be seen */
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.timeout_ms = 60000;
+    self->status = syncguard_lock_acquire(self->backend, self->key, &options, &lock, &error);
+    atomic_store(&self->got_ms, now_ms());
+    syncguard_lock_dispose(lock);
+    return NULL;
+}
+
+static void waiters_follow_the_slot(void **state)
+{
+    (void)state;
+    static waiter waiters[WAITERS];
+    syncguard_backend *other = open_url(test_url);
+    move m;
+    int late = 0;
+    for (int i = 0; i < WAITERS; i++) {
+        waiter *w = &waiters[i];
+        snprintf(w->key, sizeof w->key, "awaited:%d", i);
+        w->backend = other;
+        assert_status(syncguard_acquire(store, w->key, 120000, NULL, &w->grant, &err),
+                      SYNCGUARD_OK);
+        pthread_create(&w->thread, NULL, wait_patiently, w);
+    }
+    pause_ms(1000);
+    for (int moves = 0; moves < 2; moves++) {
+        begin_move(&m);
+        while (move_some(&m, 3))
+            pause_ms(20);
+        end_move(&m);
+        pause_ms(2000);
+        for (int i = moves; i < WAITERS; i += 2) {
+            waiter *w = &waiters[i];
+            int64_t start = now_ms();
+            assert_status(syncguard_release(store, w->grant.lock_id, NULL, &err), SYNCGUARD_OK);
+            pthread_join(w->thread, NULL);
+            assert_int_equal(w->status, SYNCGUARD_OK);
+            late += atomic_load(&w->got_ms) - start > 2000;
+        }
+    }
+    assert_int_equal(late, 0);
+    syncguard_close(other);
+}
+
+/* --- the death of nodes --- */
+
+/* The only server that the handle was given is the one that dies. */
+static void cluster_outlives_its_seed(void **state)
+{
+    (void)state;
+    char url[128], id[64];
+    syncguard_grant grant;
+    int64_t expires;
+    int slot = our_slot();
+    int owner = owner_of(slot, 0, id);
+    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(owner));
+    syncguard_backend *other = open_url(url);
+    assert_status(syncguard_acquire(other, "outlives", 120000, NULL, &grant, &err), SYNCGUARD_OK);
+    pause_ms(500); /* replication */
+    kill(test_pid(owner), SIGKILL);
+    int64_t start = now_ms();
+    syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+    while (status != SYNCGUARD_OK && now_ms() - start < 40000) {
+        pause_ms(100);
+        status = syncguard_extend(other, grant.lock_id, 120000, NULL, &expires, &err);
+        if (status != SYNCGUARD_OK && status != SYNCGUARD_E_SERVICE_UNAVAILABLE &&
+            status != SYNCGUARD_E_NETWORK_TIMEOUT)
+            fail_msg("%s %s %s", syncguard_status_name(status), err.native, err.message);
+    }
+    assert_status(status, SYNCGUARD_OK);
+    print_message("followed after %d ms\n", (int)(now_ms() - start));
+    assert_int_equal(owner_of(slot, (owner + 1) % PRIMARIES, id), owner + PRIMARIES);
+    assert_status(syncguard_release(other, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    syncguard_close(other);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -483,7 +603,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(half_moved_dead_locks_are_taken_over),
         cmocka_unit_test(slot_moves_under_load),
         cmocka_unit_test(heartbeat_follows_a_moving_slot),
+        cmocka_unit_test(list_sees_both_nodes),
+        cmocka_unit_test(waiters_follow_the_slot),
         cmocka_unit_test(half_moved_grants_are_undone),
+        cmocka_unit_test(cluster_outlives_its_seed), /* the last: a server is missing then */
     };
     return cmocka_run_group_tests_name("redis cluster", tests, open_store, close_store);
 }

@@ -134,6 +134,23 @@ static void unknown_primary_is_unavailable(void **state)
     syncguard_close(wrong);
 }
 
+/* The only sentinel that the handle was given dies: it has told of the others. */
+static void sentinels_tell_of_each_other(void **state)
+{
+    (void)state;
+    char url[256];
+    syncguard_grant grant;
+    snprintf(url, sizeof url, "redis+sentinel://127.0.0.1:%d/main", test_port(3));
+    syncguard_backend *other = open_url(url);
+    assert_status(syncguard_acquire(other, "told", 30000, NULL, &grant, &err), SYNCGUARD_OK);
+    kill(test_pid(3), SIGSTOP);
+    freeReplyObject(raw_at(test_port(0), "CLIENT KILL TYPE normal SKIPME yes"));
+    syncguard_status status = syncguard_release(other, grant.lock_id, NULL, &err);
+    kill(test_pid(3), SIGCONT);
+    assert_status(status, SYNCGUARD_OK);
+    syncguard_close(other);
+}
+
 /* --- replicas: primary, replica, wait_replicas=1 --- */
 
 static void missing_replicas_undo_the_grant(void **state)
@@ -327,6 +344,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest sentinel[] = {
         cmocka_unit_test(waiters_are_woken_here_too),
         cmocka_unit_test(unknown_primary_is_unavailable),
+        cmocka_unit_test(sentinels_tell_of_each_other),
         cmocka_unit_test(sentinel_failover_is_followed),
     };
     const struct CMUnitTest replicas[] = {

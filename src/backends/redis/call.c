@@ -339,6 +339,7 @@ syncguard_status sg_redis_call_run(sg_backend *backend, sg_call *call,
         } else {
             call->moving = met_half(backend, call);
             call->asked = p.asking;
+            sg_redis_topology_refresh(backend, limits);
             return SYNCGUARD_OK;
         }
         if (status != SYNCGUARD_OK || call->moving)

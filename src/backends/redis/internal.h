@@ -7,8 +7,8 @@
  *   link.c, slot.c              a connection shared by many callers (leader and followers)
  *   connector.c                 makes that connection, in the background
  *   conn.c, tls.c, resolve.c    one socket: connecting, handshake, bytes
- *   route.c                     where the primary is: address, Sentinel, Cluster
- *   watch.c                     wake-up by client tracking
+ *   route.c, topology.c         where the primary is: address, Sentinel, Cluster; other servers
+ *   watch.c, keymap.c           wake-up by client tracking
  *   wire.c, value.c             RESP requests and error words; the stored JSON
  *   options.c, backend.c        configuration, construction, the module
  *
@@ -204,13 +204,24 @@ void sg_redis_replies_free(redisReply **replies, size_t count);
 
 /* --- where the primary is (route.c) --- */
 
+/* Other servers that are remembered, beside the seeds. */
+#define SG_MAX_NODES 64
+
+typedef struct sg_node {
+    char host[256];
+    int port;
+} sg_node;
+
 typedef struct sg_route {
     pthread_mutex_t mutex;
     uint64_t generation;
     bool known;       /* Cluster: target was told by a redirection */
     char target[256]; /* host */
     int port;
-    size_t first_seed; /* the sentinel that answered last */
+    size_t first;                /* of the seeds and nodes, the one to be tried first */
+    sg_node nodes[SG_MAX_NODES]; /* other nodes of the Cluster, or other sentinels */
+    size_t node_count;
+    atomic_llong learned_ns; /* Cluster: when the nodes were asked for; 0: never */
 } sg_route;
 
 /* Connects to the primary. */
@@ -224,6 +235,22 @@ bool sg_redis_route_port(const char *text, int *port);
 /* Reads "MOVED slot host:port" or "ASK ..."; peer stands in for an empty host. */
 bool sg_redis_route_parse(const redisReply *reply, const char *peer, char host[256], int *port);
 void sg_redis_route_moved(sg_route *route, const char *host, int port);
+/* Asks for a name that never exists, and so learns where the slot is, and whether it moves: then
+ * backend->ask leads to its new node. */
+syncguard_status sg_redis_route_probe(sg_backend *backend, const syncguard_limits *limits,
+                                      bool *moving, syncguard_error *err);
+
+/* --- other servers (topology.c) --- */
+
+/* Learns the nodes over a new connection, but not every time. Failure: the connection is broken. */
+syncguard_status sg_redis_topology_learn(sg_backend *backend, sg_conn *conn,
+                                         const syncguard_limits *limits, syncguard_error *err);
+/* Learns them over a shared connection, once in a while. */
+void sg_redis_topology_refresh(sg_backend *backend, const syncguard_limits *limits);
+/* Reads the answer to CLUSTER SLOTS of peer. */
+void sg_redis_topology_read(sg_route *route, const redisReply *slots, const char *peer);
+/* Reads the answer to SENTINEL SENTINELS. */
+void sg_redis_topology_read_sentinels(sg_route *route, const redisReply *sentinels);
 
 /* --- many callers on one connection (link.c) --- */
 
@@ -291,6 +318,23 @@ void sg_redis_link_reset(sg_link *link);
 sg_conn *sg_redis_link_tracked(sg_link *link);
 void sg_redis_link_give_back(sg_link *link, sg_conn *conn, bool broken);
 
+/* --- keys behind hashed names (keymap.c) --- */
+
+#define SG_KEYMAP_BUCKETS 256
+typedef struct sg_keymap_entry sg_keymap_entry;
+typedef struct sg_keymap {
+    sg_keymap_entry *buckets[SG_KEYMAP_BUCKETS];
+} sg_keymap;
+
+/* Without memory nothing is kept. */
+void sg_redis_keymap_put(sg_keymap *map, const char *name, size_t name_length, const char *key,
+                         size_t key_length);
+/* The key's length; 0: unknown. */
+size_t sg_redis_keymap_get(sg_keymap *map, const char *name, size_t length,
+                           char key[SYNCGUARD_KEY_SIZE]);
+void sg_redis_keymap_remove(sg_keymap *map, const char *name, size_t length);
+void sg_redis_keymap_free(sg_keymap *map);
+
 /* --- wake-up (watch.c) --- */
 
 typedef struct sg_tracker sg_tracker;
@@ -313,6 +357,8 @@ void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisRep
 syncguard_status sg_redis_tracker_listen(sg_tracker *tracker, syncguard_parker *parker,
                                          const syncguard_limits *limits, syncguard_error *err);
 void sg_redis_tracker_take_over(sg_tracker *tracker);
+/* A waiter's try could not be armed, because the slot moves: watch for the end of that. */
+void sg_redis_tracker_moving(sg_tracker *tracker);
 /* A connection that may have reported is gone. */
 void sg_redis_tracker_lost(sg_tracker *tracker);
 

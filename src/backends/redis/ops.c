@@ -228,6 +228,8 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
     }
 
     status = acquire_call(backend, op, &lock, &index, &counter, &call, err);
+    if (call.watch_name != NULL && call.asked)
+        sg_redis_tracker_moving(backend->tracker);
     if (status < 0 && (call.unanswered || stopped_midway(call.reply)))
         op->maybe_granted = true;
     if (status == SYNCGUARD_LOCKED && call.unanswered) {
@@ -474,6 +476,7 @@ syncguard_status sg_redis_extend_many(syncguard_backend *base, syncguard_extend_
             break;
         }
     }
+    sg_redis_topology_refresh(backend, limits);
     /* While the slot moves, an answer all the same: the items are then tried singly. */
     return decided > 0 || moving || count == 0 ? SYNCGUARD_OK : first_failure;
 }

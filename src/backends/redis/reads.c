@@ -217,6 +217,24 @@ static void show_one(const sg_backend *backend, const redisReply *name, const re
         w->unreadable++;
 }
 
+/* Fetches and shows one lock, from whichever node has it. */
+static syncguard_status show_moving(sg_backend *backend, const redisReply *name,
+                                    const syncguard_limits *limits, walk *w, syncguard_error *err)
+{
+    sg_call call;
+    char word[SG_WORD_SIZE] = "";
+    sg_redis_call_init(&call, SG_READ, 1);
+    sg_redis_call_arg(&call, name->str, (size_t)name->len);
+    syncguard_status status = sg_redis_call_run(backend, &call, limits, err);
+    sg_redis_reply_word(call.reply, word);
+    if (strcmp(word, "WRONGTYPE") == 0)
+        status = SYNCGUARD_OK;
+    else if (status == SYNCGUARD_OK && call.reply->elements > 1)
+        show_one(backend, name, call.reply->element[1], call.reply->element[0]->integer, w);
+    sg_redis_call_free(&call);
+    return status;
+}
+
 /* Fetches the values of some names and shows the locks. */
 static syncguard_status show(sg_backend *backend, redisReply *const *names, size_t count,
                              const syncguard_limits *limits, walk *w, syncguard_error *err)
@@ -248,7 +266,9 @@ static syncguard_status show(sg_backend *backend, redisReply *const *names, size
     for (size_t i = 0; i < count && status == SYNCGUARD_OK && !w->stop; i++) {
         char word[SG_WORD_SIZE];
         sg_redis_reply_word(replies[i + 1], word);
-        if (word[0] != '\0' && strcmp(word, "WRONGTYPE") != 0)
+        if (strcmp(word, "ASK") == 0)
+            status = show_moving(backend, names[i], limits, w, err);
+        else if (word[0] != '\0' && strcmp(word, "WRONGTYPE") != 0)
             status = sg_redis_fail_reply(err, replies[i + 1]);
         else
             show_one(backend, names[i], replies[i + 1], now, w);
@@ -283,34 +303,12 @@ static syncguard_status show_page(sg_backend *backend, const redisReply *names, 
     return status;
 }
 
-/* SCAN has no key: only a command with one makes a Cluster say where our slot is. */
-static syncguard_status find_node(sg_backend *backend, const syncguard_limits *limits,
-                                  syncguard_error *err)
+/* Walks over the names of the node that link leads to; NULL: the primary. */
+static syncguard_status scan(sg_backend *backend, sg_link *link, seen_set *seen,
+                             const syncguard_limits *limits, walk *w, syncguard_error *err)
 {
-    redisReply *reply = NULL;
-    sg_text text;
-    if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER)
-        return SYNCGUARD_OK;
-    sg_redis_text_init(&text);
-    sg_redis_text_command(&text, 2);
-    sg_redis_text_arg_str(&text, "EXISTS");
-    sg_redis_text_arg(&text, backend->tombstone, backend->tombstone_length);
-    syncguard_status status = sg_redis_plain_run(backend, &text, &reply, 1, limits, err);
-    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ERROR)
-        status = sg_redis_fail_reply(err, reply);
-    sg_redis_replies_free(&reply, 1);
-    sg_redis_text_free(&text);
-    return status;
-}
-
-static syncguard_status walk_locks(sg_backend *backend, const syncguard_limits *limits, walk *w,
-                                   syncguard_error *err)
-{
-    seen_set seen = {NULL, 0, 0};
     char cursor[24] = "0";
-    syncguard_status status = find_node(backend, limits, err);
-    if (status != SYNCGUARD_OK)
-        return status;
+    syncguard_status status;
     do {
         redisReply *reply = NULL;
         sg_text text;
@@ -322,7 +320,7 @@ static syncguard_status walk_locks(sg_backend *backend, const syncguard_limits *
         add_pattern(backend, &text);
         sg_redis_text_arg_str(&text, "COUNT");
         sg_redis_text_arg_int(&text, SCAN_COUNT);
-        status = sg_redis_plain_run(backend, &text, &reply, 1, limits, err);
+        status = sg_redis_plain_run_on(backend, link, &text, &reply, 1, limits, err);
         sg_redis_text_free(&text);
         if (status != SYNCGUARD_OK)
             break;
@@ -333,10 +331,46 @@ static syncguard_status walk_locks(sg_backend *backend, const syncguard_limits *
             status = sg_redis_fail_reply(err, reply);
         } else {
             memcpy(cursor, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
-            status = show_page(backend, reply->element[1], &seen, limits, w, err);
+            status = show_page(backend, reply->element[1], seen, limits, w, err);
         }
         sg_redis_replies_free(&reply, 1);
     } while (status == SYNCGUARD_OK && !w->stop && strcmp(cursor, "0") != 0);
+    return status;
+}
+
+/*
+ * In a Cluster, SCAN has no key that would make a node say where our slot is. While that moves, its
+ * names are on two nodes: what leaves the old one has arrived before the new one is walked over.
+ * If it began or ended to move meanwhile, names may have been missed: once more, without
+ * those that were shown.
+ */
+static syncguard_status walk_cluster(sg_backend *backend, seen_set *seen,
+                                     const syncguard_limits *limits, walk *w, syncguard_error *err)
+{
+    bool moves = false, moved = false;
+    uint64_t place;
+    syncguard_status status = sg_redis_route_probe(backend, limits, &moves, err);
+    do {
+        moved = moves;
+        place = sg_redis_route_generation(&backend->route);
+        if (status == SYNCGUARD_OK)
+            status = scan(backend, NULL, seen, limits, w, err);
+        if (status == SYNCGUARD_OK && moves && !w->stop)
+            status = scan(backend, &backend->ask, seen, limits, w, err);
+        if (status == SYNCGUARD_OK && !w->stop)
+            status = sg_redis_route_probe(backend, limits, &moves, err);
+    } while (status == SYNCGUARD_OK && !w->stop &&
+             (moves != moved || place != sg_redis_route_generation(&backend->route)));
+    return status;
+}
+
+static syncguard_status walk_locks(sg_backend *backend, const syncguard_limits *limits, walk *w,
+                                   syncguard_error *err)
+{
+    seen_set seen = {NULL, 0, 0};
+    syncguard_status status = backend->config.mode == SYNCGUARD_REDIS_CLUSTER
+                                  ? walk_cluster(backend, &seen, limits, w, err)
+                                  : scan(backend, NULL, &seen, limits, w, err);
     syncguard_free(seen.slots);
     return status;
 }

@@ -4,7 +4,8 @@
  * A single server is where the configuration says. Behind Sentinel the sentinels
  * are asked at every connect, and the answer is checked with ROLE. In a Cluster
  * all names of a handle share one slot (the prefix has a hash tag), so there is
- * one node to talk to: any seed tells which by MOVED.
+ * one node to talk to: any node tells which by MOVED. Sentinels and nodes are tried
+ * in turn, those of the configuration and those that others have told of.
  *
  * The generation counts changes of mind; a connection of an older generation is
  * not used for new requests.
@@ -82,14 +83,51 @@ bool sg_redis_route_parse(const redisReply *reply, const char *peer, char host[2
     return true;
 }
 
-/* One of several candidates may only use its share of the time. */
+/* One of several candidates may only use its share of the time, which is a quarter at least. */
 static syncguard_limits share_of(const syncguard_limits *limits, size_t left)
 {
     int64_t rest = syncguard_limits_left_ns(limits);
     if (left <= 1 || rest == SYNCGUARD_NO_DEADLINE)
         return *limits;
+    if (left > 4)
+        left = 4;
     return syncguard_limits_until(limits, syncguard_clock_ns() + rest / (int64_t)left);
 }
+
+/* --- candidates: the seeds, and the servers that they have told of --- */
+
+static size_t count_candidates(sg_backend *backend, size_t *first)
+{
+    pthread_mutex_lock(&backend->route.mutex);
+    size_t count = backend->config.seed_count + backend->route.node_count;
+    *first = backend->route.first;
+    pthread_mutex_unlock(&backend->route.mutex);
+    return count;
+}
+
+static void get_candidate(sg_backend *backend, size_t number, sg_node *out)
+{
+    const sg_config *config = &backend->config;
+    sg_route *route = &backend->route;
+    pthread_mutex_lock(&route->mutex);
+    number %= config->seed_count + route->node_count;
+    if (number < config->seed_count) {
+        snprintf(out->host, sizeof out->host, "%s", config->seeds[number].host);
+        out->port = config->seeds[number].port;
+    } else {
+        *out = route->nodes[number - config->seed_count];
+    }
+    pthread_mutex_unlock(&route->mutex);
+}
+
+static void begin_with(sg_route *route, size_t number)
+{
+    pthread_mutex_lock(&route->mutex);
+    route->first = number;
+    pthread_mutex_unlock(&route->mutex);
+}
+
+/* --- Sentinel --- */
 
 /* The address of the primary as one sentinel knows it. */
 static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sentinel,
@@ -97,7 +135,7 @@ static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sent
                                      syncguard_error *err)
 {
     sg_conn *conn = NULL;
-    redisReply *reply = NULL;
+    redisReply *replies[2] = {NULL, NULL};
     sg_text text;
     sg_redis_text_init(&text);
     syncguard_status status =
@@ -108,9 +146,15 @@ static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sent
     sg_redis_text_arg_str(&text, "SENTINEL");
     sg_redis_text_arg_str(&text, "GET-MASTER-ADDR-BY-NAME");
     sg_redis_text_arg_str(&text, backend->config.master_name);
-    status = sg_redis_conn_call(conn, &text, &reply, 1, limits, err);
+    sg_redis_text_command(&text, 3);
+    sg_redis_text_arg_str(&text, "SENTINEL");
+    sg_redis_text_arg_str(&text, "SENTINELS");
+    sg_redis_text_arg_str(&text, backend->config.master_name);
+    status = sg_redis_conn_call(conn, &text, replies, 2, limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
+    sg_redis_topology_read_sentinels(&backend->route, replies[1]);
+    const redisReply *reply = replies[0];
     if (reply->type == REDIS_REPLY_ERROR) {
         status = sg_redis_fail_reply(err, reply);
     } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
@@ -123,8 +167,7 @@ static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sent
         snprintf(host, 256, "%s", reply->element[0]->str);
     }
 out:
-    if (reply != NULL)
-        freeReplyObject(reply);
+    sg_redis_replies_free(replies, 2);
     sg_redis_text_free(&text);
     sg_redis_conn_close(conn);
     return status;
@@ -155,31 +198,29 @@ static syncguard_status check_role(sg_conn *conn, const syncguard_limits *limits
 static syncguard_status connect_sentinel(sg_backend *backend, const syncguard_limits *limits,
                                          sg_conn **out, syncguard_error *err)
 {
-    const sg_config *config = &backend->config;
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
-    pthread_mutex_lock(&backend->route.mutex);
-    size_t first = backend->route.first_seed;
-    pthread_mutex_unlock(&backend->route.mutex);
-    for (size_t i = 0; i < config->seed_count; i++) {
-        size_t seed = (first + i) % config->seed_count;
-        syncguard_limits share = share_of(limits, config->seed_count - i + 1);
+    size_t first = 0;
+    size_t tries = count_candidates(backend, &first);
+    for (size_t i = 0; i < tries; i++) {
+        syncguard_limits share = share_of(limits, tries - i + 1);
+        sg_node node;
         char host[256];
         int port = 0;
-        status = ask_sentinel(backend, &config->seeds[seed], &share, host, &port, err);
+        get_candidate(backend, first + i, &node);
+        sg_address sentinel = {node.host, node.port};
+        status = ask_sentinel(backend, &sentinel, &share, host, &port, err);
         if (status == SYNCGUARD_E_ABORTED)
             break;
         if (status != SYNCGUARD_OK)
             continue;
         sg_address address = {host, port};
-        share = share_of(limits, config->seed_count - i);
+        share = share_of(limits, tries - i);
         sg_conn *conn = NULL;
         status = sg_redis_conn_open(backend, &address, SG_ROLE_STORE, &share, &conn, err);
         if (status == SYNCGUARD_OK)
             status = check_role(conn, &share, err);
         if (status == SYNCGUARD_OK) {
-            pthread_mutex_lock(&backend->route.mutex);
-            backend->route.first_seed = seed;
-            pthread_mutex_unlock(&backend->route.mutex);
+            begin_with(&backend->route, first + i);
             *out = conn;
             break;
         }
@@ -190,36 +231,62 @@ static syncguard_status connect_sentinel(sg_backend *backend, const syncguard_li
     return status;
 }
 
+/* --- Cluster --- */
+
+/* A certificate that is not accepted concerns one node, a password all of them. */
+static bool is_final(syncguard_status status, const syncguard_error *err)
+{
+    return status == SYNCGUARD_OK || status == SYNCGUARD_E_ABORTED ||
+           (status == SYNCGUARD_E_AUTH_FAILED && (err == NULL || strcmp(err->native, "TLS") != 0));
+}
+
+static syncguard_status connect_node(sg_backend *backend, sg_node *node,
+                                     const syncguard_limits *limits, sg_conn **out,
+                                     syncguard_error *err)
+{
+    sg_conn *conn = NULL;
+    sg_address address = {node->host, node->port};
+    syncguard_status status =
+        sg_redis_conn_open(backend, &address, SG_ROLE_STORE, limits, &conn, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_topology_learn(backend, conn, limits, err);
+    if (status == SYNCGUARD_OK)
+        *out = conn;
+    else
+        sg_redis_conn_close(conn);
+    return status;
+}
+
 static syncguard_status connect_cluster(sg_backend *backend, const syncguard_limits *limits,
                                         sg_conn **out, syncguard_error *err)
 {
-    const sg_config *config = &backend->config;
-    char host[256];
-    sg_address target = {host, 0};
-    pthread_mutex_lock(&backend->route.mutex);
-    bool known = backend->route.known;
-    size_t first = backend->route.first_seed;
-    memcpy(host, backend->route.target, sizeof host);
-    target.port = backend->route.port;
-    pthread_mutex_unlock(&backend->route.mutex);
+    sg_route *route = &backend->route;
+    sg_node node;
+    pthread_mutex_lock(&route->mutex);
+    bool known = route->known;
+    memcpy(node.host, route->target, sizeof node.host);
+    node.port = route->port;
+    pthread_mutex_unlock(&route->mutex);
 
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
-    size_t tries = config->seed_count + (known ? 1 : 0);
+    size_t first = 0;
+    size_t tries = count_candidates(backend, &first);
+    if (known) {
+        syncguard_limits share = share_of(limits, tries + 1);
+        status = connect_node(backend, &node, &share, out, err);
+        if (is_final(status, err))
+            return status;
+        pthread_mutex_lock(&route->mutex);
+        route->known = false; /* ask the others where it is now */
+        pthread_mutex_unlock(&route->mutex);
+    }
     for (size_t i = 0; i < tries; i++) {
-        bool told = known && i == 0;
-        size_t seed = (first + i) % config->seed_count;
         syncguard_limits share = share_of(limits, tries - i);
-        status = sg_redis_conn_open(backend, told ? &target : &config->seeds[seed], SG_ROLE_STORE,
-                                    &share, out, err);
-        if (status == SYNCGUARD_OK || status == SYNCGUARD_E_ABORTED ||
-            status == SYNCGUARD_E_AUTH_FAILED)
+        get_candidate(backend, first + i, &node);
+        status = connect_node(backend, &node, &share, out, err);
+        if (is_final(status, err))
             break;
-        pthread_mutex_lock(&backend->route.mutex);
-        if (told)
-            backend->route.known = false; /* ask the others where it is now */
-        else
-            backend->route.first_seed = (seed + 1) % config->seed_count;
-        pthread_mutex_unlock(&backend->route.mutex);
+        begin_with(route, first + i + 1);
     }
     return status;
 }
@@ -243,5 +310,19 @@ syncguard_status sg_redis_route_connect(sg_backend *backend, const syncguard_lim
     }
     if (status == SYNCGUARD_OK)
         (*out)->route = generation;
+    return status;
+}
+
+syncguard_status sg_redis_route_probe(sg_backend *backend, const syncguard_limits *limits,
+                                      bool *moving, syncguard_error *err)
+{
+    sg_call call;
+    sg_redis_call_init(&call, SG_SCRIPTS, 1);
+    call.word = "EXISTS";
+    call.alone = true;
+    sg_redis_call_arg(&call, backend->tombstone, backend->tombstone_length);
+    syncguard_status status = sg_redis_call_run(backend, &call, limits, err);
+    *moving = call.asked;
+    sg_redis_call_free(&call);
     return status;
 }

@@ -12,6 +12,10 @@
  * wake-up nearer to its news; the thread reads them only while there are waiters
  * of which none does. Either way it watches over the connections and makes new ones.
  *
+ * Behind Sentinel and in a Cluster the thread looks from time to time whether the locks are still
+ * where it listens, and often while their slot moves, when waiters poll; then everybody tries
+ * again.
+ *
  * The thread starts with the first waiter. Tries made before it is ready, and
  * waiters whose reporting connection is lost, are stirred when it is ready
  * again, so nobody is forgotten. A server or user that may not do this turns
@@ -28,19 +32,12 @@
 
 #include "internal.h"
 
-#define BUCKETS 256
 #define MAX_REFUSALS 3
 /* Its own connection, the parker, and as many as a handle can have. */
 #define MOST_WATCHED (2 + 64 + 64)
 #define CONNECT_NS (5000 * SYNCGUARD_NS_PER_MS)
-
-/* The user's key behind a hashed name. */
-typedef struct entry {
-    struct entry *next;
-    size_t key_length;
-    char name[SYNCGUARD_NAME_SIZE];
-    char key[];
-} entry;
+#define PROBE_NS (5000 * SYNCGUARD_NS_PER_MS)
+#define PROBE_MOVING_NS (100 * SYNCGUARD_NS_PER_MS)
 
 struct sg_tracker {
     sg_backend *backend;
@@ -57,13 +54,14 @@ struct sg_tracker {
     bool ready;     /* reports can be redirected to client_id */
     bool unsettled; /* a reporting connection is gone: stir everybody */
     bool reconnect; /* the present connection is of no use */
+    bool moving;    /* tries were not armed, because the slot moves */
     int refusals;   /* CLIENT TRACKING refused in a row */
     uint64_t epoch; /* counts the connections that reports went to */
     int64_t client_id;
     char peer[300];   /* server that the connection leads to */
     char wanted[300]; /* server that it should lead to; "": the primary */
     char refusal[SG_WORD_SIZE];
-    entry *buckets[BUCKETS];
+    sg_keymap keys;
 };
 
 static void *run(void *argument);
@@ -99,13 +97,8 @@ void sg_redis_tracker_free(sg_tracker *tracker, bool forked)
     }
     if (forked)
         sg_redis_conn_forget(tracker->conn);
-    for (size_t i = 0; !forked && i < BUCKETS; i++) {
-        while (tracker->buckets[i] != NULL) {
-            entry *gone = tracker->buckets[i];
-            tracker->buckets[i] = gone->next;
-            syncguard_free(gone);
-        }
-    }
+    else
+        sg_redis_keymap_free(&tracker->keys);
     syncguard_abort_free(tracker->stop);
     syncguard_parker_close(&tracker->parker);
     if (!forked) {
@@ -113,19 +106,6 @@ void sg_redis_tracker_free(sg_tracker *tracker, bool forked)
         pthread_mutex_destroy(&tracker->mutex);
     }
     syncguard_free(tracker);
-}
-
-/* --- hashed names --- */
-
-static entry **find_entry(sg_tracker *tracker, const char *name, size_t length)
-{
-    unsigned bucket = 0;
-    for (size_t i = 0; i < length; i++)
-        bucket = bucket * 31 + (unsigned char)name[i];
-    entry **at = &tracker->buckets[bucket % BUCKETS];
-    while (*at != NULL && (strlen((*at)->name) != length || memcmp((*at)->name, name, length) != 0))
-        at = &(*at)->next;
-    return at;
 }
 
 static bool is_plain(const sg_tracker *tracker, size_t name_length, size_t key_length)
@@ -154,18 +134,8 @@ bool sg_redis_tracker_watch(sg_tracker *tracker, const char *name, size_t name_l
     pthread_mutex_lock(&tracker->mutex);
     bool armed = !tracker->off && start(tracker);
     if (armed && tracker->backend->config.names_hashed &&
-        !is_plain(tracker, name_length, key_length)) {
-        entry **at = find_entry(tracker, name, name_length);
-        if (*at == NULL) {
-            entry *made = syncguard_calloc(1, sizeof *made + key_length + 1);
-            if (made != NULL) {
-                memcpy(made->name, name, name_length);
-                memcpy(made->key, key, key_length);
-                made->key_length = key_length;
-                *at = made;
-            }
-        }
-    }
+        !is_plain(tracker, name_length, key_length))
+        sg_redis_keymap_put(&tracker->keys, name, name_length, key, key_length);
     armed = armed && tracker->ready;
     pthread_mutex_unlock(&tracker->mutex);
     return armed;
@@ -174,12 +144,7 @@ bool sg_redis_tracker_watch(sg_tracker *tracker, const char *name, size_t name_l
 void sg_redis_tracker_unwatch(sg_tracker *tracker, const char *name, size_t name_length)
 {
     pthread_mutex_lock(&tracker->mutex);
-    entry **at = find_entry(tracker, name, name_length);
-    if (*at != NULL) {
-        entry *gone = *at;
-        *at = gone->next;
-        syncguard_free(gone);
-    }
+    sg_redis_keymap_remove(&tracker->keys, name, name_length);
     pthread_mutex_unlock(&tracker->mutex);
 }
 
@@ -230,6 +195,15 @@ void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisRep
     pthread_mutex_unlock(&tracker->mutex);
 }
 
+void sg_redis_tracker_moving(sg_tracker *tracker)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    if (!tracker->moving && tracker->started)
+        syncguard_parker_unpark(&tracker->parker);
+    tracker->moving = true;
+    pthread_mutex_unlock(&tracker->mutex);
+}
+
 void sg_redis_tracker_lost(sg_tracker *tracker)
 {
     if (tracker == NULL)
@@ -252,11 +226,7 @@ static void stir(sg_tracker *tracker, const redisReply *name)
         return;
     if (config->names_hashed) {
         pthread_mutex_lock(&tracker->mutex);
-        entry *found = *find_entry(tracker, name->str, (size_t)name->len);
-        if (found != NULL) {
-            length = found->key_length;
-            memcpy(key, found->key, length);
-        }
+        length = sg_redis_keymap_get(&tracker->keys, name->str, (size_t)name->len, key);
         pthread_mutex_unlock(&tracker->mutex);
     }
     size_t skip = config->prefix_length + 1;
@@ -396,7 +366,12 @@ static syncguard_status open_conn(sg_tracker *tracker, const syncguard_limits *l
         return sg_redis_route_connect(tracker->backend, limits, out, err);
     *colon = '\0';
     sg_address address = {wanted, (int)strtol(colon + 1, NULL, 10)};
-    return sg_redis_conn_open(tracker->backend, &address, SG_ROLE_STORE, limits, out, err);
+    uint64_t generation = sg_redis_route_generation(&tracker->backend->route);
+    syncguard_status status =
+        sg_redis_conn_open(tracker->backend, &address, SG_ROLE_STORE, limits, out, err);
+    if (status == SYNCGUARD_OK)
+        (*out)->route = generation;
+    return status;
 }
 
 /* Connects and subscribes. AuthFailed or Internal: the server does not allow it here. */
@@ -501,23 +476,58 @@ static bool attend(sg_tracker *tracker)
     return !leave;
 }
 
+/* When to look where the locks are. */
+static int64_t next_probe(sg_tracker *tracker)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    int64_t pause = tracker->moving ? PROBE_MOVING_NS : PROBE_NS;
+    pthread_mutex_unlock(&tracker->mutex);
+    return tracker->backend->config.mode == SYNCGUARD_REDIS_SINGLE ? SYNCGUARD_NO_DEADLINE
+                                                                   : syncguard_clock_ns() + pause;
+}
+
+/* Whether the locks are where conn leads. */
+static bool probe(sg_tracker *tracker, const sg_conn *conn)
+{
+    sg_backend *backend = tracker->backend;
+    syncguard_limits limits = {syncguard_clock_ns() + CONNECT_NS, tracker->stop};
+    bool moving = false;
+    if (sg_redis_route_probe(backend, &limits, &moving, NULL) != SYNCGUARD_OK)
+        return false;
+    pthread_mutex_lock(&tracker->mutex);
+    bool arrived = tracker->moving && !moving;
+    tracker->moving = moving;
+    pthread_mutex_unlock(&tracker->mutex);
+    if (conn->route != sg_redis_route_generation(&backend->route))
+        return false;
+    if (arrived)
+        syncguard_backend_stirred_all(&backend->base);
+    return true;
+}
+
 /* Reads reports until the connection is of no use any more. */
 static void read_reports(sg_tracker *tracker, sg_conn *conn)
 {
-    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, tracker->stop};
+    syncguard_limits limits = {next_probe(tracker), tracker->stop};
     bool useful = true;
     while (useful) {
         watch_set set;
+        syncguard_status status = SYNCGUARD_OK;
         gather(tracker, conn, &set);
         if ((set.fds[0].events & POLLIN) != 0 && has_more(tracker, conn))
             set.fds[0].revents = POLLIN;
-        else if (syncguard_wait_fds(set.fds, set.count, &limits, NULL) != SYNCGUARD_OK)
-            useful = false;
+        else
+            status = syncguard_wait_fds(set.fds, set.count, &limits, NULL);
+        useful = status == SYNCGUARD_OK || status == SYNCGUARD_E_NETWORK_TIMEOUT;
         if (useful && set.fds[0].revents != 0)
             useful = handle_messages(tracker, conn);
         let_go(&set);
         if (useful && set.fds[1].revents != 0)
             useful = attend(tracker);
+        if (status == SYNCGUARD_E_NETWORK_TIMEOUT)
+            useful = probe(tracker, conn);
+        if (status == SYNCGUARD_E_NETWORK_TIMEOUT || set.fds[1].revents != 0)
+            limits.deadline_ns = next_probe(tracker);
     }
 }
 
