@@ -8,9 +8,8 @@
  * it passes without news we stand still (stopped, or starved), renew nothing and
  * end nobody, so the guard kills the group before the store gives the lock away.
  *
- * It is started after the child has run for a moment, so that short commands do
- * not pay for it. It does not stand in our group, holds no other descriptor, and
- * uses async-signal-safe calls only.
+ * It is started right after the child. It does not stand in our group, holds no other
+ * descriptor, and uses async-signal-safe calls only.
  */
 #include <errno.h>
 #include <fcntl.h>

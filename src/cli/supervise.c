@@ -26,7 +26,6 @@
 enum {
     LEASE_GRACE_MS = 5000,
     ABSENT_GRACE_MS = 500,
-    GUARD_AFTER_MS = 100, /* shorter commands are not worth a process more */
     DRAIN_STEP_MS = 20,
     JUMP_MS = 2000, /* woken that late, we were stopped or the machine slept */
     UNTIMED_STEP_MS = 250
@@ -253,14 +252,11 @@ static int64_t judge(watch *w)
     return w->kill_at_ms == NEVER ? next : least(next, w->kill_at_ms - now);
 }
 
-/* The guard is started late, and not where a lost lock is not to end the child. */
+/* There is no guard where a lost lock is not to end the child. */
 static int64_t keep_guard(watch *w)
 {
-    int64_t age = cli_now_ms() - w->started_ms;
     if (w->guard.pid > 0 || w->reaped || w->options->lost_warns)
         return NEVER;
-    if (age < GUARD_AFTER_MS)
-        return GUARD_AFTER_MS - age;
     cli_guard_start(&w->guard, w->child->pid, w->lease_grace_ms);
     return w->guard.pid > 0 ? NEVER : 1000;
 }

@@ -8,12 +8,16 @@
  * With POLL_MS 0 it uses single operations, so that each record is one decision of the
  * store. A grant is given up at random: released, released twice, extended, or, once in
  * FORGET times, left to expire. Otherwise it uses the lock helper (helper.c), which pauses
- * for POLL_MS between two tries unless a release wakes it.
+ * for POLL_MS between two tries unless a release wakes it. FAULT_SIGNALS in the environment makes
+ * signals interrupt it all the time, FAULT_DESCRIPTORS makes its descriptors begin above 1024.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "client.h"
@@ -145,6 +149,11 @@ static void take(worker *w, uint32_t key)
         history_sleep_us(status == SYNCGUARD_LOCKED ? draw(w, 3000) : 20000);
 }
 
+static void ignore(int number)
+{
+    (void)number;
+}
+
 static void *work(void *argument)
 {
     worker *w = argument;
@@ -178,6 +187,32 @@ static int run(client *c, uint32_t threads)
     return 0;
 }
 
+/* Interrupts system calls all the time: the handler is installed without SA_RESTART. */
+static bool storm_of_signals(void)
+{
+    struct sigaction action = {.sa_handler = ignore};
+    struct itimerval every = {{0, 500}, {0, 500}};
+    return sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0;
+}
+
+/* Uses up the descriptors that select(2) could wait for. */
+static bool use_up_descriptors(void)
+{
+    struct rlimit limit;
+    int fd = -1;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return false;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return false;
+    while (fd < 1100) {
+        fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
@@ -200,6 +235,11 @@ int main(int argc, char **argv)
     c.end_ns =
         syncguard_clock_ns() + (int64_t)(strtod(argv[8], NULL) * 1000.0) * SYNCGUARD_NS_PER_MS;
     if (c.out < 0 || c.resource < 0 || c.keys == 0 || c.forget == 0) {
+        perror("fault_client");
+        return 1;
+    }
+    if ((getenv("FAULT_SIGNALS") != NULL && !storm_of_signals()) ||
+        (getenv("FAULT_DESCRIPTORS") != NULL && !use_up_descriptors())) {
         perror("fault_client");
         return 1;
     }

@@ -1,6 +1,7 @@
 /*
  * Writing a history: what all clients of a fault run share.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -66,7 +67,11 @@ void history_write_resource(int fd, int resource, uint32_t thread, uint32_t key,
     bool accepted = false;
     r.fence = fence;
     pthread_mutex_lock(&turn);
-    if (fcntl(resource, F_SETLKW, &lock) == 0) {
+    int locked;
+    do
+        locked = fcntl(resource, F_SETLKW, &lock);
+    while (locked != 0 && errno == EINTR);
+    if (locked == 0) {
         accepted = accept_fence(resource, key, fence);
         lock.l_type = F_UNLCK;
         (void)fcntl(resource, F_SETLK, &lock);

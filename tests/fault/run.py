@@ -328,6 +328,35 @@ def fill_disk(cell, filler):
             cell.store.start()
 
 
+def in_environment(name):
+    """No fault but what the variable makes the clients do to themselves."""
+    def fault(cell):
+        none(cell)
+    fault.environment = name
+    return fault
+
+
+def maintain(*statements):
+    """What administrators do to tables while they are used."""
+    def fault(cell):
+        while cell.time_left(2):
+            for statement in statements:
+                cell.store.sql(statement)
+                cell.injected()
+            cell.pause(0.3)
+    return fault
+
+
+def lock_rows(cell):
+    """Somebody else's transaction holds the rows of all locks, for less than a deadline."""
+    while cell.time_left(3):
+        cell.store.sql("BEGIN; SELECT count(*) FROM (SELECT 1 FROM syncguard_locks FOR UPDATE) AS l;"
+                       " SELECT count(*) FROM (SELECT 1 FROM syncguard_fence_counters FOR SHARE)"
+                       " AS f; SELECT pg_sleep(0.15); COMMIT")
+        cell.injected()
+        cell.pause(0.2)
+
+
 def full_disk(cell):
     """A server may end itself for it (Redis with appendfsync always, PostgreSQL without room for
     its log): then it is started again when there is room."""
@@ -355,25 +384,33 @@ PROXIED = {
     "twice-as-slow": with_proxy("twice", 0.8, 0.3),
 }
 HOLDERS = {"stopped-holder": stop_holder, "killed-clients": kill_client}
+THEMSELVES = {"interrupted": in_environment("FAULT_SIGNALS"),
+              "descriptors-above-1024": in_environment("FAULT_DESCRIPTORS")}
 CLOCK_STEP_S = 5
 CLOCKS = {"clock-plus-5s": clock_steps(CLOCK_STEP_S),
           "clock-minus-5s": clock_steps(-CLOCK_STEP_S)}
 
 MATRIX = {
-    "sqlite": dict(HOLDERS, **CLOCKS, **{"no-fault": none, "full-disk": full_disk}),
-    "redis": dict(HOLDERS, **CLOCKS, **PROXIED, **{
+    "sqlite": dict(HOLDERS, **CLOCKS, **THEMSELVES, **{"no-fault": none, "full-disk": full_disk}),
+    "redis": dict(HOLDERS, **CLOCKS, **THEMSELVES, **PROXIED, **{
         "no-fault": none, "killed-server": kill_server, "stopped-server": stop_server,
         "script-flush": script_flush, "client-kill": kill_connections_redis,
         "full-disk": full_disk, "connection-limit": connection_limit_redis}),
     "redis-volatile": {"killed-server": kill_server},
-    "postgres": dict(HOLDERS, **CLOCKS, **PROXIED, **{
+    "postgres": dict(HOLDERS, **CLOCKS, **THEMSELVES, **PROXIED, **{
         "no-fault": none, "killed-server": kill_server, "stopped-server": stop_server,
         "terminated-backends": terminate_backends, "full-disk": full_disk,
-        "connection-limit": connection_limit_postgres}),
+        "connection-limit": connection_limit_postgres, "foreign-row-locks": lock_rows,
+        "vacuum-full": maintain("VACUUM FULL syncguard_locks",
+                                "VACUUM FULL syncguard_fence_counters"),
+        "reindex": maintain("REINDEX TABLE syncguard_locks",
+                            "REINDEX TABLE CONCURRENTLY syncguard_fence_counters"),
+        "alter-table": maintain("ALTER TABLE syncguard_locks ADD COLUMN note text",
+                                "ALTER TABLE syncguard_locks DROP COLUMN note")}),
     "redis-sentinel": {"failover": fail_over_sentinel},
     "postgres-standby": {"failover": fail_over_standby, "stopped-standby": stop_standby},
     # The emulator keeps its data in memory: there is nothing to come back to after a kill.
-    "firestore": dict(HOLDERS, **CLOCKS, **PROXIED,
+    "firestore": dict(HOLDERS, **CLOCKS, **THEMSELVES, **PROXIED,
                       **{"no-fault": none, "stopped-server": stop_server}),
 }
 # Cells whose promise is documented as not kept: the checker must find it broken or kept, but the
@@ -420,6 +457,8 @@ def prepare(cell, fault):
         store.url = lambda port=None: whole(port).replace("postgres@", "locker@")
     if getattr(fault, "proxy", False) and store.name != "sqlite":
         cell.proxy = Proxy(store.port)
+    if getattr(fault, "environment", None):
+        cell.environment[fault.environment] = "1"
     if getattr(fault, "clock", False):
         if not os.path.exists(FAKETIME):
             sys.exit("libfaketime is missing: no clock would be stepped")
