@@ -1,0 +1,67 @@
+/*
+ * FLUSHALL under many holders: each of them is told, once and in time, and nobody believes
+ * in its lock afterwards. (That the counters are gone, too, is the operator's doing.)
+ */
+#include "support.h"
+
+#define HOLDERS 1000
+#define TTL_MS 6000
+
+static atomic_int told[HOLDERS];
+static atomic_int wrong_reasons;
+
+static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)lock;
+    if (reason != SYNCGUARD_LOST_ABSENT)
+        atomic_fetch_add(&wrong_reasons, 1);
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+static int count_told(void)
+{
+    int count = 0;
+    for (int i = 0; i < HOLDERS; i++)
+        count += atomic_load(&told[i]) > 0;
+    return count;
+}
+
+static void thousand_holders_learn_of_a_flush(void **state)
+{
+    (void)state;
+    static syncguard_lock *locks[HOLDERS];
+    syncguard_backend *store = open_url(test_url);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.ttl_ms = TTL_MS;
+    options.auto_extend = true;
+    options.on_lost = on_lost;
+    for (int i = 0; i < HOLDERS; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "flushed-%d", i);
+        options.on_lost_context = &told[i];
+        assert_status(syncguard_lock_acquire(store, key, &options, &locks[i], &err), SYNCGUARD_OK);
+    }
+    pause_ms(TTL_MS); /* they live by their renewals */
+    assert_int_equal(count_told(), 0);
+
+    raw_do("FLUSHALL");
+    int64_t end = now_ms() + TTL_MS; /* renewals are due within a third of it */
+    while (count_told() < HOLDERS && now_ms() < end)
+        pause_ms(20);
+    assert_int_equal(count_told(), HOLDERS);
+    assert_int_equal(atomic_load(&wrong_reasons), 0);
+    pause_ms(TTL_MS / 2);
+    for (int i = 0; i < HOLDERS; i++) {
+        assert_int_equal(atomic_load(&told[i]), 1);
+        assert_false(syncguard_lock_held(locks[i]));
+        syncguard_lock_dispose(locks[i]);
+    }
+    syncguard_close(store);
+}
+
+int main(int argc, char **argv)
+{
+    test_begin(argc, argv);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(thousand_holders_learn_of_a_flush)};
+    return cmocka_run_group_tests_name("redis flush", tests, NULL, NULL);
+}
