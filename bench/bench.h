@@ -25,6 +25,7 @@
 #define BENCH_BATCH 256 /* locks that are renewed together */
 #define BENCH_URL_SIZE 4400
 #define BENCH_URL_VARIABLE "SYNCGUARD_BENCH_URL"
+#define BENCH_NAME_SIZE 48
 
 /* ---- plain clients (raw_*.c) ----------------------------------------------------------------- */
 
@@ -50,6 +51,8 @@ typedef struct bench_baton {
     int state;
     _Atomic double released_us; /* when release was called */
 } bench_baton;
+
+typedef struct bench_store bench_store;
 
 typedef struct bench_raw {
     const char *name;
@@ -86,10 +89,20 @@ typedef struct bench_raw {
      * where it is. */
     int (*server_pid)(void *raw);
     bool one_processor; /* is all that the server can use */
-    /* Removes what earlier measurements have left behind. NULL: nothing to do. */
+    /* Removes the dead rows of the place url. NULL: nothing to do. */
     void (*tidy)(const char *url);
-    /* Makes a place beside url with so many live locks in it, and writes its URL. NULL: none. */
-    void (*grow)(const char *url, long locks, char *out, size_t size);
+    /* The URL of a place of that name in the store of url (place.c); written to by nobody else.
+     * NULL: url itself, nothing stays behind. */
+    void (*place)(const char *url, const char *name, char *out, size_t size);
+    /* Removes all that was written to the place url and to those that grew beside it. It is called
+     * before anything is written, too: what cannot be removed is not measured. */
+    void (*clear)(const char *url);
+    /* Makes a place beside the store's with so many live locks in it, and writes its URL. NULL:
+     * none. */
+    void (*grow)(const bench_store *store, long locks, char *out, size_t size);
+    bool grows_together; /* places share a keyspace, unless the server is our own */
+    /* False, after saying why: many locks would harm others. NULL: they do not. */
+    bool (*may_fill)(const char *url);
     int held;      /* locks that the long test holds; 0: none */
     int remembers; /* locks for the memory figure */
 } bench_raw;
@@ -101,16 +114,19 @@ extern const bench_raw bench_raw_postgres;
 extern const bench_raw bench_raw_firestore;
 
 /* The store that is being measured. */
-typedef struct bench_store {
+struct bench_store {
     const bench_raw *raw;
-    const char *url;
+    const char *url; /* of our place in it */
     int repetitions;
-    bool own; /* nobody else uses the server: it may be moved, and tidied */
-} bench_store;
+    bool own;   /* nobody else uses the server: it may be moved, and need not be cleaned up */
+    bool brief; /* hundredths of the locks: to try the program, not the store */
+};
 
 /* Repetitions of a short measurement that has a bar: three times as many, so that a moment in which
  * the machine is busy decides nothing. */
 int bench_often(const bench_store *store);
+/* So many locks, or a hundredth of them. */
+long bench_scaled(const bench_store *store, long locks);
 
 /* ---- groups of figures ----------------------------------------------------------------------- */
 
@@ -169,6 +185,28 @@ const bench_figure *bench_figures(size_t *count);
 bool bench_all_hold(void);
 void bench_plot(const char *path); /* plot.c */
 
+/* ---- places (place.c) ------------------------------------------------------------------------ */
+
+void bench_make_name(char out[BENCH_NAME_SIZE]);
+/* The value of an option of the URL; false: it has none. */
+bool bench_option(const char *url, const char *name, char *out, size_t size);
+/* The URL with this option instead of any of the same name. */
+void bench_set_option(const char *url, const char *name, const char *value, char *out, size_t size);
+/* A new folder, below the working directory if that can be. */
+void bench_make_folder(void);
+const char *bench_folder(void);
+void bench_remove_tree(const char *path);
+
+/* ---- processes (supervise.c) ----------------------------------------------------------------- */
+
+typedef int (*bench_work)(void *context);
+/* From here on signals are handled by bench_supervise. */
+void bench_supervise_start(void);
+/* Runs work in a process of its own; all that it started is gone afterwards. Its exit code, or
+ * 128 + the signal that stopped it. */
+int bench_supervise(bench_work work, void *context);
+int bench_ended_by(void);
+
 /* ---- small things (common.c) ----------------------------------------------------------------- */
 
 double bench_us(void);
@@ -191,8 +229,6 @@ bool bench_pinned(void);
 bool bench_judges(const bench_raw *raw);
 /* Before a measurement that should not depend on the one before. */
 void bench_tidy(const bench_store *store);
-/* A new folder below the working directory, gone at exit. */
-const char *bench_folder(void);
 long bench_rss_bytes(void);
 
 #endif

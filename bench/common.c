@@ -1,10 +1,8 @@
 /* Clock, medians, pinning, and a pair of ours. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +33,11 @@ int bench_often(const bench_store *store)
 {
     int often = 3 * store->repetitions;
     return often < BENCH_MAX_REPETITIONS ? often : BENCH_MAX_REPETITIONS;
+}
+
+long bench_scaled(const bench_store *store, long locks)
+{
+    return !store->brief ? locks : locks < 100 ? 1 : locks / 100;
 }
 
 void bench_die(const char *what, const char *why)
@@ -177,36 +180,6 @@ void bench_tidy(const bench_store *store)
 {
     if (store->own && store->raw->tidy != NULL)
         store->raw->tidy(store->url);
-}
-
-static char folder[4096];
-
-static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *where)
-{
-    (void)facts;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
-static void remove_folder(void)
-{
-    if (nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS) != 0)
-        fprintf(stderr, "syncguard-bench: %s is left\n", folder);
-}
-
-const char *bench_folder(void)
-{
-    char here[3900];
-    if (folder[0] != '\0')
-        return folder;
-    if (getcwd(here, sizeof here) == NULL)
-        bench_die("working directory", "cannot be used");
-    snprintf(folder, sizeof folder, "%s/syncguard-bench-XXXXXX", here);
-    if (mkdtemp(folder) == NULL)
-        bench_die(here, "cannot make a folder in it");
-    atexit(remove_folder);
-    return folder;
 }
 
 long bench_rss_bytes(void)

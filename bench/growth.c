@@ -1,7 +1,8 @@
 /*
  * Does one more pair cost more when many locks are held? Places with 1, 1,000, 100,000 and
- * 1,000,000 live locks take turns; each pair is on a random key between the others. The locks are
- * put there in bulk, by writes that only the store sees, because only their number matters.
+ * 1,000,000 live locks take turns; each pair is on a random key between the others. Where the
+ * places would share a keyspace, it is filled and measured step by step instead. The locks are put
+ * there in bulk, by writes that only the store sees, because only their number matters.
  */
 #include "bench.h"
 
@@ -14,11 +15,12 @@ static const char *const names[] = {"1", "1,000", "100,000", "1,000,000"};
 #define SIZES (sizeof sizes / sizeof sizes[0])
 
 static double samples[SIZES][SAMPLES];
+static double middle[SIZES][BENCH_MAX_REPETITIONS];
 
-static void repeat(syncguard_backend **stores, unsigned *seed)
+static void repeat(syncguard_backend **stores, size_t from, size_t to, unsigned *seed)
 {
     for (int block = 0; block < BLOCKS; block++) {
-        for (size_t size = 0; size < SIZES; size++) {
+        for (size_t size = from; size < to; size++) {
             for (int i = 0; i < PAIRS; i++) {
                 char key[32];
                 snprintf(key, sizeof key, "grow-%07d-x", rand_r(seed) % 1000000);
@@ -30,24 +32,33 @@ static void repeat(syncguard_backend **stores, unsigned *seed)
     }
 }
 
+static void repeat_all(const bench_store *store, syncguard_backend **stores, size_t from, size_t to)
+{
+    unsigned seed = 1;
+    for (int r = -1; r < store->repetitions; r++) { /* the first warms up */
+        repeat(stores, from, to, &seed);
+        for (size_t size = from; size < to && r >= 0; size++)
+            middle[size][r] = bench_quantile(samples[size], SAMPLES, 0.5);
+    }
+}
+
 void bench_growth(const bench_store *store)
 {
     const bench_raw *raw = store->raw;
     syncguard_backend *stores[SIZES];
-    double middle[SIZES][BENCH_MAX_REPETITIONS], base[BENCH_MAX_REPETITIONS];
-    unsigned seed = 1;
+    double base[BENCH_MAX_REPETITIONS];
+    bool steps = raw->grows_together && !store->own;
     if (raw->grow == NULL)
         return;
     for (size_t size = 0; size < SIZES; size++) {
         char url[BENCH_URL_SIZE];
-        raw->grow(store->url, sizes[size], url, sizeof url);
+        raw->grow(store, bench_scaled(store, sizes[size]), url, sizeof url);
         stores[size] = bench_open(url, NULL);
+        if (steps)
+            repeat_all(store, stores, size, size + 1);
     }
-    for (int r = -1; r < store->repetitions; r++) {
-        repeat(stores, &seed);
-        for (size_t size = 0; size < SIZES && r >= 0; size++)
-            middle[size][r] = bench_quantile(samples[size], SAMPLES, 0.5);
-    }
+    if (!steps)
+        repeat_all(store, stores, 0, SIZES);
     for (size_t size = 1; size < SIZES; size++) {
         char name[64];
         memcpy(base, middle[0], sizeof base); /* reporting sorts */

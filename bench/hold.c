@@ -150,7 +150,7 @@ static double bytes_per_lock(const bench_store *store)
     fflush(NULL);
     if (pipe(pipes) != 0)
         bench_die("memory", "no pipe");
-    snprintf(count, sizeof count, "%d", store->raw->remembers);
+    snprintf(count, sizeof count, "%ld", bench_scaled(store, store->raw->remembers));
     setenv(BENCH_URL_VARIABLE, store->url, 1);
     pid_t pid = fork();
     if (pid == 0) {
@@ -223,11 +223,11 @@ void bench_held(const bench_store *store)
 {
     const char *seconds = getenv("BENCH_HELD_SECONDS");
     double length_us = (seconds == NULL ? 180 : strtod(seconds, NULL)) * 1e6;
-    int count = store->raw->held;
+    int count = (int)bench_scaled(store, store->raw->held);
     double cpu[1], bytes[1], gone[1] = {0};
     char name[64];
     taker takers[TAKERS];
-    if (count == 0)
+    if (store->raw->held == 0)
         return;
     syncguard_lock **locks = room_for(count);
     syncguard_backend *backend = bench_open(store->url, NULL);

@@ -1,14 +1,18 @@
 /*
  * syncguard-bench [-b URL]... [--json] [--plot FILE] [--repeat N] [--read FILE]
- *                 [--own] [GROUP...]
+ *                 [--own] [--brief] [GROUP...]
  *
  * `syncguard bench` and `make bench` call it. Without -b: the URL in SYNCGUARD_BENCH_URL, else
  * memory, and a new SQLite file below the working directory. With --read FILE nothing is measured:
  * the figures are those of earlier runs, as JSON lines, for a plot of them all. With --own, for a
  * server that nobody else uses, pairs and hand-overs (with Redis threads too) are measured with the
  * server on one processor and all its clients on another, then left to the scheduler. Groups that
- * were not asked for are those that fill no store and are over soon. Exits 1 if a bar is missed, 69
- * if no store can be reached.
+ * were not asked for are those that fill no store and are over soon. --brief fills with a
+ * hundredth, to try the program. Exits 1 if a bar is missed, 69 if no store can be reached.
+ *
+ * Everything is written to a place of our own in each store (place.c), which is removed at the end,
+ * however the measuring ends (supervise.c); on a server of our own it is left to go with the
+ * server.
  */
 #include <getopt.h>
 
@@ -150,25 +154,34 @@ static int special(int argc, char **argv)
     return -1;
 }
 
+typedef struct place {
+    const bench_raw *raw;
+    const char *given; /* URL of the store */
+    char url[BENCH_URL_SIZE];
+} place;
+
 typedef struct wish {
     const char *urls[MOST_STORES];
     int count;
     int repetitions;
     bool own_server;
+    bool brief;
     const char *plot;
     const char *earlier; /* figures to read instead */
     char own[BENCH_URL_SIZE];
+    place places[MOST_STORES];
+    int place_count;
+    char **groups;
+    int group_count;
 } wish;
 
 static void read_options(int argc, char **argv, wish *w)
 {
-    static const struct option options[] = {{"backend", required_argument, NULL, 'b'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"plot", required_argument, NULL, 'p'},
-                                            {"repeat", required_argument, NULL, 'r'},
-                                            {"read", required_argument, NULL, 'f'},
-                                            {"own", no_argument, NULL, 'o'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"backend", required_argument, NULL, 'b'}, {"json", no_argument, NULL, 'j'},
+        {"plot", required_argument, NULL, 'p'},    {"repeat", required_argument, NULL, 'r'},
+        {"read", required_argument, NULL, 'f'},    {"own", no_argument, NULL, 'o'},
+        {"brief", no_argument, NULL, 's'},         {NULL, 0, NULL, 0}};
     int letter;
     while ((letter = getopt_long(argc, argv, "b:", options, NULL)) != -1) {
         if (letter == 'b' && w->count < MOST_STORES)
@@ -177,6 +190,8 @@ static void read_options(int argc, char **argv, wish *w)
             bench_report_json(true);
         else if (letter == 'o')
             w->own_server = true;
+        else if (letter == 's')
+            w->brief = true;
         else if (letter == 'p')
             w->plot = optarg;
         else if (letter == 'f')
@@ -186,7 +201,9 @@ static void read_options(int argc, char **argv, wish *w)
         else
             usage("unknown option");
     }
-    check_groups(argv + optind, argc - optind);
+    w->groups = argv + optind;
+    w->group_count = argc - optind;
+    check_groups(w->groups, w->group_count);
     if (w->repetitions < 1 || w->repetitions > BENCH_MAX_REPETITIONS)
         usage("--repeat is 1 to 25");
 }
@@ -206,15 +223,16 @@ static void choose_stores(wish *w)
 }
 
 /* False if the store cannot be reached. */
-static bool measure(const char *url, const wish *w, char **names, int count)
+static bool measure(const place *p, const wish *w)
 {
-    if (raw_of(url) == NULL)
-        usage("there is no plain client for one of the stores");
-    if (!reachable(url))
+    if (!reachable(p->url))
         return false;
-    bench_store store = {raw_of(url), url, w->repetitions, w->own_server};
+    bench_store store = {p->raw, p->url, w->repetitions, w->own_server, w->brief};
     for (size_t k = 0; k < GROUPS; k++) {
-        if (!wanted(&groups[k], names, count))
+        if (!wanted(&groups[k], w->groups, w->group_count))
+            continue;
+        if (groups[k].when_asked && !store.own && p->raw->may_fill != NULL &&
+            !p->raw->may_fill(p->url))
             continue;
         bench_tidy(&store);
         groups[k].measure(&store);
@@ -222,27 +240,85 @@ static bool measure(const char *url, const wish *w, char **names, int count)
     return true;
 }
 
+/* In a process of its own. */
+static int measure_all(void *context)
+{
+    const wish *w = context;
+    int reached = w->earlier != NULL;
+    if (w->earlier != NULL)
+        bench_read(w->earlier);
+    for (int i = 0; i < w->place_count; i++)
+        reached += measure(&w->places[i], w);
+    if (reached == 0)
+        return EXIT_UNAVAILABLE;
+    if (w->plot != NULL)
+        bench_plot(w->plot);
+    return bench_all_hold() ? 0 : 1;
+}
+
+static int clear(void *context)
+{
+    const place *p = context;
+    p->raw->clear(p->url);
+    return 0;
+}
+
+/* Chooses a place in every store; one that could not be cleaned up is left out. */
+static void choose_places(wish *w)
+{
+    for (int i = 0; i < w->count && bench_ended_by() == 0; i++) {
+        char name[BENCH_NAME_SIZE];
+        place *p = &w->places[w->place_count];
+        p->raw = raw_of(w->urls[i]);
+        if (p->raw == NULL)
+            usage("there is no plain client for one of the stores");
+        bench_make_name(name);
+        if (p->raw->place != NULL)
+            p->raw->place(w->urls[i], name, p->url, sizeof p->url);
+        else
+            snprintf(p->url, sizeof p->url, "%s", w->urls[i]);
+        if (p->raw->clear == NULL || bench_supervise(clear, p) == 0)
+            w->place_count++;
+        else if (bench_ended_by() == 0)
+            fprintf(stderr, "syncguard-bench: %s is left out\n", p->raw->name);
+    }
+}
+
+static void clear_places(wish *w)
+{
+    if (bench_ended_by() != 0)
+        fputs("syncguard-bench: interrupted; what was written is removed\n", stderr);
+    for (int i = 0; i < w->place_count; i++) {
+        place *p = &w->places[i];
+        char shown[BENCH_NAME_SIZE];
+        if (p->raw->clear == NULL || w->own_server)
+            continue;
+        if (bench_supervise(clear, p) == 0)
+            continue;
+        snprintf(shown, sizeof shown, "%.28s", strstr(p->url, "syncguard_bench_"));
+        fprintf(stderr, "syncguard-bench: what is named %s... is left in %s\n", shown,
+                p->raw->name);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static wish w = {.repetitions = 5};
-    int reached = 0;
 
     register_all();
     int code = special(argc, argv);
     if (code >= 0)
         return code;
     read_options(argc, argv, &w);
-    if (w.earlier != NULL) {
-        bench_read(w.earlier);
-        reached++;
-    } else if (w.count == 0) {
+    if (w.earlier != NULL)
+        return measure_all(&w);
+    bench_make_folder();
+    if (w.count == 0)
         choose_stores(&w);
-    }
-    for (int i = 0; i < w.count; i++)
-        reached += measure(w.urls[i], &w, argv + optind, argc - optind);
-    if (reached == 0)
-        return EXIT_UNAVAILABLE;
-    if (w.plot != NULL)
-        bench_plot(w.plot);
-    return bench_all_hold() ? 0 : 1;
+    bench_supervise_start();
+    choose_places(&w);
+    code = bench_ended_by() != 0 ? 128 + bench_ended_by() : bench_supervise(measure_all, &w);
+    clear_places(&w);
+    bench_remove_tree(bench_folder());
+    return code;
 }

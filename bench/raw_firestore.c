@@ -8,13 +8,18 @@
 
 #include "bench.h"
 
-#define DOCUMENTS "projects/bench/databases/(default)/documents"
+enum { BATCH_GET, COMMIT };
+#define MOST_ANSWER (1 << 20)
+#define PAGE 100
 
 typedef struct plain {
     CURL *easy;
     struct curl_slist *headers;
-    char url[2][256]; /* batchGet, commit */
-    char answer[8192];
+    char host[256];
+    char documents[512]; /* the name that those of all documents begin with */
+    char locks[BENCH_NAME_SIZE + 32], fences[BENCH_NAME_SIZE + 32]; /* collections */
+    char url[2][1024];                                              /* batchGet, commit */
+    char answer[MOST_ANSWER];
     size_t length;
     int round;
 } plain;
@@ -31,19 +36,39 @@ static size_t collect(char *data, size_t size, size_t count, void *context)
     return length;
 }
 
+/* firestore://PROJECT[/DATABASE] */
+static void name_documents(plain *self, const char *url)
+{
+    const char *project = url + strlen("firestore://");
+    int length = (int)strcspn(project, "/?");
+    const char *database = project[length] == '/' ? project + length + 1 : "";
+    int rest = (int)strcspn(database, "?");
+    snprintf(self->documents, sizeof self->documents, "projects/%.*s/databases/%.*s/documents",
+             length, project, rest > 0 ? rest : 9, rest > 0 ? database : "(default)");
+}
+
 static void *open_raw(const char *url)
 {
     const char *host = getenv("FIRESTORE_EMULATOR_HOST");
     plain *self = calloc(1, sizeof *self);
-    (void)url;
-    if (host == NULL)
-        bench_die("firestore", "FIRESTORE_EMULATOR_HOST is not set");
     if (self == NULL || (self->easy = curl_easy_init()) == NULL)
         bench_die("firestore", "out of memory");
+    if (!bench_option(url, "emulator_host", self->host, sizeof self->host)) {
+        if (host == NULL)
+            bench_die("firestore", "FIRESTORE_EMULATOR_HOST is not set");
+        snprintf(self->host, sizeof self->host, "%s", host);
+    }
+    if (strncmp(url, "firestore://", 12) != 0 ||
+        !bench_option(url, "collection", self->locks, sizeof self->locks) ||
+        !bench_option(url, "fence_collection", self->fences, sizeof self->fences))
+        bench_die("firestore", "there are no collections of our own");
+    name_documents(self, url);
     self->headers = curl_slist_append(NULL, "Content-Type: application/json");
     self->headers = curl_slist_append(self->headers, "Authorization: Bearer owner");
-    snprintf(self->url[0], sizeof self->url[0], "http://%s/v1/%s:batchGet", host, DOCUMENTS);
-    snprintf(self->url[1], sizeof self->url[1], "http://%s/v1/%s:commit", host, DOCUMENTS);
+    snprintf(self->url[BATCH_GET], sizeof self->url[0], "http://%s/v1/%s:batchGet", self->host,
+             self->documents);
+    snprintf(self->url[COMMIT], sizeof self->url[1], "http://%s/v1/%s:commit", self->host,
+             self->documents);
     curl_easy_setopt(self->easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(self->easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(self->easy, CURLOPT_HTTPHEADER, self->headers);
@@ -60,18 +85,24 @@ static void close_raw(void *raw)
     free(self);
 }
 
-static void post(plain *self, int which, const char *body)
+static void request(plain *self)
 {
     long status = 0;
     self->length = 0;
-    curl_easy_setopt(self->easy, CURLOPT_URL, self->url[which]);
-    curl_easy_setopt(self->easy, CURLOPT_POSTFIELDS, body);
-    curl_easy_setopt(self->easy, CURLOPT_POSTFIELDSIZE, (long)strlen(body));
+    self->answer[0] = '\0';
     if (curl_easy_perform(self->easy) != CURLE_OK)
         bench_die("plain libcurl", "no answer");
     curl_easy_getinfo(self->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200)
         bench_die("plain libcurl", self->answer);
+}
+
+static void post(plain *self, int which, const char *body)
+{
+    curl_easy_setopt(self->easy, CURLOPT_URL, self->url[which]);
+    curl_easy_setopt(self->easy, CURLOPT_POSTFIELDS, body);
+    curl_easy_setopt(self->easy, CURLOPT_POSTFIELDSIZE, (long)strlen(body));
+    request(self);
 }
 
 /* Copies the text after the last "updateTime": " of the answer. */
@@ -98,30 +129,74 @@ static void pair(void *raw, const char *key)
     long long now = (long long)time(NULL) * 1000;
     int round = ++self->round;
 
-    snprintf(body, sizeof body, "{\"documents\":[\"%s/locks/%s\",\"%s/fence_counters/fence:%s\"]}",
-             DOCUMENTS, key, DOCUMENTS, key);
+    snprintf(body, sizeof body, "{\"documents\":[\"%s/%s/%s\",\"%s/%s/fence:%s\"]}",
+             self->documents, self->locks, key, self->documents, self->fences, key);
     post(self, 0, body);
     if (update_time(self, counter_time))
         snprintf(condition, sizeof condition, "\"updateTime\":\"%s\"", counter_time);
     snprintf(body, sizeof body,
-             "{\"writes\":[{\"update\":{\"name\":\"%s/locks/%s\",\"fields\":{"
+             "{\"writes\":[{\"update\":{\"name\":\"%s/%s/%s\",\"fields\":{"
              "\"lockId\":{\"stringValue\":\"AAAAAAAAAAAAAAAAAAAAAA\"},"
              "\"key\":{\"stringValue\":\"%s\"},\"fence\":{\"stringValue\":\"%015d\"},"
              "\"expiresAtMs\":{\"integerValue\":\"%lld\"},"
              "\"acquiredAtMs\":{\"integerValue\":\"%lld\"}}},"
              "\"currentDocument\":{\"exists\":false}},"
-             "{\"update\":{\"name\":\"%s/fence_counters/fence:%s\",\"fields\":{"
+             "{\"update\":{\"name\":\"%s/%s/fence:%s\",\"fields\":{"
              "\"fence\":{\"stringValue\":\"%015d\"},\"keyDebug\":{\"stringValue\":\"%s\"}}},"
              "\"currentDocument\":{%s}}]}",
-             DOCUMENTS, key, key, round, now + 30000, now, DOCUMENTS, key, round, key, condition);
+             self->documents, self->locks, key, key, round, now + 30000, now, self->documents,
+             self->fences, key, round, key, condition);
     post(self, 1, body);
     if (!update_time(self, lock_time))
         bench_die("plain libcurl", "no updateTime");
     snprintf(body, sizeof body,
-             "{\"writes\":[{\"delete\":\"%s/locks/%s\",\"currentDocument\":"
+             "{\"writes\":[{\"delete\":\"%s/%s/%s\",\"currentDocument\":"
              "{\"updateTime\":\"%s\"}}]}",
-             DOCUMENTS, key, lock_time);
+             self->documents, self->locks, key, lock_time);
     post(self, 1, body);
+}
+
+/* ---- our place ------------------------------------------------------------------------------- */
+
+static void place(const char *url, const char *name, char *out, size_t size)
+{
+    char fences[BENCH_NAME_SIZE + 32], step[BENCH_URL_SIZE];
+    snprintf(fences, sizeof fences, "%s_fences", name);
+    bench_set_option(url, "collection", name, step, sizeof step);
+    bench_set_option(step, "fence_collection", fences, out, size);
+}
+
+/* Removes a page of a collection; false: it is empty. */
+static bool remove_page(plain *self, const char *collection)
+{
+    static const char head[] = "\"name\": \"";
+    static char body[MOST_ANSWER];
+    char url[2048];
+    const char *at = self->answer;
+    int count = 0;
+    snprintf(url, sizeof url, "http://%s/v1/%s/%s?pageSize=%d&mask.fieldPaths=__name__", self->host,
+             self->documents, collection, PAGE);
+    curl_easy_setopt(self->easy, CURLOPT_URL, url);
+    curl_easy_setopt(self->easy, CURLOPT_HTTPGET, 1L);
+    request(self);
+    size_t used = (size_t)snprintf(body, sizeof body, "{\"writes\":[");
+    while ((at = strstr(at, head)) != NULL && used + 2048 < sizeof body) {
+        at += sizeof head - 1;
+        used += (size_t)snprintf(body + used, sizeof body - used, "%s{\"delete\":\"%.*s\"}",
+                                 count++ > 0 ? "," : "", (int)strcspn(at, "\""), at);
+    }
+    snprintf(body + used, sizeof body - used, "]}");
+    if (count > 0)
+        post(self, COMMIT, body);
+    return count > 0;
+}
+
+static void clear(const char *url)
+{
+    plain *self = open_raw(url);
+    while (remove_page(self, self->locks) || remove_page(self, self->fences))
+        ;
+    close_raw(self);
 }
 
 const bench_raw bench_raw_firestore = {
@@ -138,5 +213,7 @@ const bench_raw bench_raw_firestore = {
     .conflict_free = true,
     .round_trip_name = "plain libcurl pair",
     .turns = 20,
+    .place = place,
+    .clear = clear,
     .remembers = 3000,
 };

@@ -9,23 +9,25 @@
 
 #define NOW "floor(extract(epoch from clock_timestamp()) * 1000)::bigint"
 
+/* $L: the table of the locks, $F: that of the counters. */
 static const char acquire_sql[] =
-    "WITH c AS (INSERT INTO syncguard_fence_counters AS f (fence_key, fence) "
+    "WITH c AS (INSERT INTO $F AS f (fence_key, fence) "
     "VALUES ('fence:' || $1, 1) ON CONFLICT (fence_key) DO UPDATE SET fence = f.fence + 1 "
-    "RETURNING fence) INSERT INTO syncguard_locks AS l "
+    "RETURNING fence) INSERT INTO $L AS l "
     "(key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) SELECT $1, $2, " NOW
     " + 30000, " NOW ", lpad(fence::text, 15, '0'), $1 FROM c ON CONFLICT (key) DO UPDATE "
     "SET lock_id = excluded.lock_id, expires_at_ms = excluded.expires_at_ms, "
     "acquired_at_ms = excluded.acquired_at_ms, fence = excluded.fence "
     "WHERE l.expires_at_ms < " NOW " RETURNING fence, expires_at_ms";
 static const char release_sql[] =
-    "DELETE FROM syncguard_locks WHERE lock_id = $1 AND expires_at_ms > " NOW " - 1000";
+    "DELETE FROM $L WHERE lock_id = $1 AND expires_at_ms > " NOW " - 1000";
 static const char renew_sql[] =
-    "UPDATE syncguard_locks SET expires_at_ms = " NOW " + 30000 "
+    "UPDATE $L SET expires_at_ms = " NOW " + 30000 "
     "WHERE lock_id = ANY($1::text[]) AND expires_at_ms > " NOW " - 1000 RETURNING expires_at_ms";
 
 typedef struct plain {
     PGconn *pg;
+    char locks[BENCH_NAME_SIZE + 32], fences[BENCH_NAME_SIZE + 32]; /* tables */
     int number;
     long serial;
     char *renewed; /* their ids, as an array */
@@ -39,22 +41,95 @@ static void check(plain *self, PGresult *result)
     PQclear(result);
 }
 
-static void *open_raw(const char *url)
+static bool libpq_knows(const PQconninfoOption *known, const char *option, size_t length)
+{
+    for (; known->keyword != NULL; known++) {
+        if (strlen(known->keyword) == length && strncmp(known->keyword, option, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The URL without the options that are for the library. */
+static void bare_url(const char *url, char *out, size_t size)
+{
+    PQconninfoOption *known = PQconndefaults();
+    const char *at = url + strcspn(url, "?");
+    char mark = '?';
+    size_t used = (size_t)snprintf(out, size, "%.*s", (int)(at - url), url);
+    while (*at != '\0' && known != NULL && used < size) {
+        at++;
+        size_t length = strcspn(at, "&");
+        if (libpq_knows(known, at, strcspn(at, "=&"))) {
+            used += (size_t)snprintf(out + used, size - used, "%c%.*s", mark, (int)length, at);
+            mark = '&';
+        }
+        at += length;
+    }
+    PQconninfoFree(known);
+}
+
+static void ignore_notice(void *context, const char *message)
+{
+    (void)context;
+    (void)message;
+}
+
+static plain *connect_to(const char *url)
 {
     static atomic_int opened;
     plain *self = calloc(1, sizeof *self);
     char bare[BENCH_URL_SIZE];
     if (self == NULL)
         bench_die("postgres", "out of memory");
-    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(url, "?"), url);
+    bare_url(url, bare, sizeof bare);
     self->pg = PQconnectdb(bare);
     self->number = atomic_fetch_add(&opened, 1);
     if (PQstatus(self->pg) != CONNECTION_OK)
         bench_die("plain libpq", PQerrorMessage(self->pg));
-    check(self, PQexec(self->pg, "SET client_min_messages = warning"));
-    check(self, PQprepare(self->pg, "a", acquire_sql, 0, NULL));
-    check(self, PQprepare(self->pg, "r", release_sql, 0, NULL));
-    check(self, PQprepare(self->pg, "x", renew_sql, 0, NULL));
+    PQsetNoticeProcessor(self->pg, ignore_notice, NULL);
+    if (!bench_option(url, "lock_table", self->locks, sizeof self->locks) ||
+        !bench_option(url, "fence_table", self->fences, sizeof self->fences))
+        bench_die("postgres", "there are no tables of our own");
+    return self;
+}
+
+/* Puts the names of our tables in. */
+static const char *with_names(const plain *self, const char *text, char out[2048])
+{
+    size_t used = 0;
+    for (; *text != '\0' && used < 1900; text++) {
+        bool locks = strncmp(text, "$L", 2) == 0;
+        if (!locks && strncmp(text, "$F", 2) != 0) {
+            out[used++] = *text;
+            continue;
+        }
+        used += (size_t)snprintf(out + used, 2048 - used, "%s", locks ? self->locks : self->fences);
+        text++;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+/* The result is to be cleared. */
+static PGresult *run(plain *self, const char *text)
+{
+    char sql[2048];
+    return PQexec(self->pg, with_names(self, text, sql));
+}
+
+static void prepare(plain *self, const char *name, const char *text)
+{
+    char sql[2048];
+    check(self, PQprepare(self->pg, name, with_names(self, text, sql), 0, NULL));
+}
+
+static void *open_raw(const char *url)
+{
+    plain *self = connect_to(url);
+    prepare(self, "a", acquire_sql);
+    prepare(self, "r", release_sql);
+    prepare(self, "x", renew_sql);
     return self;
 }
 
@@ -128,11 +203,9 @@ static void give_batons(const char *url, bench_baton *shared, int turns)
 {
     plain *self = open_raw(url);
     check(self, PQexec(self->pg, "SET synchronous_commit = off"));
-    check(self, PQprepare(self->pg, "t",
-                          "DELETE FROM syncguard_locks WHERE lock_id = $1 AND "
-                          "expires_at_ms > " NOW " - 1000 "
-                          "RETURNING pg_notify('bench_baton', 'x')",
-                          0, NULL));
+    prepare(self, "t",
+            "DELETE FROM $L WHERE lock_id = $1 AND expires_at_ms > " NOW " - 1000 "
+            "RETURNING pg_notify('$L', 'x')");
     for (int i = 0; i < turns; i++) {
         char id[40];
         const char *one[] = {id};
@@ -149,7 +222,7 @@ static void give_batons(const char *url, bench_baton *shared, int turns)
 static void take_batons(const char *url, bench_baton *shared, double *times, int turns)
 {
     plain *self = open_raw(url);
-    check(self, PQexec(self->pg, "LISTEN bench_baton"));
+    check(self, run(self, "LISTEN $L"));
     for (int i = 0; i < turns; i++) {
         struct pollfd told = {PQsocket(self->pg), POLLIN, 0};
         PGnotify *news = NULL;
@@ -170,41 +243,93 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
     close_raw(self);
 }
 
-static void tidy(const char *url)
+/* ---- our place ------------------------------------------------------------------------------- */
+
+static void name_tables(const char *url, const char *name, char *out, size_t size)
 {
-    plain *self = open_raw(url);
-    check(self, PQexec(self->pg, "VACUUM syncguard_locks"));
-    check(self, PQexec(self->pg, "VACUUM syncguard_fence_counters"));
+    char fences[BENCH_NAME_SIZE + 32], step[BENCH_URL_SIZE];
+    snprintf(fences, sizeof fences, "%s_fences", name);
+    bench_set_option(url, "lock_table", name, step, sizeof step);
+    bench_set_option(step, "fence_table", fences, out, size);
+}
+
+/* Our sessions bear the name, too. */
+static void place(const char *url, const char *name, char *out, size_t size)
+{
+    char step[BENCH_URL_SIZE];
+    bench_set_option(url, "application_name", name, step, sizeof step);
+    name_tables(step, name, out, size);
+}
+
+static int number_of(plain *self, const char *sql)
+{
+    PGresult *result = run(self, sql);
+    if (PQresultStatus(result) != PGRES_TUPLES_OK)
+        bench_die("plain libpq", PQerrorMessage(self->pg));
+    int number = PQntuples(result) == 1 ? (int)strtol(PQgetvalue(result, 0, 0), NULL, 10) : -1;
+    PQclear(result);
+    return number;
+}
+
+/* What sessions of ours still do is ended first: a table might be made after we have looked. */
+static void end_sessions(plain *self)
+{
+    static const char others[] = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                                 "WHERE application_name = '$L' AND pid <> pg_backend_pid()";
+    for (int i = 0; i < 250 && number_of(self, others) > 0; i++)
+        bench_pause_us(20000);
+}
+
+static void clear(const char *url)
+{
+    plain *self = connect_to(url);
+    end_sessions(self);
+    PGresult *tables = run(self, "SELECT quote_ident(nspname) || '.' || quote_ident(relname) "
+                                 "FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
+                                 "WHERE relkind = 'r' AND left(relname, length('$L')) = '$L'");
+    if (PQresultStatus(tables) != PGRES_TUPLES_OK)
+        bench_die("plain libpq", PQerrorMessage(self->pg));
+    for (int i = 0; i < PQntuples(tables); i++) {
+        char sql[256];
+        snprintf(sql, sizeof sql, "DROP TABLE %s", PQgetvalue(tables, i, 0));
+        check(self, PQexec(self->pg, sql));
+    }
+    PQclear(tables);
     close_raw(self);
 }
 
-static void grow(const char *url, long locks, char *out, size_t size)
+static void tidy(const char *url)
 {
-    plain *self = open_raw(url);
-    char sql[1024], option[96];
+    plain *self = connect_to(url);
+    check(self, run(self, "VACUUM $L"));
+    check(self, run(self, "VACUUM $F"));
+    close_raw(self);
+}
+
+static void grow(const bench_store *store, long locks, char *out, size_t size)
+{
+    char sql[1024], base[BENCH_NAME_SIZE], name[BENCH_NAME_SIZE + 16];
     syncguard_error err;
-    snprintf(option, sizeof option, "lock_table=grow_%ld&fence_table=grow_%ld_fences", locks,
-             locks);
-    bench_with_option(url, option, out, size);
-    snprintf(sql, sizeof sql, "DROP TABLE IF EXISTS grow_%ld, grow_%ld_fences", locks, locks);
-    check(self, PQexec(self->pg, sql));
+    if (!bench_option(store->url, "lock_table", base, sizeof base))
+        bench_die("postgres", "there are no tables of our own");
+    snprintf(name, sizeof name, "%s_g%ld", base, locks);
+    name_tables(store->url, name, out, size);
+    plain *self = connect_to(out);
+    check(self, run(self, "DROP TABLE IF EXISTS $L, $F"));
     if (syncguard_setup(out, NULL, NULL, NULL, &err) != SYNCGUARD_OK)
         bench_die("setup", err.message);
     snprintf(sql, sizeof sql,
-             "INSERT INTO grow_%ld (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) "
+             "INSERT INTO %s (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) "
              "SELECT 'grow-' || lpad(i::text, 7, '0'), lpad(i::text, 22, '0'), " NOW
              " + 86400000, " NOW ", '000000000000001', 'grow-' || lpad(i::text, 7, '0') "
              "FROM generate_series(1, %ld) i",
-             locks, locks);
+             self->locks, locks);
     check(self, PQexec(self->pg, sql));
-    snprintf(sql, sizeof sql,
-             "INSERT INTO grow_%ld_fences (fence_key, fence) SELECT 'fence:' || key, 1 "
-             "FROM grow_%ld",
-             locks, locks);
-    check(self, PQexec(self->pg, sql));
-    snprintf(sql, sizeof sql, "VACUUM ANALYZE grow_%ld, grow_%ld_fences", locks, locks);
-    check(self, PQexec(self->pg, sql));
-    check(self, PQexec(self->pg, "CHECKPOINT"));
+    check(self, run(self, "INSERT INTO $F (fence_key, fence) SELECT 'fence:' || key, 1 "
+                          "FROM $L"));
+    check(self, run(self, "VACUUM ANALYZE $L, $F"));
+    if (store->own)
+        check(self, PQexec(self->pg, "CHECKPOINT"));
     close_raw(self);
 }
 
@@ -228,6 +353,8 @@ const bench_raw bench_raw_postgres = {
     .take = take_batons,
     .handover_bar = {1.25, 2.0},
     .tidy = tidy,
+    .place = place,
+    .clear = clear,
     .grow = grow,
     .held = 20000,
     .remembers = 5000,

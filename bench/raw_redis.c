@@ -14,11 +14,12 @@
 #define SERVER_PAIRS 2000
 
 typedef struct plain_lock {
-    char name[96], index[96], counter[128], id[23], rest[96];
+    char name[112], index[112], counter[192], id[23], rest[96];
 } plain_lock;
 
 typedef struct plain {
     redisContext *context;
+    char prefix[BENCH_NAME_SIZE + 16];
     int number;
     long serial;
     bool renews;
@@ -36,7 +37,8 @@ static redisReply *ask(plain *self, const char *format, ...)
     return reply;
 }
 
-static void *open_raw(const char *url)
+/* Connected, to the database of the URL. */
+static plain *connect_to(const char *url)
 {
     static atomic_int opened;
     plain *self = calloc(1, sizeof *self);
@@ -53,12 +55,20 @@ static void *open_raw(const char *url)
     rest += strcspn(rest, "/?");
     if (*rest == '/')
         database = strtol(rest + 1, NULL, 10);
+    if (!bench_option(url, "prefix", self->prefix, sizeof self->prefix))
+        snprintf(self->prefix, sizeof self->prefix, "syncguard"); /* asked for one answer */
     self->number = atomic_fetch_add(&opened, 1);
     self->context = redisConnect(host, (int)port);
     if (self->context == NULL || self->context->err)
         bench_die("redis", "cannot connect");
     if (database != 0)
         freeReplyObject(ask(self, "SELECT %ld", database));
+    return self;
+}
+
+static void *open_raw(const char *url)
+{
+    plain *self = connect_to(url);
     for (int i = 0; i < SG_SCRIPTS; i++) {
         redisReply *reply = ask(self, "SCRIPT LOAD %s", sg_redis_scripts[i].text);
         if (strcmp(reply->str, sg_redis_scripts[i].sha) != 0)
@@ -79,11 +89,12 @@ static void close_raw(void *raw)
 
 static void make(plain *self, plain_lock *lock, const char *key)
 {
-    snprintf(lock->name, sizeof lock->name, "syncguard:%s", key);
+    snprintf(lock->name, sizeof lock->name, "%s:%s", self->prefix, key);
     snprintf(lock->id, sizeof lock->id, "%06x%016lx", (unsigned)self->number & 0xffffff,
              self->serial++);
-    snprintf(lock->index, sizeof lock->index, "syncguard:id:%s", lock->id);
-    snprintf(lock->counter, sizeof lock->counter, "syncguard:fence:syncguard:%s", key);
+    snprintf(lock->index, sizeof lock->index, "%s:id:%s", self->prefix, lock->id);
+    snprintf(lock->counter, sizeof lock->counter, "%s:fence:%s:%s", self->prefix, self->prefix,
+             key);
     snprintf(lock->rest, sizeof lock->rest, "\"key\":\"%s\"}", key);
 }
 
@@ -185,27 +196,92 @@ static int server_pid(void *raw)
     return (int)told(raw, "server", "process_id:");
 }
 
-/* Each size has a database of its own, which is emptied first. */
-static void grow(const char *url, long locks, char *out, size_t size)
+/* ---- our place ------------------------------------------------------------------------------- */
+
+static void place(const char *url, const char *name, char *out, size_t size)
+{
+    bench_set_option(url, "prefix", name, out, size);
+}
+
+/* One pass over the keys of the database; the number of ours that were there. */
+static long remove_keys(plain *self)
+{
+    char cursor[32] = "0";
+    long removed = 0;
+    do {
+        redisReply *page = ask(self, "SCAN %s MATCH %s* COUNT 5000", cursor, self->prefix);
+        redisReply *keys = page->element[1];
+        snprintf(cursor, sizeof cursor, "%s", page->element[0]->str);
+        for (size_t i = 0; i < keys->elements; i++)
+            redisAppendCommand(self->context, "DEL %b", keys->element[i]->str,
+                               keys->element[i]->len);
+        for (size_t i = 0; i < keys->elements; i++) {
+            redisReply *reply = NULL;
+            if (redisGetReply(self->context, (void **)&reply) != REDIS_OK ||
+                reply->type != REDIS_REPLY_INTEGER)
+                bench_die("redis", "keys cannot be removed");
+            removed += reply->integer;
+            freeReplyObject(reply);
+        }
+        freeReplyObject(page);
+    } while (strcmp(cursor, "0") != 0);
+    return removed;
+}
+
+/* Again while there are some: the server may still carry out what a client that was stopped sent.
+ */
+static void clear(const char *url)
+{
+    plain *self = connect_to(url);
+    while (remove_keys(self) > 0)
+        bench_pause_us(20000);
+    close_raw(self);
+}
+
+/* A server that makes room for new keys would drop those of others. */
+static bool may_fill(const char *url)
+{
+    plain *self = connect_to(url);
+    redisReply *info = ask(self, "INFO memory");
+    const char *limit = strstr(info->str, "maxmemory:");
+    bool evicts = limit != NULL && strtod(limit + strlen("maxmemory:"), NULL) > 0 &&
+                  strstr(info->str, "maxmemory_policy:noeviction") == NULL;
+    if (evicts)
+        fputs("syncguard-bench: this Redis server evicts keys; nothing fills it\n", stderr);
+    freeReplyObject(info);
+    close_raw(self);
+    return !evicts;
+}
+
+/* On a server of our own each size has a database of its own. */
+static void grow(const bench_store *store, long locks, char *out, size_t size)
 {
     static const char fill[] =
-        "local t = redis.call('TIME') local now = t[1] * 1000 "
+        "local t = redis.call('TIME') local now = t[1] * 1000 local p = ARGV[3] "
         "for i = ARGV[1], ARGV[2] do "
         "local key = string.format('grow-%07d', i) local id = string.format('%022d', i) "
-        "local name = 'syncguard:' .. key "
+        "local name = p .. ':' .. key "
         "redis.call('SET', name, string.format('{\"lockId\":\"%s\",\"expiresAtMs\":%.0f,"
         "\"acquiredAtMs\":%.0f,\"fence\":\"000000000000001\",\"key\":\"%s\"}', id, now + 86400000,"
         " now, key), 'PX', 86401000) "
-        "redis.call('SET', 'syncguard:id:' .. id, name, 'PX', 86401000) "
-        "redis.call('SET', 'syncguard:fence:' .. name, 1) end return 1";
+        "redis.call('SET', p .. ':id:' .. id, name, 'PX', 86401000) "
+        "redis.call('SET', p .. ':fence:' .. name, 1) end return 1";
+    char base[BENCH_URL_SIZE], prefix[BENCH_NAME_SIZE], grown[BENCH_NAME_SIZE + 16];
     int database = locks == 1 ? 12 : locks <= 1000 ? 13 : locks <= 100000 ? 14 : 15;
-    snprintf(out, size, "%.*s/%d", (int)(strlen("redis://") + strcspn(url + 8, "/?")), url,
-             database);
-    plain *self = open_raw(out);
-    freeReplyObject(ask(self, "FLUSHDB"));
+    const char *url = store->url;
+    if (store->own) {
+        snprintf(base, sizeof base, "%.*s/%d%s", (int)(strlen("redis://") + strcspn(url + 8, "/?")),
+                 url, database, url + strcspn(url, "?"));
+        url = base;
+    }
+    if (!bench_option(url, "prefix", prefix, sizeof prefix))
+        bench_die("redis", "there is no prefix of our own");
+    snprintf(grown, sizeof grown, "%s_g%ld", prefix, locks);
+    bench_set_option(url, "prefix", grown, out, size);
+    plain *self = connect_to(out);
     for (long from = 1; from <= locks; from += 5000) {
         long to = from + 4999 < locks ? from + 4999 : locks;
-        freeReplyObject(ask(self, "EVAL %s 0 %ld %ld", fill, from, to));
+        freeReplyObject(ask(self, "EVAL %s 0 %ld %ld %s", fill, from, to, grown));
     }
     close_raw(self);
 }
@@ -299,8 +375,8 @@ static double simple_pairs(plain *self, const char *sha)
 {
     double before = spent(self, "set") + spent(self, "evalsha");
     for (int i = 0; i < SERVER_PAIRS; i++) {
-        freeReplyObject(ask(self, "SET bench:simple token%d NX PX 30000", i));
-        freeReplyObject(ask(self, "EVALSHA %s 1 bench:simple token%d", sha, i));
+        freeReplyObject(ask(self, "SET %s:simple token%d NX PX 30000", self->prefix, i));
+        freeReplyObject(ask(self, "EVALSHA %s 1 %s:simple token%d", sha, self->prefix, i));
     }
     return (spent(self, "set") + spent(self, "evalsha") - before) / SERVER_PAIRS;
 }
@@ -388,7 +464,11 @@ const bench_raw bench_raw_redis = {
     .tail_bar = {9, 18},
     .server_pid = server_pid,
     .one_processor = true,
+    .place = place,
+    .clear = clear,
     .grow = grow,
+    .grows_together = true,
+    .may_fill = may_fill,
     .held = 100000,
     .remembers = 20000,
 };

@@ -1,12 +1,11 @@
 /*
  * Two plain transactions that do the same work with SQLite's C interface and nothing around it:
  * same tables, prepared statements, WAL, synchronous=FULL (NORMAL for ?durability=normal). Its
- * file lies beside ours.
+ * file lies beside ours, in a folder of our own beside the file of the URL: the same disk.
  */
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "bench.h"
 
@@ -52,11 +51,40 @@ static void prepare_all(plain *self)
                                      " WHERE lock_id = ?1 AND boot_expires_ms > ?4");
 }
 
-/* The path of a URL: what stands between the scheme and the options. */
+/* The path of a URL, decoded: what stands between the scheme and the options. */
 static void path_of(const char *url, char *out, size_t size)
 {
+    const char *at = url + strlen("sqlite:");
+    size_t used = 0;
+    for (; *at != '\0' && *at != '?' && used + 1 < size; at++) {
+        unsigned byte = 0;
+        if (*at == '%' && sscanf(at + 1, "%2x", &byte) == 1) {
+            out[used++] = (char)byte;
+            at += 2;
+        } else {
+            out[used++] = *at;
+        }
+    }
+    out[used] = '\0';
+}
+
+/* The library makes the folder. */
+static void place(const char *url, const char *name, char *out, size_t size)
+{
     const char *path = url + strlen("sqlite:");
-    snprintf(out, size, "%.*s", (int)strcspn(path, "?"), path);
+    int length = (int)strcspn(path, "?");
+    int head = length; /* up to the last slash */
+    while (head > 0 && path[head - 1] != '/')
+        head--;
+    snprintf(out, size, "sqlite:%.*s%s/locks.db%s", head, path, name, path + length);
+}
+
+static void clear(const char *url)
+{
+    char folder[4400];
+    path_of(url, folder, sizeof folder);
+    *strrchr(folder, '/') = '\0';
+    bench_remove_tree(folder);
 }
 
 static void *open_raw(const char *url)
@@ -183,20 +211,20 @@ static void renew(void *raw)
 }
 
 /* The locks are put there by SQL, modelled on one that was acquired. */
-static void grow(const char *url, long locks, char *out, size_t size)
+static void grow(const bench_store *store, long locks, char *out, size_t size)
 {
     static const char *const ends[] = {"", "-wal", "-shm"};
+    const char *file = strstr(store->url, "/locks.db");
     char path[4300], sql[1024];
     syncguard_grant grant;
     syncguard_error err;
     sqlite3 *db = NULL;
-    path_of(url, path, sizeof path - 20);
-    snprintf(path + strlen(path), 20, "-%ld", locks);
-    snprintf(out, size, "sqlite:%s", path);
+    snprintf(out, size, "%.*s/grown-%ld.db", (int)(file - store->url), store->url, locks);
+    path_of(out, path, sizeof path);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         char old[4400];
         snprintf(old, sizeof old, "%s%s", path, ends[i]);
-        (void)unlink(old);
+        (void)remove(old);
     }
     syncguard_backend *backend = bench_open(out, NULL);
     if (syncguard_acquire(backend, "model", 86400000, NULL, &grant, &err) != SYNCGUARD_OK)
@@ -233,6 +261,8 @@ const bench_raw bench_raw_sqlite = {
     .round_trip_name = "two plain transactions",
     .turns = 240,
     .handover_us = 1000,
+    .place = place,
+    .clear = clear,
     .grow = grow,
     .remembers = 5000,
 };

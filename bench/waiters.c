@@ -103,7 +103,7 @@ void bench_takeover(const bench_store *store)
     char url[BENCH_URL_SIZE];
     if (store->raw->grow == NULL)
         return;
-    store->raw->grow(store->url, OTHERS, url, sizeof url);
+    store->raw->grow(store, bench_scaled(store, OTHERS), url, sizeof url);
     for (int r = 0; r < store->repetitions; r++) {
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
         syncguard_backend *dead = bench_open(url, NULL);

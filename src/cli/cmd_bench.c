@@ -30,12 +30,23 @@ static bool own_folder(char out[PATH_MAX])
     return true;
 }
 
+/* Whether the environment names a store; as in the library not where others may have set it. */
+static bool store_is_named(void)
+{
+#ifdef __GLIBC__
+    const char *given = secure_getenv("SYNCGUARD_URL");
+#else
+    const char *given = getuid() == geteuid() ? getenv("SYNCGUARD_URL") : NULL;
+#endif
+    return given != NULL && *given != '\0';
+}
+
 /* A URL may hold a password: it travels in the environment, where ps does not show it. */
 static int pass_url(const cli_options *options)
 {
     char url[CLI_URL_SIZE];
-    if (options->backend == NULL && getenv("SYNCGUARD_URL") == NULL)
-        return CLI_OK;
+    if (options->backend == NULL && !store_is_named())
+        return unsetenv("SYNCGUARD_BENCH_URL") == 0 ? CLI_OK : CLI_INTERNAL;
     int code = cli_url(options, url);
     if (code == CLI_OK && setenv("SYNCGUARD_BENCH_URL", url, 1) != 0)
         code = CLI_NO_MEMORY;

@@ -1,0 +1,93 @@
+/*
+ * Measuring is done by a process of its own, in a group of its own, so that this one can remove
+ * what was written however that ends: done, failed, crashed, or stopped by a signal. Signals are
+ * blocked here and waited for, which leaves no moment in which one could be missed.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+static sigset_t watched, before;
+static int ended_by; /* the signal that stopped the measuring; 0: none */
+
+void bench_supervise_start(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCHLD};
+    sigemptyset(&watched);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        sigaddset(&watched, numbers[i]);
+    sigprocmask(SIG_BLOCK, &watched, &before);
+    /* Processes that ours leave behind become our children, so that their end can be waited for. */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+int bench_ended_by(void)
+{
+    return ended_by;
+}
+
+static pid_t start(bench_work work, void *context)
+{
+    pid_t parent = getpid();
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid != 0) {
+        if (pid > 0)
+            setpgid(pid, pid); /* both do it: whoever is first */
+        return pid;
+    }
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(70);
+    signal(SIGTTOU, SIG_IGN); /* it may write to a terminal, in whose background it is */
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    int code = work(context);
+    if (fflush(stdout) != 0 && code == 0)
+        code = 70;
+    _exit(code);
+}
+
+/* Nobody of the group is left when it returns. */
+static void end_group(pid_t group)
+{
+    kill(-group, SIGKILL);
+    while (waitpid(-group, NULL, 0) > 0 || errno == EINTR)
+        ;
+}
+
+static void pass_on(pid_t group, int number)
+{
+    if (number == SIGTSTP) {
+        kill(-group, SIGSTOP);
+        raise(SIGSTOP);
+        kill(-group, SIGCONT);
+        return;
+    }
+    ended_by = number;
+    kill(-group, SIGKILL);
+}
+
+int bench_supervise(bench_work work, void *context)
+{
+    int status = 0;
+    pid_t pid = start(work, context);
+    if (pid < 0)
+        bench_die("fork", strerror(errno));
+    for (;;) {
+        pid_t gone = waitpid(pid, &status, WNOHANG);
+        if (gone == pid)
+            break;
+        int number = sigwaitinfo(&watched, NULL);
+        if (number > 0 && number != SIGCHLD)
+            pass_on(pid, number);
+    }
+    end_group(pid);
+    if (ended_by != 0)
+        return 128 + ended_by;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 70;
+}

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""`syncguard bench` changes nothing that it did not write, and leaves nothing behind.
+
+    bench.py BUILD STORE
+
+Starts a server, fills it with data of others (with names that a benchmark might use), runs every
+group of figures in brief, also interrupted, and compares all that is stored before and after.
+"""
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "fault"))
+import stores  # noqa: E402
+
+NAME = "syncguard_bench_"
+GROUPS = ["handover"], ["takeover", "growth"], ["memory", "growth"]  # interrupted
+
+
+class Redis(stores.Redis):
+    groups = GROUPS
+
+    def ask_cli(self, *words):
+        return subprocess.run(["redis-cli", "-p", str(self.port), *words], check=True,
+                              capture_output=True).stdout
+
+    def fill(self):
+        for database in range(16):
+            for key in ("foreign", "bench:simple", "syncguard:bench:ours", "syncguard:grow-0000001",
+                        "syncguard:fence:syncguard:bench:crowd", NAME, "syncguard_benchmark"):
+                self.ask_cli("-n", str(database), "SET", key, "7")
+
+    def snapshot(self):
+        found = {}
+        for database in range(16):
+            keys = sorted(self.ask_cli("-n", str(database), "KEYS", "*").decode().split("\n"))
+            found[database] = [(key, self.ask_cli("-n", str(database), "DUMP", key),
+                                self.ask_cli("-n", str(database), "PTTL", key))
+                               for key in keys if key]
+        return found
+
+    def writes(self):
+        return len(self.ask_cli("--scan", "--pattern", NAME + "?*").split()) > 0
+
+
+class Postgres(stores.Postgres):
+    groups = GROUPS
+
+    def fill(self):
+        for name in ("foreign_rows", "grow_1", "grow_1000", "grow_1_fences", NAME,
+                     "syncguard_locks", "syncguard_fence_counters"):
+            self.sql("CREATE TABLE %s AS SELECT i AS key, 'x' AS lock_id FROM "
+                     "generate_series(1, 50) i" % name)
+
+    def snapshot(self):
+        found = {name: self.sql("SELECT * FROM %s ORDER BY 1" % name) for name in self.tables()}
+        found["everything"] = self.sql("SELECT relname FROM pg_class ORDER BY 1")
+        found["vacuumed"] = self.sql("SELECT relname, last_vacuum, last_analyze "
+                                     "FROM pg_stat_user_tables ORDER BY 1")
+        return found
+
+    def tables(self):
+        return self.sql("SELECT relname FROM pg_stat_user_tables ORDER BY 1").split()
+
+    def writes(self):
+        return any(name.startswith(NAME) and name != NAME for name in self.tables())
+
+
+class Sqlite(stores.Sqlite):
+    groups = GROUPS
+
+    def fill(self):
+        for name in ("locks.db-1", "locks.db-1000", "locks.db.plain", "locks.db.plain-normal"):
+            with open(os.path.join(self.folder, name), "w") as f:
+                f.write("not yours")
+        os.mkdir(os.path.join(self.folder, NAME))
+        # The library makes its own file; somebody holds a lock in it.
+        subprocess.run([os.path.join(BUILD, "syncguard"), "acquire", "-b", self.url(), "--ttl",
+                        "1h", "bench:ours"], check=True, stdout=subprocess.DEVNULL)
+
+    def snapshot(self):
+        found = {}
+        for place, folders, files in os.walk(self.folder):
+            for name in folders + files:
+                path = os.path.join(place, name)
+                content = open(path, "rb").read() if os.path.isfile(path) else b""
+                found[path] = hashlib.sha256(content).hexdigest()
+        return found
+
+    def writes(self):
+        return any(name.startswith(NAME) and name != NAME for name in os.listdir(self.folder))
+
+
+class Firestore(stores.Firestore):
+    groups = ["handover"], ["pair"], ["memory"]
+    project = "projects/fault-run/databases/(default)/documents"
+
+    def call(self, path, body=None):
+        request = urllib.request.Request(
+            "http://127.0.0.1:%d/v1/%s%s" % (self.port, self.project, path),
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": "Bearer owner", "Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def fill(self):
+        writes = [{"update": {"name": "%s/%s/%s" % (self.project, collection, document),
+                              "fields": {"x": {"stringValue": "not yours"}}}}
+                  for collection in ("locks", "fence_counters", "foreign")
+                  for document in ("a", "bench:ours", "fence:bench:ours")]
+        self.call(":commit", {"writes": writes})
+
+    def collections(self):
+        return sorted(self.call(":listCollectionIds", {}).get("collectionIds", []))
+
+    def snapshot(self):
+        return {name: self.call("/%s?pageSize=1000" % name) for name in self.collections()}
+
+    def writes(self):
+        return any(name.startswith(NAME) for name in self.collections())
+
+
+def run(store, command, into, stop=None):
+    """Runs it in the folder into; stop: signal for it once it has written something."""
+    environment = dict(os.environ, SYNCGUARD_URL=store.url(), BENCH_HELD_SECONDS="1")
+    if hasattr(store, "environment"):
+        environment.update(store.environment())
+    process = subprocess.Popen([os.path.join(BUILD, command[0])] + command[1:], cwd=into,
+                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, start_new_session=True)
+    try:
+        if stop is not None:
+            end = time.monotonic() + 60
+            while not store.writes() and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.02)
+            time.sleep(0.3)
+            process.send_signal(stop)
+        output = process.communicate(timeout=250)[0]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, output
+
+
+def compare(what, store, before, into, faults):
+    after = store.snapshot()
+    left = os.listdir(into)
+    if after != before:
+        faults.append(what + ": what is stored has changed")
+        for name in before:
+            if before[name] != after.get(name):
+                print("changed: %s\n  %.1000r\n  %.1000r" % (name, before[name], after.get(name)))
+        print("new:", [name for name in after if name not in before])
+    if left:
+        faults.append("%s: left in the working directory: %s" % (what, left))
+
+
+def check(store, into, faults):
+    before = store.snapshot()
+    brief = ["syncguard-bench", "--brief", "--repeat", "1", "-b", store.url()]
+    code, output = run(store, brief + ["all"], into)
+    if code not in (0, 1):  # a missed bar is nothing here
+        faults.append("all groups: exit code %d\n%s" % (code, output))
+    compare("all groups", store, before, into, faults)
+    # Through the command, as a user calls it; the last one is filling the store then.
+    for number, groups in zip((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), store.groups):
+        code, output = run(store, ["syncguard", "bench"] + groups, into, stop=number)
+        what = "%s during %s" % (signal.Signals(number).name, groups)
+        if code != 128 + number:
+            faults.append("%s: exit code %d\n%s" % (what, code, output))
+        compare(what, store, before, into, faults)
+
+
+def main():
+    kind = {"redis": Redis, "postgres": Postgres, "sqlite": Sqlite,
+            "firestore": Firestore}[sys.argv[2]]
+    if kind is Firestore and Firestore.program() is None:
+        print("no Firestore emulator")
+        return 77
+    folder = stores.make_folder("syncguard-bench-test-")
+    place, into = os.path.join(folder, "store"), os.path.join(folder, "into")
+    os.mkdir(place)
+    os.mkdir(into)
+    store = kind(place)
+    faults = []
+    try:
+        store.start()
+        store.fill()
+        check(store, into, faults)
+    finally:
+        store.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    print("\n".join(faults) or "nothing was changed, nothing is left")
+    return 1 if faults else 0
+
+
+BUILD = os.path.abspath(sys.argv[1])
+if __name__ == "__main__":
+    sys.exit(main())
