@@ -95,7 +95,7 @@ static void advisory_lock_comes_before_the_row(void **state)
     PQclear(result);
     /* A release takes it while it scans, and only for the row that it is about. */
     pg_sql(plain, "PREPARE r AS %s", release);
-    result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE r ('x', 1000)");
+    result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE r ('x', 1000, true)");
     assert_true(PQntuples(result) > 2);
     filter = PQgetvalue(result, PQntuples(result) - 1, 0);
     assert_non_null(strstr(filter, "Filter: "));
@@ -141,7 +141,7 @@ static void release_is_judged_after_the_wait(void **state)
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", holds[i % 2]);
         pg_sql(ours, "BEGIN");
-        send_ours(SG_PG_RELEASE, 2, (const char *const[]){ID, "1000"});
+        send_ours(SG_PG_RELEASE, 3, (const char *const[]){ID, "1000", "t"});
         await_wait();
         sleep_ms(600);
         pg_sql(foreign, "%s", meanwhile[i / 2].sql);
@@ -165,7 +165,7 @@ static void release_leaves_no_setting_behind(void **state)
     (void)state;
     plant("soon", 30000);
     pg_sql(ours, "BEGIN");
-    PQclear(ask_ours(SG_PG_RELEASE, 2, (const char *const[]){ID, "1000"}));
+    PQclear(ask_ours(SG_PG_RELEASE, 3, (const char *const[]){ID, "1000", "t"}));
     assert_string_equal(pg_sql(ours, "SHOW synchronous_commit"), "off");
     pg_sql(ours, "COMMIT");
     assert_string_equal(pg_sql(ours, "SHOW synchronous_commit"), "on");

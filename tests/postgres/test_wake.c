@@ -6,6 +6,8 @@
 
 #include <signal.h>
 
+#include "syncguard/sys/backend.h"
+
 #define DATABASE "wake"
 
 static pg_server *server;
@@ -491,6 +493,166 @@ static void stuck_callers_hold_up_no_extend(void **state)
     syncguard_close(backend);
 }
 
+#define MANY 300
+
+/* The server's table of locks is finite, and shared with everybody else. */
+static void many_waited_keys_take_few_locks(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    static syncguard_grant grants[MANY];
+    int64_t released;
+    waiter one;
+    char key[16];
+
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        syncguard_acquire_op op = {.key = key,
+                                   .lock_id = "0123456789012345678901",
+                                   .ttl_ms = 60000,
+                                   .owner = "",
+                                   .watch = true};
+
+        snprintf(key, sizeof key, "many%d", i);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(holder, key, 60000, NULL, &grants[i], &err));
+        op.key_length = strlen(key);
+        op.limits.deadline_ns = syncguard_clock_after(syncguard_clock_ns(), 5000);
+        assert_status(SYNCGUARD_LOCKED, other->ops->acquire(other, &op, &err));
+        if (i > 0) /* the first may take too long to connect */
+            assert_true(op.armed_ms > 0);
+    }
+    assert_in_range(pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
+                                     "AND mode = 'ShareLock'"),
+                    1, 64);
+    /* Each is reported all the same, also after others of the same lock are gone. */
+    for (int i = 0; i < MANY; i++) {
+        snprintf(key, sizeof key, "many%d", i);
+        if (i % 30 == 7) {
+            start_waiter(&one, other, key);
+            released = now_ms();
+            assert_status(SYNCGUARD_OK, syncguard_release(holder, grants[i].lock_id, NULL, &err));
+            assert_true(finish_waiter(&one, released) < 2000);
+        } else {
+            other->ops->unwatch(other, key, strlen(key));
+        }
+    }
+    sleep_ms(200);
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+/* A session that listens and never reads fills the server's queue; then every NOTIFY fails as its
+ * transaction is committed. Here another function does so at once. */
+static void full_queue_keeps_no_lock(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+    waiter one;
+
+    (void)state;
+    pg_sql(plain, "CREATE TABLE queue (entry text)");
+    pg_sql(plain, "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                  "RAISE program_limit_exceeded; END $$");
+    pg_sql(plain, "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON queue DEFERRABLE INITIALLY "
+                  "DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()");
+    pg_sql(plain, "ALTER FUNCTION pg_catalog.pg_notify(text, text) RENAME TO pg_notify_kept");
+    pg_sql(plain, "CREATE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void "
+                  "LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.queue VALUES ($2); END $$");
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "full", 60000, NULL, &grant, &err));
+    start_waiter(&one, other, "full");
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    assert_int_equal(pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE lock_id = '%s'",
+                               grant.lock_id),
+                     0);
+    pg_sql(plain, "DROP FUNCTION pg_catalog.pg_notify(text, text)");
+    pg_sql(plain, "ALTER FUNCTION pg_catalog.pg_notify_kept(text, text) RENAME TO pg_notify");
+    (void)finish_waiter(&one, 0);
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+static void *kill_listeners(void *context)
+{
+    PGconn *pg = pg_plain(server, DATABASE);
+
+    while (!atomic_load((atomic_bool *)context)) {
+        pg_sql(pg, "SELECT pg_terminate_backend(pid) FROM " LISTENING " l");
+        sleep_ms(7);
+    }
+    PQfinish(pg);
+    return NULL;
+}
+
+static void *take_turns(void *context)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_error own;
+    intptr_t failed = 0;
+
+    options.timeout_ms = 30000;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    for (int i = 0; i < 50; i++) {
+        syncguard_lock *lock = NULL;
+        syncguard_status status = syncguard_lock_acquire(context, "turns", &options, &lock, &own);
+
+        if (status != SYNCGUARD_OK) {
+            print_error("%s: %s %s\n", syncguard_status_name(status), own.native, own.message);
+            failed++;
+            continue;
+        }
+        sleep_ms(2);
+        (void)syncguard_lock_release(lock, NULL, &own);
+        syncguard_lock_dispose(lock);
+    }
+    return (void *)failed;
+}
+
+/* Waiters have another connection for their tries. */
+static void killed_listener_ends_no_wait(void **state)
+{
+    syncguard_backend *backends[4];
+    pthread_t threads[4], killer;
+    intptr_t failed = 0;
+    atomic_bool stop;
+
+    (void)state;
+    atomic_init(&stop, false);
+    assert_int_equal(pthread_create(&killer, NULL, kill_listeners, &stop), 0);
+    for (int i = 0; i < 4; i++) {
+        backends[i] = open_url(pg_url(server, DATABASE, NULL));
+        assert_int_equal(pthread_create(&threads[i], NULL, take_turns, backends[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        void *result = NULL;
+
+        pthread_join(threads[i], &result);
+        failed += (intptr_t)result;
+    }
+    atomic_store(&stop, true);
+    pthread_join(killer, NULL);
+    for (int i = 0; i < 4; i++)
+        syncguard_close(backends[i]);
+    assert_int_equal(failed, 0);
+}
+
+/* The name is busy in the server until the waiting is over. */
+static void wait_that_ends_in_the_server(void **state)
+{
+    syncguard_backend *backend = open_used(pg_url(server, DATABASE, NULL));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    options.timeout_ms = 1500;
+    pg_sql(plain, "BEGIN");
+    pg_sql(plain, "SELECT pg_advisory_xact_lock(hashtext('inside'))");
+    assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
+                  syncguard_lock_acquire(backend, "inside", &options, &lock, &err));
+    pg_sql(plain, "ROLLBACK");
+    syncguard_close(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -506,6 +668,10 @@ int main(void)
         cmocka_unit_test(slow_arming_leaves_time_to_try),
         cmocka_unit_test(stuck_key_delays_no_renewal),
         cmocka_unit_test(stuck_callers_hold_up_no_extend),
+        cmocka_unit_test(many_waited_keys_take_few_locks),
+        cmocka_unit_test(full_queue_keeps_no_lock),
+        cmocka_unit_test(killed_listener_ends_no_wait),
+        cmocka_unit_test(wait_that_ends_in_the_server),
     };
     int failed;
 

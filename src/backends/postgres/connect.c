@@ -23,8 +23,9 @@
 #define MAX_PARAMETERS 96
 
 /*
- * Without a receiver libpq prints notices to stderr. One kind matters: a COMMIT whose wait for a
- * synchronous standby is cancelled succeeds with a warning, whose code is the general one.
+ * Without a receiver libpq prints notices to stderr. Two kinds matter: a COMMIT whose wait for a
+ * synchronous standby is cancelled succeeds with a warning, whose code is the general one; and the
+ * server's last word to an idle session, which comes as a notice too.
  */
 static void receive_notice(void *context, const PGresult *notice)
 {
@@ -34,6 +35,8 @@ static void receive_notice(void *context, const PGresult *notice)
 
     if (severity && code && strcmp(severity, "WARNING") == 0 && strncmp(code, "01", 2) == 0)
         connection->warned = true;
+    if (severity && strcmp(severity, "FATAL") == 0)
+        connection->ended = true;
 }
 
 static PGconn *begin(sg_pg_connection *connection, int host)

@@ -13,6 +13,8 @@
 
 sg_pg_outcome sg_pg_exchange_lost(sg_pg_exchange *ex)
 {
+    /* It ended the session before it read this request. */
+    ex->final = ex->final || (ex->connection->direct && ex->connection->ended);
     ex->status = sg_pg_fail(ex->err, ex->sqlstate);
     return SG_PG_BROKEN;
 }
@@ -157,9 +159,10 @@ sg_pg_outcome sg_pg_exchange_part(const sg_pg_exchange *ex, int request, sg_pg_o
     if (ex->refused_at >= ex->request[request].end)
         return SG_PG_BROKEN;
     /* COMMIT AND CHAIN may fail after the COMMIT; a conflict is found before, and so is a lock that
-     * was not to be had: that of NOTIFY. */
+     * was not to be had, that of NOTIFY, or that its queue is full. */
     if (request == 0 && ex->requests > 1 && ex->refused_at == ex->request[0].end - 1 &&
-        strncmp(ex->sqlstate, "40", 2) != 0 && strcmp(ex->sqlstate, "55P03") != 0)
+        strncmp(ex->sqlstate, "40", 2) != 0 && strcmp(ex->sqlstate, "55P03") != 0 &&
+        strcmp(ex->sqlstate, SG_PG_QUEUE_FULL) != 0)
         return SG_PG_BROKEN;
     if (request > 0 && ex->refused_at < ex->request[request - 1].end)
         return SG_PG_SKIPPED;

@@ -158,6 +158,15 @@ static bool refused(sg_pg *pg, sg_pg_exchange *ex, sg_pg_flush *flush, resends *
         again = (flush->session || flush->shared) &&
                 syncguard_limits_left_ns(ex->limits) > ANSWER_MS * SYNCGUARD_NS_PER_MS;
         flush->waits = true;
+    } else if (strcmp(code, SG_PG_QUEUE_FULL) == 0 && flush->tells) {
+        /* A session somewhere does not read what it listens to. The lock goes all the same. */
+        *flush->tells = "f";
+        flush->tells = NULL;
+        if (!atomic_exchange(&pg->queue_full, true))
+            syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
+                                  "the server's queue of notifications is full: locks are released "
+                                  "without telling who waits elsewhere");
+        again = true;
     } else if (strcmp(code, "57014") == 0 && flush->shared) {
         /* Perhaps the other one was meant. */
         again = true;
@@ -407,6 +416,16 @@ static syncguard_status lend(sg_pg *pg, const sg_pg_flush *flush, const syncguar
     return sg_pg_lend(pool, limits, out, err);
 }
 
+/* The server gave up a moment before its caller's deadline: with that over, the caller knows what
+ * has ended the waiting. */
+static void wait_out(const syncguard_limits *limits)
+{
+    struct pollfd nothing = {-1, 0, 0};
+
+    if (syncguard_limits_left_ns(limits) <= 2 * ANSWER_MS * SYNCGUARD_NS_PER_MS)
+        (void)syncguard_wait_fds(&nothing, 1, limits, NULL);
+}
+
 /* The first operation of a handle looks whether the server has what is needed. */
 static syncguard_status verify(sg_pg *pg, sg_pg_connection *connection,
                                const syncguard_limits *limits, syncguard_error *err)
@@ -459,5 +478,7 @@ syncguard_status sg_pg_flush_run(sg_pg *pg, sg_pg_flush *flush, const syncguard_
     }
     if (inside && in)
         syncguard_gate_leave(in);
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT && flush->lock_id && flush->waits)
+        wait_out(limits);
     return status;
 }

@@ -3,9 +3,10 @@
  * the first waiter.
  *
  * Watching a key means holding its wait lock, shared, in the listening session:
- * a releaser that cannot get it exclusively knows that somebody waits and sends
+ * a releaser that cannot get it exclusively knows that somebody may wait and sends
  * a notification with the hash of the name. The lock is held before the waiter
- * asks the server, so that a release after the answer cannot go unnoticed.
+ * asks the server, so that a release after the answer cannot go unnoticed. Many
+ * names have one wait lock; the server counts how often the session has taken it.
  *
  * The lock is kept for a moment after the last waiter has gone, because on a
  * busy key the next one comes at once. When the connection is lost everybody
@@ -25,14 +26,17 @@
 /* Arming may take this much of a caller's time, and at most a quarter of it: the rest is for the
  * attempt itself, which polls then. */
 #define LONGEST_ARMING_NS (500 * SYNCGUARD_NS_PER_MS)
+/* How long a waiter may go without a try. */
+#define SHORTEST_ARMED_MS 1000
+#define LONGEST_ARMED_MS 5000
 
 /* A releaser holds the wait lock for an instant only: whoever makes us wait longer is foreign. */
 static const char arm_sql[] =
     "SELECT pg_catalog.hashtext($1), "
     "CASE WHEN pg_catalog.set_config('lock_timeout', '1000', true) IS NOT NULL THEN "
-    "pg_catalog.pg_advisory_lock_shared(" SG_PG_WAIT_SPACE ", pg_catalog.hashtext($1)) END";
+    "pg_catalog.pg_advisory_lock_shared(" SG_PG_WAIT_LOCK("$1") ") END";
 static const char disarm_sql[] =
-    "SELECT pg_catalog.pg_advisory_unlock_shared(" SG_PG_WAIT_SPACE ", pg_catalog.hashtext($1))";
+    "SELECT pg_catalog.pg_advisory_unlock_shared(" SG_PG_WAIT_LOCK("$1") ")";
 
 static sg_pg_watch *find(sg_pg_listener *listener, const char *key, size_t length)
 {
@@ -275,12 +279,27 @@ static sg_pg_watch *want(sg_pg_listener *listener, const char *key, size_t lengt
         w->next = listener->watches;
         listener->watches = w;
     }
+    if (!w->wanted)
+        w->since_ns = syncguard_clock_ns();
     w->wanted = true;
     return w;
 }
 
-bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
-                        const syncguard_limits *limits)
+/*
+ * The other library's releases are not reported, and found by polling alone: a quarter of the time
+ * waited so far late, but within SHORTEST and LONGEST.
+ */
+static int64_t reliable_ms(const sg_pg_watch *w)
+{
+    int64_t quarter_ms = (syncguard_clock_ns() - w->since_ns) / 4 / SYNCGUARD_NS_PER_MS;
+
+    if (quarter_ms < SHORTEST_ARMED_MS)
+        return SHORTEST_ARMED_MS;
+    return quarter_ms < LONGEST_ARMED_MS ? quarter_ms : LONGEST_ARMED_MS;
+}
+
+int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
+                           const syncguard_limits *limits)
 {
     int64_t share_ns = syncguard_limits_left_ns(limits) / 4;
     syncguard_limits soon = syncguard_limits_until(
@@ -288,6 +307,7 @@ bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length
         syncguard_clock_ns() + (share_ns < LONGEST_ARMING_NS ? share_ns : LONGEST_ARMING_NS));
     sg_pg_arming r = {.parker = SYNCGUARD_PARKER_INIT};
     bool ask = false;
+    int64_t armed_ms;
     sg_pg_watch *w;
 
     pthread_mutex_lock(&listener->mutex);
@@ -303,9 +323,10 @@ bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length
         w->requests++;
         syncguard_parker_unpark(&listener->parker);
     }
+    armed_ms = w ? reliable_ms(w) : 0;
     pthread_mutex_unlock(&listener->mutex);
     if (!ask)
-        return r.armed;
+        return r.armed ? armed_ms : 0;
     (void)syncguard_parker_park(&r.parker, &soon, NULL);
     pthread_mutex_lock(&listener->mutex);
     if (!r.done) {
@@ -318,7 +339,7 @@ bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length
     }
     pthread_mutex_unlock(&listener->mutex);
     syncguard_parker_close(&r.parker);
-    return r.armed;
+    return r.armed ? armed_ms : 0;
 }
 
 void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t length)

@@ -13,7 +13,8 @@ typedef struct sg_pg_watch {
     struct sg_pg_watch *next;
     bool wanted;
     bool armed;
-    int requests; /* callers that wait for it to be armed */
+    int requests;     /* callers that wait for it to be armed */
+    int64_t since_ns; /* somebody waits */
     int64_t leave_ns;
     int64_t hash;
     size_t length;

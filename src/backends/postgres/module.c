@@ -209,6 +209,7 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
     atomic_init(&pg->prepared, read.prepared);
     atomic_init(&pg->form, -1);
     atomic_init(&pg->unexpected, false);
+    atomic_init(&pg->queue_full, false);
     pg->pooler = read.pooler;
     pg->spin_us = read.spin_us;
     status = make_pool(&read, common.timeout_ms, &pg->pool, err);

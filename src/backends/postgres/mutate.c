@@ -164,6 +164,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     char ttl[24];
     size_t length = 0;
     bool found = false;
+    int64_t armed_ms = 0;
     sg_pg_flush flush;
     syncguard_status status;
 
@@ -175,7 +176,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
         return status;
     /* Before the decision, so that no release after it goes unnoticed. */
     if (op->watch && pg->listener && !atomic_load(&pg->unexpected))
-        (void)sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
+        armed_ms = sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
     number(ttl, op->ttl_ms);
     sg_pg_flush_init(&flush);
     flush.lock_id = op->lock_id;
@@ -195,6 +196,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
                                 "the connection was lost while the lock was asked for");
     if (flush.sent)
         op->first_sent_ns = flush.first_sent_ns;
+    op->armed_ms = armed_ms;
     op->maybe_granted = status < 0 && (flush.unknown || found);
     sg_pg_flush_clear(&flush);
     return status;
@@ -219,7 +221,9 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     flush.shares = true;
     flush.contended = op->contended;
     add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_RELEASE, 2, (const char *const[]){op->lock_id, pg->tolerance});
+    sg_pg_flush_add(&flush, SG_PG_RELEASE, 3,
+                    (const char *const[]){op->lock_id, pg->tolerance, "t"});
+    flush.tells = &flush.calls[1].values[2];
     add(&flush, SG_PG_COMMIT);
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status != SYNCGUARD_OK)
@@ -287,7 +291,8 @@ syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t 
     sg_pg_flush_init(&flush);
     add(&flush, SG_PG_BEGIN);
     sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
-    sg_pg_flush_add(&flush, SG_PG_UNDO, 2, (const char *const[]){name, lock_id});
+    sg_pg_flush_add(&flush, SG_PG_UNDO, 3, (const char *const[]){name, lock_id, "t"});
+    flush.tells = &flush.calls[2].values[2];
     add(&flush, SG_PG_COMMIT);
     status = sg_pg_flush_run(pg, &flush, limits, err);
     /* The only request was carried out and taken back: it is over, open or not. Of several it is

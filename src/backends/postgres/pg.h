@@ -46,8 +46,8 @@ typedef enum sg_pg_statement {
     SG_PG_ACQUIRE,      /* name, id, ttl, tolerance, key, counter's name, limit, owner */
     SG_PG_LOCK_ID,      /* id */
     SG_PG_EXTEND,       /* id, tolerance, ttl */
-    SG_PG_RELEASE,      /* id, tolerance */
-    SG_PG_UNDO,         /* name, id */
+    SG_PG_RELEASE,      /* id, tolerance, whether waiters are told */
+    SG_PG_UNDO,         /* name, id, whether waiters are told */
     SG_PG_CLEANUP,      /* name, id, expiry, guard */
     SG_PG_EXTEND_MANY,  /* ids, ttls, tolerance */
     SG_PG_COUNTER,      /* counter's name */
@@ -59,8 +59,11 @@ typedef enum sg_pg_statement {
 
 /* SQLSTATE of an acquire that found the lock extended at the last moment: nothing was changed. */
 #define SG_PG_OVERTAKEN "22012"
-/* First number of the advisory locks that waiters hold; the second is the hash of the name. */
-#define SG_PG_WAIT_SPACE "1398358599"
+/* SQLSTATE of a COMMIT that has no room for its notification. */
+#define SG_PG_QUEUE_FULL "54000"
+/* The advisory lock that waiters for a name hold, of 64 for all names: the table that the server
+ * keeps locks in is shared and finite. */
+#define SG_PG_WAIT_LOCK(name) "1398358599, (pg_catalog.hashtext(" name ") & 63) + 1"
 /* The one advisory lock that set-ups exclude each other with. */
 #define SG_PG_SETUP_LOCK "1398358599, 0"
 #define SG_PG_CHANNEL "syncguard"
@@ -126,6 +129,7 @@ typedef struct sg_pg_connection {
     uint32_t prepared;        /* bit per sg_pg_statement */
     bool direct;              /* no pooler in between: the session is ours alone */
     bool settled;             /* direct, with the target's time limits and READ COMMITTED */
+    bool ended;               /* the server has said so */
     bool warned;              /* by the server, during the statement that is answered next */
     bool busy;                /* not in the idle list: in a fork the parent goes on using it */
     sg_pg_listener *listener; /* that lent it, for one request; NULL: the pool did */
@@ -234,6 +238,7 @@ typedef struct sg_pg {
     int spin_us;
     /* What the first operation finds out (schema.c). */
     atomic_int form; /* of the statements: 1 if the lock table has an owner column; -1: open */
+    atomic_bool queue_full; /* the server's of notifications, seen once */
     atomic_bool unexpected; /* a pooler was not given, but found: treated as if it were */
     char *sql[2][SG_PG_STATEMENTS];
     char names[2][SG_PG_STATEMENTS][SG_PG_NAME_SIZE];
@@ -281,6 +286,7 @@ typedef struct sg_pg_flush {
     bool hopes;          /* for a grant: does without the look, unless it is sent again */
     bool pressing;       /* waits in line for a part of its time only, then aside */
     bool shares;         /* may share a round trip with another that may */
+    const char **tells;  /* the value that says whether waiters are told; NULL: nobody is */
     /* out */
     PGresult *results[SG_PG_MAX_CALLS];
     int64_t first_sent_ns;
@@ -371,10 +377,10 @@ syncguard_status sg_pg_listener_create(sg_pg *pg, sg_pg_listener **out, syncguar
 void sg_pg_listener_destroy(sg_pg_listener *listener);
 /* In a forked child: the thread was the parent's. */
 syncguard_status sg_pg_listener_forget(sg_pg_listener *listener, syncguard_error *err);
-/* Makes sure that releases of key are reported from now on; false: they are not, so poll. Blocks
- * within limits only. */
-bool sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
-                        const syncguard_limits *limits);
+/* Makes sure that releases of key are reported from now on, and says for how long that may be
+ * relied on without another try; 0: they are not, so poll. Blocks within limits only. */
+int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
+                           const syncguard_limits *limits);
 void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t length);
 /* See syncguard_backend_ops. */
 syncguard_status sg_pg_listener_listen(sg_pg_listener *listener, syncguard_parker *parker,

@@ -21,11 +21,12 @@
 #define NOW_MS                                                                                     \
     "pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint"
 
-/* Whoever waits for a name holds its wait lock shared: only then can this one not be had. */
+/* Whoever waits for a name holds its wait lock shared: then this one cannot be had. */
 #define TELL_WAITERS                                                                               \
-    "CASE WHEN NOT pg_catalog.pg_try_advisory_xact_lock(" SG_PG_WAIT_SPACE                         \
-    ", pg_catalog.hashtext(key)) "                                                                 \
-    "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL "', pg_catalog.hashtext(key)::text) END"
+    "CASE WHEN $3::bool AND NOT pg_catalog.pg_try_advisory_xact_lock(" SG_PG_WAIT_LOCK(            \
+        "key") ") "                                                                                \
+               "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL                                         \
+               "', pg_catalog.hashtext(key)::text) END"
 
 #define LOCK_NAME "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key))"
 
