@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -409,6 +410,55 @@ static void started_programs_inherit_nothing(void **state)
     syncguard_close(mine);
 }
 
+/* With so few descriptors left that a connection, a resolver or libcurl itself lacks one. */
+static void without_descriptors(void **state)
+{
+    struct rlimit before;
+    struct rlimit few;
+    int taken[64];
+    int refused = 0;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int left = 0; left < 6; left++) {
+        /* By address, and by a name that has to be resolved. */
+        syncguard_backend *by_address = open_at(server.host);
+        syncguard_backend *by_name = open_at("other.example:80");
+        syncguard_status status[2];
+        syncguard_error why[2];
+        size_t count = 0;
+        bool locked;
+
+        few = before;
+        few.rlim_cur = 64;
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        while (count < 64 && (taken[count] = open("/dev/null", O_RDONLY)) >= 0)
+            count++;
+        for (int i = 0; i < left; i++)
+            close(taken[--count]);
+        status[0] = syncguard_is_locked(by_address, "k", NULL, &locked, &why[0]);
+        status[1] = syncguard_is_locked(by_name, "k", NULL, &locked, &why[1]);
+        while (count > 0)
+            close(taken[--count]);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        syncguard_close(by_address);
+        syncguard_close(by_name);
+        print_message("    %d left: %s, %s\n", left, syncguard_status_name(status[0]),
+                      syncguard_status_name(status[1]));
+        if (status[0] != SYNCGUARD_OK) {
+            check_status(status[0], SYNCGUARD_E_RATE_LIMITED, &why[0], "", __FILE__, __LINE__);
+            refused++;
+        }
+        /* The name cannot be resolved in any case. */
+        if (left == 0)
+            assert_int_equal(status[1], SYNCGUARD_E_RATE_LIMITED);
+        else
+            assert_true(status[1] == SYNCGUARD_E_RATE_LIMITED ||
+                        status[1] == SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    }
+    assert_true(refused > 0);
+}
+
 /* A child works on connections of its own, and the parent's go on. */
 static void child_makes_its_own_connections(void **state)
 {
@@ -456,6 +506,7 @@ int main(void)
         cmocka_unit_test_setup(nobody_is_there, clean),
         cmocka_unit_test_setup(a_slow_read_delays_the_expiry, clean),
         cmocka_unit_test_setup(started_programs_inherit_nothing, clean),
+        cmocka_unit_test_setup(without_descriptors, clean),
         cmocka_unit_test_setup(child_makes_its_own_connections, clean),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -49,6 +49,7 @@ static void wipe_json(const json_t *value)
 
 /* --- files --- */
 
+/* NULL: errno tells why. */
 static char *read_whole(const char *path, size_t *length)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -58,8 +59,11 @@ static char *read_whole(const char *path, size_t *length)
 
     if (fd < 0)
         return NULL;
-    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size <= MAX_FILE_BYTES)
+    errno = EINVAL;
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size <= MAX_FILE_BYTES) {
         text = syncguard_calloc(1, MAX_FILE_BYTES + 1);
+        errno = ENOMEM;
+    }
     while (text && at < MAX_FILE_BYTES) {
         ssize_t n = read(fd, text + at, MAX_FILE_BYTES - at);
         if (n < 0 && errno == EINTR)
@@ -128,10 +132,16 @@ static syncguard_status take_file(fs_auth *auth, const char *path, const char *s
 {
     size_t length = 0;
     char *text = read_whole(path, &length);
+    int error = errno;
     json_t *json = text ? json_loadb(text, length, 0, NULL) : NULL;
     syncguard_status status;
 
-    if (!text)
+    if (!text && (error == EMFILE || error == ENFILE))
+        status = syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE",
+                                "no file descriptor is left for the credentials file");
+    else if (!text && error == ENOMEM)
+        status = syncguard_fail_memory(err);
+    else if (!text)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "the credentials file given by %s cannot be read", source);
     else if (!json)

@@ -13,6 +13,7 @@
  * Locking: pool->mutex guards both lists. A lane in use belongs to its caller.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/x509_vfy.h>
 #include <signal.h>
 #include <stdio.h>
@@ -65,6 +66,24 @@ static void holders_drop(atomic_int *holders)
         syncguard_free(holders);
 }
 
+static syncguard_status fail_descriptors(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE",
+                          "no file descriptor is left for a connection");
+}
+
+/* libcurl and the resolver do not tell why they failed: could they have had a pair? */
+static bool no_descriptors(void)
+{
+    int pair[2];
+
+    if (pipe2(pair, O_CLOEXEC) != 0)
+        return errno == EMFILE || errno == ENFILE;
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+    return false;
+}
+
 static syncguard_status pool_take(fs_pool *pool, fs_lane **out, syncguard_error *err)
 {
     fs_lane *lane;
@@ -82,7 +101,7 @@ static syncguard_status pool_take(fs_pool *pool, fs_lane **out, syncguard_error 
                               "the resolver has not answered %d earlier requests", FS_MAX_STUCK);
     lane = sg_fs_lane_create(pool);
     if (!lane)
-        return syncguard_fail_memory(err);
+        return no_descriptors() ? fail_descriptors(err) : syncguard_fail_memory(err);
     pthread_mutex_lock(&pool->mutex);
     pool_link(pool, lane);
     pthread_mutex_unlock(&pool->mutex);
@@ -262,6 +281,13 @@ static syncguard_status map_refusal(const fs_lane *lane, long http, fs_reply *re
                           native, "the proxy answered HTTP %ld", http);
 }
 
+/* What libcurl says where it may have lacked a descriptor. Nothing has been sent then. */
+static bool starved(CURLcode code)
+{
+    return code == CURLE_OUT_OF_MEMORY || code == CURLE_COULDNT_RESOLVE_HOST ||
+           code == CURLE_COULDNT_RESOLVE_PROXY || code == CURLE_SSL_CACERT_BADFILE;
+}
+
 static syncguard_status map_curl(const fs_lane *lane, CURLcode code, fs_reply *reply,
                                  syncguard_error *err)
 {
@@ -270,14 +296,13 @@ static syncguard_status map_curl(const fs_lane *lane, CURLcode code, fs_reply *r
     int value = (int)code;
     long connect_code = 0;
 
+    if (lane->no_descriptor || (starved(code) && no_descriptors()))
+        return fail_descriptors(err);
     if (lane->no_memory || code == CURLE_OUT_OF_MEMORY)
         return syncguard_fail_memory(err);
     if (lane->too_long)
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
                               "the server's answer is longer than %u bytes", FS_MAX_REPLY_BYTES);
-    if (lane->no_descriptor)
-        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE",
-                              "no file descriptor is left for a connection");
     (void)curl_easy_getinfo(lane->easy, CURLINFO_HTTP_CONNECTCODE, &connect_code);
     if (connect_code >= 300)
         return map_refusal(lane, connect_code, reply, err);

@@ -12,6 +12,7 @@
 #include <openssl/ssl.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -175,7 +176,7 @@ static void seal_pair(CURLM *multi, int lowest)
 
 static CURLM *make_multi(void)
 {
-    int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    int lowest = eventfd(0, EFD_CLOEXEC);
     CURLM *multi;
 
     if (lowest >= 0)
