@@ -109,8 +109,9 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_default_url(char *
  * Closes a handle. No operation may be running on it. Lock handles made from it
  * keep it open behind the scenes until the last of them is disposed of. Undoing
  * of acquires whose outcome is unknown is drained first (see dispose_timeout_ms).
- * In a forked child it frees the copy and says nothing to the store. NULL is
- * ignored.
+ * In a forked child it frees the handle and says nothing to the store. What client
+ * libraries keep for connections that the parent made cannot be freed without a word
+ * to the server and stays allocated there: 20 to 80 kB for each. NULL is ignored.
  */
 SYNCGUARD_API void syncguard_close(syncguard_backend *backend);
 

@@ -12,6 +12,7 @@
 #include <netdb.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static standin server;
@@ -459,6 +460,45 @@ static void without_descriptors(void **state)
     assert_true(refused > 0);
 }
 
+/* A program that closes every descriptor and opens others, in the middle of its life. */
+static void closed_under_our_feet(void **state)
+{
+    syncguard_backend *mine = open_at(server.host);
+    struct stat about;
+    char text[8];
+    int files[16];
+    size_t count = 0;
+    bool locked;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    for (int fd = 3; fd < 64 && count < 16; fd++) {
+        struct sockaddr_storage address;
+        socklen_t length = sizeof address;
+        char name[] = "/tmp/syncguard-feet-XXXXXX";
+        int file;
+        if (getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+            continue;
+        file = mkstemp(name);
+        assert_true(file >= 0);
+        unlink(name);
+        assert_int_equal(write(file, "mine", 4), 4);
+        assert_int_equal(dup2(file, fd), fd);
+        close(file);
+        files[count++] = fd;
+    }
+    assert_true(count > 0);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    syncguard_close(mine);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(fstat(files[i], &about), 0);
+        assert_true(S_ISREG(about.st_mode));
+        assert_int_equal(about.st_size, 4);
+        assert_int_equal(pread(files[i], text, sizeof text, 0), 4);
+        close(files[i]);
+    }
+}
+
 /* A child works on connections of its own, and the parent's go on. */
 static void child_makes_its_own_connections(void **state)
 {
@@ -507,6 +547,7 @@ int main(void)
         cmocka_unit_test_setup(a_slow_read_delays_the_expiry, clean),
         cmocka_unit_test_setup(started_programs_inherit_nothing, clean),
         cmocka_unit_test_setup(without_descriptors, clean),
+        cmocka_unit_test_setup(closed_under_our_feet, clean),
         cmocka_unit_test_setup(child_makes_its_own_connections, clean),
     };
     return cmocka_run_group_tests(tests, start, stop);

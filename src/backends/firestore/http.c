@@ -89,9 +89,14 @@ static syncguard_status pool_take(fs_pool *pool, fs_lane **out, syncguard_error 
     fs_lane *lane;
 
     pthread_mutex_lock(&pool->mutex);
-    lane = pool->idle;
-    if (lane)
+    /* A lane whose descriptors the program has closed is left as it is: libcurl would close, or
+     * write to, what has their numbers now. */
+    while ((lane = pool->idle) != NULL) {
         pool->idle = lane->next_idle;
+        if (sg_fs_lane_intact(lane))
+            break;
+        pool_unlink(pool, lane);
+    }
     pthread_mutex_unlock(&pool->mutex);
     *out = lane;
     if (lane)
@@ -508,7 +513,8 @@ void sg_fs_pool_destroy(fs_pool *pool)
 
     while (lane) {
         fs_lane *next = lane->next;
-        sg_fs_lane_free(lane);
+        if (sg_fs_lane_intact(lane))
+            sg_fs_lane_free(lane);
         lane = next;
     }
     pool->all = pool->idle = NULL;
@@ -528,9 +534,8 @@ syncguard_status sg_fs_pool_forget(fs_pool *pool, int connections, syncguard_err
      * middle of anything when the process forked: its handles are left alone for good. */
     for (fs_lane *lane = pool->all; lane; lane = lane->next) {
         for (size_t i = 0; i < LANE_SOCKETS; i++) {
-            if (lane->sockets[i] >= 0)
-                (void)close(lane->sockets[i]);
-            lane->sockets[i] = -1;
+            syncguard_fd_close_inherited(lane->sockets[i].fd, lane->sockets[i].identity);
+            lane->sockets[i].fd = -1;
         }
     }
     pool->all = pool->idle = NULL;

@@ -67,6 +67,17 @@ static size_t on_header(char *data, size_t size, size_t count, void *context)
     return length;
 }
 
+static void note_socket(fs_lane *lane, int fd)
+{
+    for (size_t i = 0; i < LANE_SOCKETS; i++) {
+        if (lane->sockets[i].fd < 0) {
+            lane->sockets[i].fd = fd;
+            lane->sockets[i].identity = syncguard_fd_identify(fd);
+            break;
+        }
+    }
+}
+
 static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     fs_lane *lane = context;
@@ -79,12 +90,7 @@ static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_so
         lane->no_descriptor = errno == EMFILE || errno == ENFILE;
         return CURL_SOCKET_BAD;
     }
-    for (size_t i = 0; i < LANE_SOCKETS; i++) {
-        if (lane->sockets[i] < 0) {
-            lane->sockets[i] = fd;
-            break;
-        }
-    }
+    note_socket(lane, fd);
     return fd;
 }
 
@@ -94,10 +100,23 @@ static int on_close(void *context, curl_socket_t fd)
 
     lane->closed++;
     for (size_t i = 0; i < LANE_SOCKETS; i++) {
-        if (lane->sockets[i] == fd)
-            lane->sockets[i] = -1;
+        if (lane->sockets[i].fd == fd) {
+            lane->sockets[i].fd = -1;
+            syncguard_fd_close_inherited(fd, lane->sockets[i].identity);
+            return 0;
+        }
     }
     return close(fd);
+}
+
+bool sg_fs_lane_intact(const fs_lane *lane)
+{
+    for (size_t i = 0; i < LANE_SOCKETS; i++) {
+        if (lane->sockets[i].fd >= 0 &&
+            !syncguard_fd_same(lane->sockets[i].fd, lane->sockets[i].identity))
+            return false;
+    }
+    return true;
 }
 
 #if LIBCURL_VERSION_NUM >= 0x075000
@@ -150,7 +169,7 @@ static int queued(int fd, unsigned long which)
     return ioctl(fd, which, &bytes) == 0 ? bytes : -1;
 }
 
-static void seal_pair(CURLM *multi, int lowest)
+static void seal_pair(fs_lane *lane, int lowest)
 {
     int found[PAIR_SEARCH];
     int before_in[PAIR_SEARCH];
@@ -164,27 +183,27 @@ static void seal_pair(CURLM *multi, int lowest)
             before_out[count++] = queued(fd, SIOCOUTQ);
         }
     }
-    if (count == 0 || curl_multi_wakeup(multi) != CURLM_OK)
+    if (count == 0 || curl_multi_wakeup(lane->multi) != CURLM_OK)
         return;
     for (size_t i = 0; i < count; i++) {
         if (queued(found[i], FIONREAD) == before_in[i] + 1 ||
-            queued(found[i], SIOCOUTQ) > before_out[i])
+            queued(found[i], SIOCOUTQ) > before_out[i]) {
             (void)fcntl(found[i], F_SETFD, FD_CLOEXEC);
+            note_socket(lane, found[i]);
+        }
     }
-    (void)curl_multi_poll(multi, NULL, 0, 0, NULL);
+    (void)curl_multi_poll(lane->multi, NULL, 0, 0, NULL);
 }
 
-static CURLM *make_multi(void)
+static void make_multi(fs_lane *lane)
 {
     int lowest = eventfd(0, EFD_CLOEXEC);
-    CURLM *multi;
 
     if (lowest >= 0)
         (void)close(lowest);
-    multi = curl_multi_init();
-    if (multi && lowest >= 0)
-        seal_pair(multi, lowest);
-    return multi;
+    lane->multi = curl_multi_init();
+    if (lane->multi && lowest >= 0)
+        seal_pair(lane, lowest);
 }
 
 void sg_fs_lane_free(fs_lane *lane)
@@ -250,8 +269,8 @@ fs_lane *sg_fs_lane_create(const fs_pool *pool)
     if (!lane)
         return NULL;
     for (size_t i = 0; i < LANE_SOCKETS; i++)
-        lane->sockets[i] = -1;
-    lane->multi = make_multi();
+        lane->sockets[i].fd = -1;
+    make_multi(lane);
     lane->easy = curl_easy_init();
     if (!lane->multi || !lane->easy || !lane_configure(lane, pool)) {
         sg_fs_lane_free(lane);

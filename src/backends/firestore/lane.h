@@ -11,15 +11,22 @@
 
 #define LANE_SOCKETS 8
 
+/* A descriptor, and what it referred to when it was made: the program may have closed it and opened
+ * something else under its number. */
+typedef struct fs_socket {
+    int fd; /* -1: none */
+    syncguard_fd_identity identity;
+} fs_socket;
+
 struct fs_lane {
     CURLM *multi;
     CURL *easy;
     fs_lane *next_idle;
     fs_lane *next;
     fs_lane *previous;
-    int sockets[LANE_SOCKETS]; /* open ones, -1 elsewhere */
-    bool used;                 /* has carried a request before */
-    atomic_int *holders;       /* of a stuck one: the pool's, which it may outlive */
+    fs_socket sockets[LANE_SOCKETS]; /* connections, and libcurl's own pair where it is known */
+    bool used;                       /* has carried a request before */
+    atomic_int *holders;             /* of a stuck one: the pool's, which it may outlive */
     /* of the running transfer */
     fs_reply *reply;
     int opened;  /* sockets made for it */
@@ -34,5 +41,7 @@ struct fs_lane {
 fs_lane *sg_fs_lane_create(const fs_pool *pool);
 /* Closes its connections. NULL is ignored. */
 void sg_fs_lane_free(fs_lane *lane);
+/* Whether its descriptors are still its own. */
+bool sg_fs_lane_intact(const fs_lane *lane);
 
 #endif
