@@ -534,6 +534,11 @@ void sg_room_freed(sg_room *room, const char *key, size_t length, bool watch_las
     pthread_mutex_unlock(&room->mutex);
 }
 
+size_t syncguard_backend_waited_keys(const syncguard_backend *backend)
+{
+    return atomic_load(&backend->core->room->group_count);
+}
+
 void syncguard_backend_stirred(syncguard_backend *backend, const char *key, size_t key_length)
 {
     sg_room *room = backend->core->room;

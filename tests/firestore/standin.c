@@ -111,7 +111,7 @@ json_t *standin_control(const standin *server, const char *method, const char *p
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
     assert_int_equal(curl_easy_perform(easy), CURLE_OK);
     curl_easy_cleanup(easy);
-    json = json_loadb(answer.data, answer.length, 0, NULL);
+    json = json_loadb(answer.data, answer.length, JSON_ALLOW_NUL, NULL);
     free(answer.data);
     assert_non_null(json);
     return json;

@@ -293,6 +293,64 @@ static void a_grant_without_a_fence_is_taken_back(void **state)
     syncguard_close(mine);
 }
 
+typedef struct findings {
+    syncguard_severity worst;
+    char text[2048];
+} findings;
+
+static void note(void *context, syncguard_severity severity, const char *topic, const char *message)
+{
+    findings *f = context;
+    size_t length = strlen(f->text);
+
+    if (severity > f->worst)
+        f->worst = severity;
+    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)severity, topic,
+             message);
+}
+
+static void doctor_finds_them(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    findings f = {SYNCGUARD_FINE, ""};
+
+    (void)state;
+    plant("fine", wall_ms() + 60000, "owner", NULL);
+    plant("dead", wall_ms() - 60000, "fence", NULL);
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_int_equal(f.worst, SYNCGUARD_FINE);
+    assert_non_null(strstr(f.text, "0 records:"));
+    plant("secret-a", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
+    plant("secret-b", wall_ms() + 60000, "fence", NULL);
+    json_decref(standin_control(&server, "PUT", "documents",
+                                "{\"" PREFIX "fence_counters/fence:x\":{},"
+                                "\"" PREFIX "fence_counters_2/y\":{},"
+                                "\"" PREFIX "locks-2/y\":{}}"));
+    f = (findings){SYNCGUARD_FINE, ""};
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_non_null(strstr(f.text, "1 records: 2 locks and 1 counters"));
+    assert_null(strstr(f.text, "secret"));
+    assert_null(strstr(f.text, "slashes"));
+    syncguard_close(mine);
+}
+
+/* The TypeScript library takes the key for a path: a/b/c is document c below document a. */
+static void doctor_finds_locks_of_keys_with_slashes(void **state)
+{
+    syncguard_backend *mine = standin_open(&server, NULL);
+    findings f = {SYNCGUARD_FINE, ""};
+
+    (void)state;
+    plant("a/b/c", wall_ms() + 60000, "owner", NULL);
+    json_decref(standin_control(
+        &server, "PUT", "documents",
+        "{\"" PREFIX "fence_counters/fence:a/b/c\":{\"fence\":{\"stringValue\":\"1\"}}}"));
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_non_null(strstr(f.text, "1 slashes: 2 documents"));
+    assert_non_null(strstr(f.text, "0 records:"));
+    syncguard_close(mine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +362,8 @@ int main(void)
         cmocka_unit_test_setup(what_nobody_needs_fails_nothing, clean),
         cmocka_unit_test_setup(a_key_is_normalised_when_it_is_read, clean),
         cmocka_unit_test_setup(a_grant_without_a_fence_is_taken_back, clean),
+        cmocka_unit_test_setup(doctor_finds_them, clean),
+        cmocka_unit_test_setup(doctor_finds_locks_of_keys_with_slashes, clean),
     };
 
     return cmocka_run_group_tests(tests, start, stop);

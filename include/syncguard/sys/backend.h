@@ -76,7 +76,8 @@ typedef struct syncguard_acquire_op {
     /* out, LOCKED and watch: for how long every release of the key will be reported without another
      * try, unless syncguard_backend_stirred_all says earlier that this has ended. A waiter without
      * a limit of retries then tries only after this time, and when remaining_ms is over. 0: nothing
-     * is armed, it polls. The core presets it to 0. */
+     * is armed, it polls. (Also for a store that reports less, or nothing, but has to bound what
+     * polling costs: its waiters learn of a release that late.) The core presets it to 0. */
     int64_t armed_ms;
     /* out, always: clock just before the first byte of the first send left; the core presets it
      * to the time of the call */
@@ -262,6 +263,9 @@ SYNCGUARD_API void syncguard_backend_stirred(syncguard_backend *backend, const c
 /* The store can no longer report (its connection is gone): one waiter per key tries and so arms
  * again. */
 SYNCGUARD_API void syncguard_backend_stirred_all(syncguard_backend *backend);
+
+/* For how many different keys acquires of this handle (and of its decorators) wait at present. */
+SYNCGUARD_API size_t syncguard_backend_waited_keys(const syncguard_backend *backend);
 
 /*
  * What a module offers. Its shared library libsyncguard-NAME.so exports one

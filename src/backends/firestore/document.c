@@ -213,18 +213,53 @@ json_t *sg_fs_query_id(const char *collection_id, const char *lock_id)
                      "lockId", "op", "EQUAL", "value", "stringValue", lock_id);
 }
 
-json_t *sg_fs_query_page(const char *collection_id, const char *after, int limit)
+/* What pages have in common: their fields, and their order by name. */
+static json_t *page(json_t *from, const char *after, int limit)
 {
-    json_t *query =
-        json_pack("{s:[{s:s}],s:{s:[{s:s},{s:s},{s:s},{s:s},{s:s},{s:s}]},s:[{s:{s:s},s:s}],s:i}",
-                  "from", "collectionId", collection_id, "select", "fields", "fieldPath", "lockId",
-                  "fieldPath", "key", "fieldPath", "fence", "fieldPath", "expiresAtMs", "fieldPath",
-                  "acquiredAtMs", "fieldPath", "owner", "orderBy", "field", "fieldPath", "__name__",
-                  "direction", "ASCENDING", "limit", limit);
+    json_t *query = json_pack(
+        "{s:[o],s:{s:[{s:s},{s:s},{s:s},{s:s},{s:s},{s:s}]},s:[{s:{s:s},s:s}],s:i}", "from", from,
+        "select", "fields", "fieldPath", "lockId", "fieldPath", "key", "fieldPath", "fence",
+        "fieldPath", "expiresAtMs", "fieldPath", "acquiredAtMs", "fieldPath", "owner", "orderBy",
+        "field", "fieldPath", "__name__", "direction", "ASCENDING", "limit", limit);
 
     if (after)
         query = sg_fs_with(
             query, "startAt",
             json_pack("{s:[{s:s}],s:b}", "values", "referenceValue", after, "before", 0));
+    return query;
+}
+
+json_t *sg_fs_query_page(const char *collection_id, const char *after, int limit)
+{
+    json_t *query = page(json_pack("{s:s}", "collectionId", collection_id), after, limit);
+
+    return sg_fs_with(json_object(), "structuredQuery", query);
+}
+
+static json_t *name_filter(const char *op, json_t *name)
+{
+    return json_pack("{s:{s:{s:s},s:s,s:{s:o}}}", "fieldFilter", "field", "fieldPath", "__name__",
+                     "op", op, "value", "referenceValue", name);
+}
+
+json_t *sg_fs_query_below(const char *collection, const char *after, int limit)
+{
+    /* The least document of a collection, and of the collection that would follow it. */
+    static const char least[] = "/__id-9223372036854775808__";
+    size_t length = strlen(collection);
+    json_t *query = page(json_pack("{s:b}", "allDescendants", 1), after, limit);
+    char bound[FS_PATH_BYTES + sizeof least + 1];
+    json_t *filters;
+
+    memcpy(bound, collection, length);
+    memcpy(bound + length, least, sizeof least);
+    filters = sg_fs_and(json_array(), name_filter("GREATER_THAN_OR_EQUAL", json_string(bound)));
+    bound[length] = '\0';
+    memcpy(bound + length + 1, least, sizeof least - 1);
+    filters =
+        sg_fs_and(filters, name_filter("LESS_THAN", json_stringn(bound, length + sizeof least)));
+    query =
+        sg_fs_with(query, "where",
+                   json_pack("{s:{s:s,s:o}}", "compositeFilter", "op", "AND", "filters", filters));
     return sg_fs_with(json_object(), "structuredQuery", query);
 }

@@ -216,5 +216,7 @@ syncguard_status sg_fs_examine(syncguard_backend *backend, const syncguard_limit
         status = examine_index(&e, err);
     if (status == SYNCGUARD_OK)
         status = examine_rights(&e, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_fs_survey(e.backend, limits, fn, context, err);
     return status;
 }

@@ -14,6 +14,7 @@
  *   change.c    release and extend
  *   ops.c       the other operations, and their table
  *   examine.c   list and examine
+ *   survey.c    what the collections hold that nobody else sees; for examine
  *   open.c      options, URL, module
  *
  * Locks of threads: the pool's, the token's, the clock's and the memo's mutex are leaves. None is
@@ -195,7 +196,8 @@ typedef struct fs_names {
     char *url_batch_get;
     char *url_commit;
     char *url_batch_write;
-    char *url_query; /* its parent is that of the collection */
+    char *url_query;     /* its parent is that of the collection */
+    char *url_query_all; /* its parent is the database */
 } fs_names;
 
 #define FS_PATH_BYTES 6144 /* Firestore's limit on a whole document name */
@@ -236,6 +238,8 @@ json_t *sg_fs_write_delete(const char *name, const char *update_time);
 json_t *sg_fs_query_id(const char *collection_id, const char *lock_id);
 /* A page of the collection by document name, after `after` unless that is NULL. */
 json_t *sg_fs_query_page(const char *collection_id, const char *after, int limit);
+/* A page of what is below the collection of this full name, sub-collections included; likewise. */
+json_t *sg_fs_query_below(const char *collection, const char *after, int limit);
 /* JSON as text, for syncguard_free; NULL without memory or for NULL. */
 char *sg_fs_dump(const json_t *json);
 
@@ -281,7 +285,7 @@ typedef struct fs_backend {
     int64_t max_clock_drift_ms;
 } fs_backend;
 
-typedef enum fs_call { FS_BATCH_GET, FS_COMMIT, FS_BATCH_WRITE, FS_QUERY } fs_call;
+typedef enum fs_call { FS_BATCH_GET, FS_COMMIT, FS_BATCH_WRITE, FS_QUERY, FS_QUERY_ALL } fs_call;
 
 typedef struct fs_answer {
     json_t *json;
@@ -352,5 +356,7 @@ syncguard_status sg_fs_list(syncguard_backend *backend, const syncguard_limits *
                             syncguard_record_fn fn, void *context, syncguard_error *err);
 syncguard_status sg_fs_examine(syncguard_backend *backend, const syncguard_limits *limits,
                                syncguard_finding_fn fn, void *context, syncguard_error *err);
+syncguard_status sg_fs_survey(fs_backend *backend, const syncguard_limits *limits,
+                              syncguard_finding_fn fn, void *context, syncguard_error *err);
 
 #endif

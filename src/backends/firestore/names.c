@@ -160,7 +160,9 @@ static bool fill(fs_names *names, const char *project, const char *database, con
         join(base_url, "/v1/", names->documents, ":batchWrite?prettyPrint=false");
     slash = join(names->documents, parent, ":runQuery", "?prettyPrint=false");
     names->url_query = slash ? join(base_url, "/v1/", slash, "") : NULL;
-    good = names->url_batch_get && names->url_commit && names->url_batch_write && names->url_query;
+    names->url_query_all = join(base_url, "/v1/", names->documents, ":runQuery?prettyPrint=false");
+    good = names->url_batch_get && names->url_commit && names->url_batch_write &&
+           names->url_query && names->url_query_all;
     syncguard_free(slash);
     syncguard_free(parent);
     return good;
@@ -208,6 +210,7 @@ void sg_fs_names_destroy(fs_names *names)
     syncguard_free(names->url_commit);
     syncguard_free(names->url_batch_write);
     syncguard_free(names->url_query);
+    syncguard_free(names->url_query_all);
     memset(names, 0, sizeof *names);
 }
 

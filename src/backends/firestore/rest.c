@@ -44,11 +44,12 @@ static const fs_meaning meanings[] = {
 
 static const fs_meaning unknown_meaning = {"HTTP", 0, SYNCGUARD_E_INTERNAL, false, true};
 
-static const char *const call_names[] = {"batchGet", "commit", "batchWrite", "runQuery"};
+static const char *const call_names[] = {"batchGet", "commit", "batchWrite", "runQuery",
+                                         "runQuery"};
 
 static bool is_read(fs_call call)
 {
-    return call == FS_BATCH_GET || call == FS_QUERY;
+    return call == FS_BATCH_GET || call == FS_QUERY || call == FS_QUERY_ALL;
 }
 
 /* The error object of an answer; streamed answers wrap it into an array. */
@@ -128,6 +129,8 @@ static const char *url_of(const fs_backend *backend, fs_call call)
         return backend->names.url_commit;
     case FS_BATCH_WRITE:
         return backend->names.url_batch_write;
+    case FS_QUERY_ALL:
+        return backend->names.url_query_all;
     case FS_QUERY:
         break;
     }
