@@ -32,7 +32,7 @@ FAKETIME = "/usr/lib/%s-linux-gnu/faketime/libfaketimeMT.so.1" % os.uname().mach
 RECOVERY_MS = 2000
 # How long the helper pauses between tries of its own: long where the store wakes waiters, so that a
 # lost wake-up is seen.
-POLL_MS = {"firestore": 50}
+POLL_MS = {"firestore": 50, "postgres-pooled": 50}
 MARKS = ("<!-- figures -->", "<!-- end of figures -->")
 
 
@@ -407,6 +407,9 @@ MATRIX = {
                             "REINDEX TABLE CONCURRENTLY syncguard_fence_counters"),
         "alter-table": maintain("ALTER TABLE syncguard_locks ADD COLUMN note text",
                                 "ALTER TABLE syncguard_locks DROP COLUMN note")}),
+    "postgres-pooled-session": {"no-fault": none, "killed-pooler": kill_server},
+    "postgres-pooled-transaction": {"no-fault": none, "killed-pooler": kill_server},
+    "postgres-pooled-statement": {"no-fault": none},
     "redis-sentinel": {"failover": fail_over_sentinel},
     "postgres-standby": {"failover": fail_over_standby, "stopped-standby": stop_standby},
     # The emulator keeps its data in memory: there is nothing to come back to after a kill.
@@ -438,6 +441,8 @@ def make_store(name, folder):
         return stores.Sentinel(folder)
     if name == "postgres":
         return stores.Postgres(folder)
+    if name.startswith("postgres-pooled-"):
+        return stores.Bouncer(folder, name.rpartition("-")[2])
     if name == "postgres-standby":
         return stores.PostgresPair(folder)
     if name not in SHARED:
@@ -451,7 +456,7 @@ def prepare(cell, fault):
     if store.name.startswith("postgres"):
         store.sql("CREATE ROLE locker LOGIN")
         subprocess.run([os.path.join(cell.options.build, "syncguard"), "setup", "-b",
-                        store.url()], check=True, stdout=subprocess.DEVNULL)
+                        store.url(store.port)], check=True, stdout=subprocess.DEVNULL)
         store.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO locker")
         whole = store.url
         store.url = lambda port=None: whole(port).replace("postgres@", "locker@")
@@ -672,7 +677,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build")
     parser.add_argument("--stores", default="sqlite,redis,redis-volatile,redis-sentinel,postgres,"
-                        "postgres-standby,firestore")
+                        "postgres-standby,postgres-pooled-session,postgres-pooled-transaction,"
+                        "postgres-pooled-statement,firestore")
     parser.add_argument("--faults", default="")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)

@@ -280,6 +280,46 @@ class Postgres(Server):
         return "postgres://postgres@127.0.0.1:%d/postgres" % (port or self.port)
 
 
+class Bouncer(Postgres):
+    """PostgreSQL behind PgBouncer; pause, kill and start are the pooler's."""
+
+    name = "postgres-pooled"
+
+    def __init__(self, folder, mode):
+        super().__init__(folder)
+        self.mode = mode
+        self.pooler = None
+        self.pooler_port = free_port()
+        self.ini = os.path.join(folder, "pgbouncer.ini")
+
+    def start(self):
+        if self.process is None:
+            super().start()
+            with open(self.ini, "w") as f:
+                f.write("[databases]\n* = host=127.0.0.1 port=%d user=postgres\n[pgbouncer]\n"
+                        "listen_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\n"
+                        "auth_type = any\npool_mode = %s\ndefault_pool_size = 20\n"
+                        "max_client_conn = 200\nignore_startup_parameters = options\n"
+                        "logfile = %s\n" %
+                        (self.port, self.pooler_port, self.mode, self.ini + ".log"))
+        self.pooler = subprocess.Popen(self._as_user(["pgbouncer", "-q", self.ini]), cwd="/",
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_port(self.pooler_port)
+
+    def kill(self):
+        self.pooler.kill()
+        self.pooler.wait()
+
+    def stop(self):
+        if self.pooler is not None:
+            self.kill()
+        super().stop()
+
+    def url(self, port=None):
+        return super().url(port or self.pooler_port) + (
+            "" if self.mode == "session" else "?pooler=1")
+
+
 class PostgresPair(Postgres):
     """A primary and a standby that confirms every commit that waits for it."""
 
