@@ -33,6 +33,7 @@ static syncguard_status make_core(syncguard_backend *backend, const syncguard_op
     core->watches = store->unwatch != NULL;
     core->watch_lasts = store->watch_lasts;
     core->listens = store->listen != NULL;
+    core->undoes_many = store->undo_many != NULL;
     atomic_init(&core->references, 1);
     atomic_init(&core->pid, getpid());
     if (options->owner != NULL) {
@@ -85,6 +86,7 @@ syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_
         outer->core->watches = inner->core->watches;
         outer->core->watch_lasts = inner->core->watch_lasts;
         outer->core->listens = inner->core->listens;
+        outer->core->undoes_many = inner->core->undoes_many;
     }
     return status;
 }

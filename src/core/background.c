@@ -2,19 +2,27 @@
  * Background work of one backend: taking back acquires whose outcome is unknown,
  * releases that failed, and cleanup of dead records.
  *
- * One thread, started by the first task, works off a list ordered by due time.
- * Each step is bounded (STEP_NS), so a store that hangs delays the other tasks
- * but never stops them. Undoing an acquire is repeated until the store says that
- * it can never take effect, or until it would have expired anyway.
+ * One thread, started by the first task. Tasks wait in queues, one per length of
+ * pause: what is put into one is due later than what is there already, so each is
+ * ordered by due time and adding costs the same however many there are. Callers
+ * add to them: they are never held up by the store.
  *
- * Locking: mutex guards the list and the flags; it is not held while a step
- * runs. A task is owned by the list or by the thread, never by both.
+ * Acquires are taken back in batches where the store can. Each step is bounded, so
+ * a store that hangs delays the other tasks but never stops them. Undoing an
+ * acquire is repeated until the store says that it can never take effect, or until
+ * it would have expired anyway.
+ *
+ * Locking: mutex guards the queues and the flags; it is not held while a step
+ * runs. A task is owned by a queue or by the thread, never by both.
  */
 #include <string.h>
 
 #include "core.h"
 
 #define STEP_NS (1000 * SYNCGUARD_NS_PER_MS)
+/* A batch hangs on the store, not on one key: it may take as long as other operations. */
+#define BATCH_STEP_NS (5000 * SYNCGUARD_NS_PER_MS)
+#define BATCH_MAX 256
 #define FIRST_PAUSE_NS (50 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define CLEANUP_INTERVAL_NS (100 * SYNCGUARD_NS_PER_MS)
@@ -24,11 +32,12 @@ typedef enum task_kind { TASK_UNDO, TASK_RELEASE, TASK_CLEANUP } task_kind;
 struct sg_task {
     sg_task *next;
     task_kind kind;
+    int steps; /* that have failed: the queue */
     int64_t due_ns;
     int64_t until_ns;
-    int64_t pause_ns;
     int64_t expires_at_ms; /* cleanup only */
     bool unsure;           /* an earlier step may have freed the key unheard */
+    bool single;           /* a batch could not decide it */
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     size_t key_length;
     char key[];
@@ -46,24 +55,101 @@ syncguard_status sg_background_init(sg_background *work, syncguard_backend *back
     return SYNCGUARD_OK;
 }
 
+/* ---- the queues. The mutex is held, but where a task ends with the backend. --------------- */
+
 static void free_tasks(sg_background *work)
 {
-    while (work->first != NULL) {
-        sg_task *task = work->first;
-        work->first = task->next;
-        syncguard_free(task);
+    for (int i = 0; i < SG_TASK_QUEUES; i++) {
+        while (work->queues[i].first != NULL) {
+            sg_task *task = work->queues[i].first;
+            work->queues[i].first = task->next;
+            syncguard_free(task);
+        }
+        work->queues[i].last = NULL;
     }
 }
 
-/* Caller holds the mutex. */
-static void insert(sg_background *work, sg_task *task)
+static void push(sg_background *work, sg_task *task)
 {
-    sg_task **link = &work->first;
-    while (*link != NULL && (*link)->due_ns <= task->due_ns)
-        link = &(*link)->next;
-    task->next = *link;
-    *link = task;
+    int64_t pause = task->steps > 0 ? FIRST_PAUSE_NS << (task->steps - 1) : 0;
+    task->due_ns = syncguard_clock_ns() + (pause < LONGEST_PAUSE_NS ? pause : LONGEST_PAUSE_NS);
+    task->next = NULL;
+    if (work->queues[task->steps].first == NULL)
+        work->queues[task->steps].first = task;
+    else
+        work->queues[task->steps].last->next = task;
+    work->queues[task->steps].last = task;
 }
+
+/* The task that is due first, or NULL. */
+static sg_task *next_task(const sg_background *work)
+{
+    sg_task *next = NULL;
+    for (int i = 0; i < SG_TASK_QUEUES; i++) {
+        sg_task *first = work->queues[i].first;
+        if (first != NULL && (next == NULL || first->due_ns < next->due_ns))
+            next = first;
+    }
+    return next;
+}
+
+/* Takes a task that next_task has given out of its queue. */
+static void pop(sg_background *work, const sg_task *task)
+{
+    work->queues[task->steps].first = task->next;
+    if (task->next == NULL)
+        work->queues[task->steps].last = NULL;
+}
+
+/* Puts an unfinished task back, unless its time is over. */
+static void put_back(sg_background *work, sg_task *task)
+{
+    if (syncguard_clock_ns() >= task->until_ns) {
+        syncguard_free(task);
+        return;
+    }
+    if (task->steps < SG_TASK_QUEUES - 1)
+        task->steps++;
+    push(work, task);
+}
+
+/* The last step falls into the pause after until_ns. One that comes much later, because the store
+ * kept the thread waiting for others, would only hold up those behind it: what it is about is dead.
+ */
+static bool is_over(const sg_task *task)
+{
+    const int64_t grace = LONGEST_PAUSE_NS + STEP_NS;
+    return task->kind != TASK_CLEANUP && task->until_ns < SYNCGUARD_NO_DEADLINE - grace &&
+           syncguard_clock_ns() > task->until_ns + grace;
+}
+
+static bool batched(const sg_background *work, const sg_task *task)
+{
+    return task->kind == TASK_UNDO && !task->single && work->backend->core->undoes_many;
+}
+
+/* Takes out what is due: one task, or as many as go into one batch. */
+static size_t collect(sg_background *work, sg_task *batch[BATCH_MAX])
+{
+    int64_t now = syncguard_clock_ns();
+    size_t count = 0;
+    while (count < BATCH_MAX) {
+        sg_task *task = next_task(work);
+        if (task == NULL || task->due_ns > now || (count > 0 && !batched(work, task)))
+            break;
+        pop(work, task);
+        if (is_over(task)) {
+            syncguard_free(task);
+            continue;
+        }
+        batch[count++] = task;
+        if (!batched(work, task))
+            break;
+    }
+    return count;
+}
+
+/* ---- the steps ----------------------------------------------------------------------------- */
 
 /* After an attempt whose reply was lost, absent may mean that it freed the key. */
 static bool freed_unheard(sg_task *task, syncguard_status status)
@@ -73,6 +159,15 @@ static bool freed_unheard(sg_task *task, syncguard_status status)
     return freed;
 }
 
+/* What the store said about an acquire that was to be taken back; true if that is final. */
+static bool conclude_undo(sg_background *work, sg_task *task, syncguard_status status)
+{
+    struct syncguard_core *core = work->backend->core;
+    if (freed_unheard(task, status) || status == SYNCGUARD_OK)
+        sg_room_freed(core->room, task->key, task->key_length, core->watch_lasts);
+    return status == SYNCGUARD_OK;
+}
+
 /* One step of a task; true if it is finished. */
 static bool carry_out(sg_background *work, sg_task *task)
 {
@@ -80,17 +175,12 @@ static bool carry_out(sg_background *work, sg_task *task)
     syncguard_limits limits = {syncguard_clock_ns() + STEP_NS, work->abort_object};
     syncguard_release_op release = {.lock_id = task->lock_id, .limits = limits};
     syncguard_status status;
-    bool freed;
 
     switch (task->kind) {
     case TASK_UNDO:
         status = backend->ops->undo(backend, task->key, task->key_length, task->lock_id,
                                     task->until_ns, &limits, NULL);
-        freed = freed_unheard(task, status) || status == SYNCGUARD_OK;
-        if (freed)
-            sg_room_freed(backend->core->room, task->key, task->key_length,
-                          backend->core->watch_lasts);
-        return status == SYNCGUARD_OK;
+        return conclude_undo(work, task, status);
     case TASK_RELEASE: /* tells the waiters itself when it is OK */
         status = sg_release_once(backend, &release, task->key, task->key_length, NULL);
         if (freed_unheard(task, status))
@@ -106,63 +196,70 @@ static bool carry_out(sg_background *work, sg_task *task)
     return true;
 }
 
-/* Puts an unfinished task back, unless its time is over. Caller holds the mutex. */
-static void put_back(sg_background *work, sg_task *task)
+/* One step of many acquires that are to be taken back. Those that are finished are freed, and their
+ * places emptied. */
+static void carry_out_batch(sg_background *work, sg_task **batch, size_t count)
 {
-    int64_t now = syncguard_clock_ns();
-    if (now >= task->until_ns) {
-        syncguard_free(task);
-        return;
+    syncguard_backend *backend = work->backend;
+    syncguard_limits limits = {syncguard_clock_ns() + BATCH_STEP_NS, work->abort_object};
+    syncguard_undo_op items[BATCH_MAX];
+
+    for (size_t i = 0; i < count; i++)
+        items[i] = (syncguard_undo_op){batch[i]->key, batch[i]->key_length, batch[i]->lock_id,
+                                       batch[i]->until_ns, SYNCGUARD_E_NETWORK_TIMEOUT};
+    bool answered = backend->ops->undo_many(backend, items, count, &limits, NULL) == SYNCGUARD_OK;
+    for (size_t i = 0; i < count; i++) {
+        batch[i]->single = answered && items[i].status < SYNCGUARD_OK;
+        if (conclude_undo(work, batch[i], items[i].status)) {
+            syncguard_free(batch[i]);
+            batch[i] = NULL;
+        }
     }
-    task->due_ns = now + task->pause_ns;
-    if (task->due_ns > task->until_ns)
-        task->due_ns = task->until_ns;
-    task->pause_ns = task->pause_ns * 2 > LONGEST_PAUSE_NS ? LONGEST_PAUSE_NS : task->pause_ns * 2;
-    insert(work, task);
 }
 
-/* The last step falls on until_ns. One that comes much later, because the store kept the thread
- * waiting for others, would only hold up those behind it: what it is about is dead. */
-static bool is_over(const sg_task *task)
+/* Works off some tasks. Caller holds the mutex, which is let go of meanwhile. */
+static void work_off(sg_background *work, sg_task **batch, size_t count)
 {
-    return task->kind != TASK_CLEANUP && task->until_ns < SYNCGUARD_NO_DEADLINE - STEP_NS &&
-           syncguard_clock_ns() > task->until_ns + STEP_NS;
+    work->busy = true;
+    pthread_mutex_unlock(&work->mutex);
+    if (batched(work, batch[0])) {
+        carry_out_batch(work, batch, count);
+    } else if (carry_out(work, batch[0])) {
+        syncguard_free(batch[0]);
+        batch[0] = NULL;
+    }
+    pthread_mutex_lock(&work->mutex);
+    work->busy = false;
+    for (size_t i = 0; i < count; i++) {
+        if (batch[i] != NULL)
+            put_back(work, batch[i]);
+    }
 }
 
 static void *work_loop(void *argument)
 {
     sg_background *work = argument;
+    sg_task *batch[BATCH_MAX];
     pthread_mutex_lock(&work->mutex);
     while (!work->stopping) {
-        sg_task *task = work->first;
-        if (task == NULL && work->draining)
+        size_t count = collect(work, batch);
+        if (count > 0) {
+            work_off(work, batch, count);
+            continue;
+        }
+        const sg_task *next = next_task(work);
+        if (next == NULL && work->draining)
             syncguard_parker_unpark(&work->idle);
-        int64_t due = task == NULL ? SYNCGUARD_NO_DEADLINE : task->due_ns;
-        if (task == NULL || syncguard_clock_ns() < due) {
-            syncguard_limits limits = {due, NULL};
-            pthread_mutex_unlock(&work->mutex);
-            (void)syncguard_parker_park(&work->parker, &limits, NULL);
-            pthread_mutex_lock(&work->mutex);
-            continue;
-        }
-        work->first = task->next;
-        if (is_over(task)) {
-            syncguard_free(task);
-            continue;
-        }
-        work->busy = true;
+        syncguard_limits limits = {next != NULL ? next->due_ns : SYNCGUARD_NO_DEADLINE, NULL};
         pthread_mutex_unlock(&work->mutex);
-        bool finished = carry_out(work, task);
+        (void)syncguard_parker_park(&work->parker, &limits, NULL);
         pthread_mutex_lock(&work->mutex);
-        work->busy = false;
-        if (finished)
-            syncguard_free(task);
-        else
-            put_back(work, task);
     }
     pthread_mutex_unlock(&work->mutex);
     return NULL;
 }
+
+/* ---- adding and ending --------------------------------------------------------------------- */
 
 /* Caller holds the mutex. */
 static bool start(sg_background *work)
@@ -187,9 +284,7 @@ static bool add(sg_background *work, task_kind kind, const char *key, size_t len
     if (task == NULL)
         return false;
     task->kind = kind;
-    task->due_ns = syncguard_clock_ns();
     task->until_ns = until_ns;
-    task->pause_ns = FIRST_PAUSE_NS;
     task->expires_at_ms = expires_at_ms;
     task->unsure = kind == TASK_RELEASE; /* the release in the foreground */
     memcpy(task->lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
@@ -199,7 +294,7 @@ static bool add(sg_background *work, task_kind kind, const char *key, size_t len
     pthread_mutex_lock(&work->mutex);
     bool added = !work->stopping && start(work);
     if (added) {
-        insert(work, task);
+        push(work, task);
         syncguard_parker_unpark(&work->parker);
     }
     pthread_mutex_unlock(&work->mutex);
@@ -236,7 +331,7 @@ void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *se
                   seen->dead_expires_at_ms, now);
 }
 
-/* Waits until the list is empty or drain_ns are over. */
+/* Waits until the queues are empty or drain_ns are over. */
 static void drain(sg_background *work, int64_t drain_ns)
 {
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
@@ -245,7 +340,7 @@ static void drain(sg_background *work, int64_t drain_ns)
         limits.deadline_ns = now + drain_ns;
     pthread_mutex_lock(&work->mutex);
     work->draining = true;
-    bool left = work->first != NULL || work->busy;
+    bool left = next_task(work) != NULL || work->busy;
     pthread_mutex_unlock(&work->mutex);
     if (left)
         (void)syncguard_parker_park(&work->idle, &limits, NULL);

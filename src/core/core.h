@@ -102,12 +102,18 @@ void sg_room_freed(sg_room *room, const char *key, size_t length, bool watch_las
 
 typedef struct sg_task sg_task;
 
+/* One for new tasks, and one for each pause after a failed step. */
+#define SG_TASK_QUEUES 7
+
 /* Undoing, late releases and cleanup: one thread per backend, started by the first task. */
 typedef struct sg_background {
     syncguard_backend *backend;
     pthread_mutex_t mutex;
-    sg_task *first; /* by due time */
-    bool busy;      /* a task is being carried out */
+    struct {
+        sg_task *first;
+        sg_task *last;
+    } queues[SG_TASK_QUEUES]; /* each by due time */
+    bool busy;                /* tasks are being carried out */
     bool started;
     bool stopping;
     bool draining;
@@ -216,6 +222,7 @@ struct syncguard_core {
     bool watches;  /* the store can report releases */
     bool watch_lasts;
     bool listens;
+    bool undoes_many;
     sg_background background;
     sg_heartbeat heartbeat;
     pthread_mutex_t warnings_mutex;

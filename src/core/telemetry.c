@@ -195,22 +195,43 @@ static syncguard_status tele_list(syncguard_backend *backend, const syncguard_li
     return inner->ops->list(inner, limits, fn, context, err);
 }
 
+static void report_undo(syncguard_backend *backend, const syncguard_undo_op *op,
+                        syncguard_status status, int64_t started)
+{
+    sg_observation seen = {.type = SYNCGUARD_EVENT_RELEASE,
+                           .ok = status == SYNCGUARD_OK,
+                           .reason = SYNCGUARD_REASON_NOT_FOUND,
+                           .key = op->key,
+                           .key_length = op->key_length,
+                           .lock_id = op->lock_id};
+
+    report(backend, &seen, status, started);
+}
+
 static syncguard_status tele_undo(syncguard_backend *backend, const char *key, size_t key_length,
                                   const char *lock_id, int64_t until_ns,
                                   const syncguard_limits *limits, syncguard_error *err)
 {
     int64_t started = syncguard_clock_ns();
     syncguard_backend *inner = inner_of(backend);
+    syncguard_undo_op op = {key, key_length, lock_id, until_ns, SYNCGUARD_OK};
     syncguard_status status =
         inner->ops->undo(inner, key, key_length, lock_id, until_ns, limits, err);
-    sg_observation seen = {.type = SYNCGUARD_EVENT_RELEASE,
-                           .ok = status == SYNCGUARD_OK,
-                           .reason = SYNCGUARD_REASON_NOT_FOUND,
-                           .key = key,
-                           .key_length = key_length,
-                           .lock_id = lock_id};
 
-    report(backend, &seen, status, started);
+    report_undo(backend, &op, status, started);
+    return status;
+}
+
+/* Called only if the inner backend has it: see undoes_many in core.h. */
+static syncguard_status tele_undo_many(syncguard_backend *backend, syncguard_undo_op *items,
+                                       size_t count, const syncguard_limits *limits,
+                                       syncguard_error *err)
+{
+    int64_t started = syncguard_clock_ns();
+    syncguard_backend *inner = inner_of(backend);
+    syncguard_status status = inner->ops->undo_many(inner, items, count, limits, err);
+    for (size_t i = 0; i < count; i++)
+        report_undo(backend, &items[i], status < 0 ? status : items[i].status, started);
     return status;
 }
 
@@ -299,6 +320,7 @@ static const syncguard_backend_ops telemetry_ops = {
     .lookup = tele_lookup,
     .list = tele_list,
     .undo = tele_undo,
+    .undo_many = tele_undo_many,
     .cleanup = tele_cleanup,
     .unwatch = tele_unwatch,
     .listen = tele_listen,

@@ -87,6 +87,27 @@ static syncguard_status undo(syncguard_backend *backend, const char *key, size_t
     return p->on_undo != NULL ? p->on_undo(p, call) : SYNCGUARD_OK;
 }
 
+static syncguard_status undo_many(syncguard_backend *backend, syncguard_undo_op *items,
+                                  size_t count, const syncguard_limits *limits,
+                                  syncguard_error *err)
+{
+    puppet *p = (puppet *)backend;
+    (void)limits;
+    int call = atomic_fetch_add(&p->undo_batches, 1) + 1;
+    while (atomic_load(&p->deaf))
+        puppet_sleep_ms(5);
+    if ((int)count > atomic_load(&p->undo_largest))
+        atomic_store(&p->undo_largest, (int)count);
+    if (call == 2)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "the connection broke");
+    for (size_t i = 0; i < count; i++) {
+        items[i].status = i % 10 == 9 ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_OK;
+        if (items[i].status == SYNCGUARD_OK)
+            atomic_fetch_add(&p->undos, 1);
+    }
+    return SYNCGUARD_OK;
+}
+
 static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
     (void)key, (void)key_length;
@@ -151,6 +172,12 @@ static puppet *open_with(const syncguard_backend_ops *ops, const syncguard_optio
 puppet *puppet_open(const syncguard_options *options)
 {
     static const syncguard_backend_ops ops = {PUPPET_OPS};
+    return open_with(&ops, options);
+}
+
+puppet *puppet_open_batching(const syncguard_options *options)
+{
+    static const syncguard_backend_ops ops = {PUPPET_OPS, .undo_many = undo_many};
     return open_with(&ops, options);
 }
 

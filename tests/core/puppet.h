@@ -26,6 +26,8 @@ struct puppet {
     atomic_int extends; /* single ones */
     atomic_int batches;
     atomic_int undos;
+    atomic_int undo_batches; /* of a batching puppet */
+    atomic_int undo_largest; /* items in one of them */
     atomic_int unwatches;
     atomic_int listens;     /* of a listening puppet: calls of listen */
     atomic_int take_overs;  /* and of take_over */
@@ -38,7 +40,10 @@ struct puppet {
 
 /* options may be NULL. */
 puppet *puppet_open(const syncguard_options *options);
-/* The same, and its waiters can listen. */
+/* The same, with undo_many. It holds its first batch until `deaf` is cleared, leaves every tenth
+ * item of a batch undecided, and fails as a whole the second time. */
+puppet *puppet_open_batching(const syncguard_options *options);
+/* As puppet_open, and its waiters can listen. */
 puppet *puppet_open_listening(void);
 
 /* Waits up to thirty seconds until *counter reaches target; false if it does not. */

@@ -67,6 +67,33 @@ static void undo_is_repeated_until_final(void **state)
     syncguard_close(&p->base);
 }
 
+/* What has piled up while the store was busy goes in batches of at most 256. What a batch leaves
+ * undecided is undone singly, a batch that fails is repeated, and each is undone once. */
+static void undos_go_in_batches(void **state)
+{
+    (void)state;
+    enum { LOST = 1000 };
+    puppet *p = puppet_open_batching(NULL);
+    p->on_acquire = lose_reply;
+    atomic_store(&p->deaf, true);
+    char key[16];
+    syncguard_grant grant;
+    int64_t begun = syncguard_clock_ns();
+    for (int i = 0; i < LOST; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        (void)!syncguard_acquire(&p->base, key, 60000, NULL, &grant, NULL);
+    }
+    int64_t took_ms = (syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS;
+    atomic_store(&p->deaf, false);
+    assert_true(puppet_reached(&p->undos, LOST));
+    puppet_sleep_ms(300);
+    assert_int_equal(atomic_load(&p->undos), LOST);
+    assert_in_range(atomic_load(&p->undo_batches), 4, 40);
+    assert_int_equal(atomic_load(&p->undo_largest), 256);
+    assert_in_range(took_ms, 0, 2000); /* no caller waited for the store */
+    syncguard_close(&p->base);
+}
+
 static void known_failure_is_not_undone(void **state)
 {
     (void)state;
@@ -287,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_outcome_is_undone),
         cmocka_unit_test(undo_is_repeated_until_final),
+        cmocka_unit_test(undos_go_in_batches),
         cmocka_unit_test(known_failure_is_not_undone),
         cmocka_unit_test(late_grant_is_undone),
         cmocka_unit_test(close_drains_for_the_dispose_timeout),

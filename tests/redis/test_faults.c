@@ -593,6 +593,69 @@ static void close_ends_connecting(void **state)
     proxy_stop(&p);
 }
 
+static atomic_long latest_ms;
+static atomic_int attempts;
+
+static void *give_up_always(void *argument)
+{
+    syncguard_backend *store = argument;
+    syncguard_call brief = call_of(15);
+    syncguard_grant grant;
+    char key[32];
+    while (!atomic_load(&over)) {
+        snprintf(key, sizeof key, "ghost:%d", atomic_fetch_add(&attempts, 1));
+        int64_t start = now_ms();
+        if (syncguard_acquire(store, key, 60000, &brief, &grant, NULL) == SYNCGUARD_OK)
+            atomic_fetch_add(&failures, 1);
+        long took = (long)(now_ms() - start);
+        long seen = atomic_load(&latest_ms);
+        while (took > seen && !atomic_compare_exchange_weak(&latest_ms, &seen, took))
+            ;
+    }
+    return NULL;
+}
+
+/* Many callers whose grants always come too late: they are taken back as fast as they are made, and
+ * nobody waits for that. */
+static void undoing_keeps_up(void **state)
+{
+    (void)state;
+    enum { CALLERS = 50 };
+    server s;
+    proxy p;
+    pthread_t threads[CALLERS];
+    server_start(&s, 0, plain);
+    proxy_start(&p, s.port);
+    syncguard_backend *store = open_port(p.port, "");
+    bool locked;
+    assert_status(syncguard_is_locked(store, "warm", NULL, &locked, &err), SYNCGUARD_OK);
+    atomic_store(&p.delay_ms, 10);
+    atomic_store(&over, false);
+    atomic_store(&failures, 0);
+    atomic_store(&attempts, 0);
+    atomic_store(&latest_ms, 0);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_create(&threads[i], NULL, give_up_always, store);
+    pause_ms(3000);
+    atomic_store(&over, true);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    pause_ms(1500);
+    redisReply *reply =
+        raw_at(s.port, "EVAL %s 0",
+               "local n = 0 for _, k in ipairs(redis.call('KEYS', 'syncguard:ghost:*')) "
+               "do n = n + 1 end return n");
+    print_message("%d attempts, latest %ld ms, %lld ghosts left\n", atomic_load(&attempts),
+                  atomic_load(&latest_ms), reply->integer);
+    assert_int_equal(atomic_load(&failures), 0);
+    assert_int_equal(reply->integer, 0);
+    assert_in_range(atomic_load(&latest_ms), 0, 500);
+    freeReplyObject(reply);
+    syncguard_close(store);
+    proxy_stop(&p);
+    server_remove(&s);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -613,6 +676,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(impatience_breaks_nothing),
         cmocka_unit_test(connection_outlives_who_asked_for_it),
         cmocka_unit_test(close_ends_connecting),
+        cmocka_unit_test(undoing_keeps_up),
         cmocka_unit_test(followers_keep_their_own_deadlines),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(stuck_follower_holds_up_nobody),

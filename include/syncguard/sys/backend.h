@@ -147,6 +147,17 @@ typedef struct syncguard_cleanup_op {
     syncguard_limits limits;
 } syncguard_cleanup_op;
 
+/* An acquire of unknown outcome, as undo_many takes it back. */
+typedef struct syncguard_undo_op {
+    /* in */
+    const char *key;
+    size_t key_length;
+    const char *lock_id;
+    int64_t until_ns;
+    /* out: OK or ABSENT as of undo, or a failure */
+    syncguard_status status;
+} syncguard_undo_op;
+
 /* Cleanup keeps its hands off a lock until it has been past its expiry for more than this. */
 #define SYNCGUARD_CLEANUP_GUARD_MS 2000
 
@@ -192,6 +203,15 @@ typedef struct syncguard_backend_ops {
     syncguard_status (*undo)(syncguard_backend *backend, const char *key, size_t key_length,
                              const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
                              syncguard_error *err);
+    /*
+     * As undo, for many, in as few round trips as the store allows; each item's status is set.
+     * Returns a failure only if no item was decided: all are then tried again together. An item
+     * that fails in an answer that is OK is tried singly. May be NULL: the core calls undo for
+     * each.
+     */
+    syncguard_status (*undo_many)(syncguard_backend *backend, syncguard_undo_op *items,
+                                  size_t count, const syncguard_limits *limits,
+                                  syncguard_error *err);
     /* Removes the lock record (never a counter) if id and expiry are still those given and it is
      * dead for more than the guard. May be NULL: nothing to clean. */
     syncguard_status (*cleanup)(syncguard_backend *backend, const syncguard_cleanup_op *op,

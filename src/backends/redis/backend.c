@@ -133,6 +133,7 @@ const syncguard_backend_ops sg_redis_ops = {
     .lookup = sg_redis_lookup_lock,
     .list = sg_redis_list,
     .undo = sg_redis_undo,
+    .undo_many = sg_redis_undo_many,
     .cleanup = sg_redis_cleanup,
     .unwatch = unwatch,
     .watch_lasts = false,

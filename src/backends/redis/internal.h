@@ -2,6 +2,7 @@
  * Inside the Redis backend.
  *
  *   ops.c, reads.c, examine.c   operations: build a request, judge its reply
+ *   batch.c                     many calls of one script in one flush
  *   call.c                      one script call: sending again, redirections, NOSCRIPT
  *   moving.c                    operations name by name, while a slot moves
  *   link.c, slot.c              a connection shared by many callers (leader and followers)
@@ -490,6 +491,23 @@ void sg_redis_name_index(const sg_backend *backend, const char *lock_id, sg_name
 syncguard_status sg_redis_name_counter(const sg_backend *backend, const sg_name *lock, sg_name *out,
                                        syncguard_error *err);
 
+/* What a script answers that meets only half of a lock's names: the slot moves. */
+#define SG_ELSEWHERE (-6)
+
+/* The calls that are made singly and in batches. */
+void sg_redis_extend_args(const sg_backend *backend, const syncguard_extend_op *op, sg_call *call);
+syncguard_status sg_redis_judge_extend(syncguard_extend_op *op, const redisReply *reply,
+                                       syncguard_error *err);
+/*
+ * With wait_replicas: the connection of all extends, NULL without. They wait for the replicas
+ * as acquires do: after a failover, a lease that the new primary does not know of would be
+ * another client's to take. One connection will do, as all of them wait for the same replicas.
+ */
+sg_link *sg_redis_extend_link(const sg_backend *backend);
+/* Free the call in any case. */
+syncguard_status sg_redis_undo_args(const sg_backend *backend, const syncguard_undo_op *op,
+                                    sg_call *call, syncguard_error *err);
+
 /* The failure that a negative answer of a script stands for. */
 syncguard_status sg_redis_fail_mark(int64_t mark, syncguard_error *err);
 
@@ -507,6 +525,8 @@ syncguard_status sg_redis_extend_many(syncguard_backend *base, syncguard_extend_
 syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t key_length,
                                const char *lock_id, int64_t until_ns,
                                const syncguard_limits *limits, syncguard_error *err);
+syncguard_status sg_redis_undo_many(syncguard_backend *base, syncguard_undo_op *items, size_t count,
+                                    const syncguard_limits *limits, syncguard_error *err);
 syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_cleanup_op *op,
                                   syncguard_error *err);
 syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked_op *op,

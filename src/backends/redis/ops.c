@@ -7,9 +7,6 @@
 
 #include "internal.h"
 
-/* Items of extend_many per flush: bounds the buffers on both sides. */
-#define CHUNK 256
-
 /* Numbers that scripts answer with; the comments of the scripts say which. */
 enum {
     NOT_THERE = 0,
@@ -18,7 +15,7 @@ enum {
     BAD_COUNTER = -3,
     COUNTER_ENDS = -4,
     SPENT = -5,
-    ELSEWHERE = -6
+    ELSEWHERE = SG_ELSEWHERE
 };
 
 static sg_backend *of(syncguard_backend *base)
@@ -311,7 +308,7 @@ syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op 
 
 /* --- extend --- */
 
-static void extend_args(const sg_backend *backend, const syncguard_extend_op *op, sg_call *call)
+void sg_redis_extend_args(const sg_backend *backend, const syncguard_extend_op *op, sg_call *call)
 {
     sg_name index;
     sg_redis_name_index(backend, op->lock_id, &index);
@@ -322,8 +319,8 @@ static void extend_args(const sg_backend *backend, const syncguard_extend_op *op
     add_id(backend, call, op->lock_id);
 }
 
-static syncguard_status judge_extend(syncguard_extend_op *op, const redisReply *reply,
-                                     syncguard_error *err)
+syncguard_status sg_redis_judge_extend(syncguard_extend_op *op, const redisReply *reply,
+                                       syncguard_error *err)
 {
     if (reply->type != REDIS_REPLY_INTEGER)
         return sg_redis_fail_reply(err, reply);
@@ -333,12 +330,7 @@ static syncguard_status judge_extend(syncguard_extend_op *op, const redisReply *
     return SYNCGUARD_OK;
 }
 
-/*
- * With wait_replicas: the connection of all extends, NULL without. They wait for the replicas
- * as acquires do: after a failover, a lease that the new primary does not know of would be
- * another client's to take. One connection will do, as all of them wait for the same replicas.
- */
-static sg_link *extend_link(const sg_backend *backend)
+sg_link *sg_redis_extend_link(const sg_backend *backend)
 {
     return backend->config.wait_replicas > 0 ? &backend->links[backend->link_count - 1] : NULL;
 }
@@ -349,8 +341,8 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
     sg_backend *backend = of(base);
     sg_call call;
     sg_name index;
-    extend_args(backend, op, &call);
-    call.link = extend_link(backend);
+    sg_redis_extend_args(backend, op, &call);
+    call.link = sg_redis_extend_link(backend);
     call.confirm = call.link != NULL;
     syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
     if (status == SYNCGUARD_OK && call.moving) {
@@ -362,153 +354,60 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
     if (call.first_sent_ns != 0)
         op->first_sent_ns = call.first_sent_ns;
     if (status == SYNCGUARD_OK)
-        status = judge_extend(op, call.reply, err);
+        status = sg_redis_judge_extend(op, call.reply, err);
     if (status == SYNCGUARD_OK && call.confirm && !call.confirmed)
         status = sg_redis_fail_replicas(err);
     sg_redis_call_free(&call);
     return status;
 }
 
-/* The server has forgotten the script: load it, so that the chunk can be sent again. */
-static syncguard_status load_extend(sg_backend *backend, const syncguard_limits *limits,
-                                    syncguard_error *err)
-{
-    sg_text text;
-    redisReply *reply = NULL;
-    sg_redis_text_init(&text);
-    sg_redis_text_command(&text, 3);
-    sg_redis_text_arg_str(&text, "SCRIPT");
-    sg_redis_text_arg_str(&text, "LOAD");
-    sg_redis_text_arg_str(&text, sg_redis_scripts[SG_EXTEND].text);
-    syncguard_status status = sg_redis_plain_run(backend, &text, &reply, 1, limits, err);
-    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ERROR)
-        status = sg_redis_fail_reply(err, reply);
-    sg_redis_replies_free(&reply, 1);
-    sg_redis_text_free(&text);
-    return status;
-}
-
-/* What items of a chunk that stay undecided have met. */
-typedef struct chunk_news {
-    bool forgotten; /* NOSCRIPT */
-    bool moving;    /* a slot on its way: only a single call follows it */
-} chunk_news;
-
-static void note_news(chunk_news *news, const redisReply *reply)
-{
-    char word[SG_WORD_SIZE];
-    sg_redis_reply_word(reply, word);
-    if (strcmp(word, "NOSCRIPT") == 0)
-        news->forgotten = true;
-    if (strcmp(word, "ASK") == 0 || strcmp(word, "TRYAGAIN") == 0 ||
-        (reply->type == REDIS_REPLY_INTEGER && reply->integer == ELSEWHERE))
-        news->moving = true;
-}
-
-/* One flush. */
-static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *items, size_t count,
-                                     const syncguard_limits *limits, chunk_news *news,
-                                     syncguard_error *err)
-{
-    redisReply *replies[CHUNK + 1];
-    sg_link *link = extend_link(backend);
-    size_t all = link != NULL ? count + 1 : count;
-    sg_text text;
-    sg_redis_text_init(&text);
-    for (size_t i = 0; i < count; i++) {
-        sg_call call;
-        extend_args(backend, &items[i], &call);
-        sg_redis_call_encode(&call, true, &text);
-        sg_redis_call_free(&call);
-        items[i].first_sent_ns = syncguard_clock_ns();
-    }
-    if (link != NULL)
-        sg_redis_text_wait(backend, limits, &text);
-    syncguard_status status =
-        sg_redis_plain_run_on(backend, link, &text, replies, all, limits, err);
-    bool confirmed = link == NULL ||
-                     (status == SYNCGUARD_OK && sg_redis_replicas_have_it(backend, replies[count]));
-    *news = (chunk_news){false, false};
-    for (size_t i = 0; i < count; i++) {
-        if (status != SYNCGUARD_OK) {
-            items[i].status = status;
-            continue;
-        }
-        items[i].status = judge_extend(&items[i], replies[i], err);
-        if (items[i].status == SYNCGUARD_OK && !confirmed)
-            items[i].status = sg_redis_fail_replicas(err);
-        note_news(news, replies[i]);
-    }
-    if (status == SYNCGUARD_OK)
-        sg_redis_replies_free(replies, all);
-    sg_redis_text_free(&text);
-    return status;
-}
-
-syncguard_status sg_redis_extend_many(syncguard_backend *base, syncguard_extend_op *items,
-                                      size_t count, const syncguard_limits *limits,
-                                      syncguard_error *err)
-{
-    sg_backend *backend = of(base);
-    syncguard_status first_failure = SYNCGUARD_OK;
-    size_t decided = 0;
-    bool moving = false;
-    for (size_t i = 0; i < count; i += CHUNK) {
-        size_t n = count - i < CHUNK ? count - i : CHUNK;
-        chunk_news news;
-        syncguard_status status = extend_chunk(backend, items + i, n, limits, &news, err);
-        if (status == SYNCGUARD_OK && news.forgotten) {
-            /* Extending twice is harmless: those that were decided are only moved again. */
-            status = load_extend(backend, limits, err);
-            if (status == SYNCGUARD_OK)
-                status = extend_chunk(backend, items + i, n, limits, &news, err);
-        }
-        moving = moving || news.moving;
-        for (size_t k = i; k < i + n; k++) {
-            if (items[k].status >= 0)
-                decided++;
-            else if (first_failure == SYNCGUARD_OK)
-                first_failure = items[k].status;
-        }
-        if (status != SYNCGUARD_OK) {
-            for (size_t k = i + n; k < count; k++)
-                items[k].status = status;
-            break;
-        }
-    }
-    sg_redis_topology_refresh(backend, limits);
-    /* While the slot moves, an answer all the same: the items are then tried singly. */
-    return decided > 0 || moving || count == 0 ? SYNCGUARD_OK : first_failure;
-}
-
 /* --- undo and cleanup --- */
+
+syncguard_status sg_redis_undo_args(const sg_backend *backend, const syncguard_undo_op *op,
+                                    sg_call *call, syncguard_error *err)
+{
+    sg_name lock, index;
+    int64_t life_ms = (op->until_ns - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
+    if (life_ms < 0)
+        life_ms = 0;
+    sg_redis_call_init(call, SG_UNDO, 2);
+    syncguard_status status = sg_redis_name_lock(backend, op->key, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_name_index(backend, op->lock_id, &index);
+    sg_redis_call_arg(call, lock.text, lock.length);
+    sg_redis_call_arg(call, index.text, index.length);
+    sg_redis_call_arg(call, backend->tombstone, backend->tombstone_length);
+    sg_redis_call_arg_int(call, life_ms + backend->tolerance_ms);
+    add_id(backend, call, op->lock_id);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status moving_undo(sg_backend *backend, sg_call *call, const syncguard_undo_op *op,
+                                    const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_name lock, index;
+    int64_t life_ms = (op->until_ns - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
+    syncguard_status status = sg_redis_name_lock(backend, op->key, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_name_index(backend, op->lock_id, &index);
+    return sg_redis_moving_undo(backend, call, &lock, &index, op->lock_id,
+                                (life_ms > 0 ? life_ms : 0) + backend->tolerance_ms, limits, err);
+}
 
 syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t key_length,
                                const char *lock_id, int64_t until_ns,
                                const syncguard_limits *limits, syncguard_error *err)
 {
     sg_backend *backend = of(base);
-    sg_name lock, index;
-    (void)key_length;
-    syncguard_status status = sg_redis_name_lock(backend, key, &lock, err);
-    if (status != SYNCGUARD_OK)
-        return status;
-    sg_redis_name_index(backend, lock_id, &index);
-    int64_t life_ms = (until_ns - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
-    if (life_ms < 0)
-        life_ms = 0;
-
+    const syncguard_undo_op op = {key, key_length, lock_id, until_ns, SYNCGUARD_OK};
     sg_call call;
-    sg_redis_call_init(&call, SG_UNDO, 2);
-    sg_redis_call_arg(&call, lock.text, lock.length);
-    sg_redis_call_arg(&call, index.text, index.length);
-    sg_redis_call_arg(&call, backend->tombstone, backend->tombstone_length);
-    sg_redis_call_arg_int(&call, life_ms + backend->tolerance_ms);
-    add_id(backend, &call, lock_id);
-    status = sg_redis_call_run(backend, &call, limits, err);
+    syncguard_status status = sg_redis_undo_args(backend, &op, &call, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_call_run(backend, &call, limits, err);
     if (status == SYNCGUARD_OK && call.moving)
-        status = sg_redis_moving_undo(backend, &call, &lock, &index, lock_id,
-                                      life_ms + backend->tolerance_ms, limits, err);
+        status = moving_undo(backend, &call, &op, limits, err);
     else if (status == SYNCGUARD_OK && call.reply->integer < 1)
         status = sg_redis_fail_mark(call.reply->integer, err);
     sg_redis_call_free(&call);
