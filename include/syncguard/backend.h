@@ -63,12 +63,16 @@ typedef struct syncguard_options {
     void *log_context;
     syncguard_release_error_fn on_release_error;
     void *on_release_error_context;
+    /* Key of the hashes that stand for keys and lock ids in lookups, listings, telemetry, errors
+     * and log lines of this handle: 16 to 1024 bytes, random, the same wherever hashes are to be
+     * compared. NULL (default): syncguard_hash, which can be reversed. */
+    const char *hash_secret;
 } syncguard_options;
 
 #define SYNCGUARD_OPTIONS_INIT                                                                     \
     {                                                                                              \
         sizeof(syncguard_options), SYNCGUARD_DEFAULT_TIMEOUT_MS, 0, NULL, false, NULL, NULL, NULL, \
-            NULL                                                                                   \
+            NULL, NULL                                                                             \
     }
 
 /* Function twin of SYNCGUARD_OPTIONS_INIT; size is sizeof *options as the caller knows it. */

@@ -100,7 +100,8 @@ typedef struct syncguard_grant {
     int64_t expires_at_ms;
 } syncguard_grant;
 
-/* A live lock without its secrets: fit for logs and screens. */
+/* A live lock without key, lock id and owner: for logs and screens. See syncguard_hash for what its
+ * hashes hide and what not. */
 typedef struct syncguard_lock_info {
     char key_hash[SYNCGUARD_HASH_SIZE];
     char lock_id_hash[SYNCGUARD_HASH_SIZE];
@@ -126,10 +127,20 @@ SYNCGUARD_API bool syncguard_lock_id_valid(const char *lock_id);
 /*
  * The 24-digit hash that stands for a key or a lock id in sanitised output.
  * text is put into NFC first; returns false (and "" in out) if it is NULL,
- * no UTF-8, or longer than SYNCGUARD_MAX_RAW_KEY_BYTES. Not for security: it is no
- * cryptographic hash, and guesses of a key can be tested against it.
+ * no UTF-8, or longer than SYNCGUARD_MAX_RAW_KEY_BYTES.
+ *
+ * It hides nothing: it is no cryptographic hash. A short key can be computed from it within
+ * seconds, a longer one guessed and tested, and the hash of a lock id shows most of
+ * its bits. It is fixed because other implementations print the same one. Where hashes
+ * go to people who must not learn the keys, give the handle a hash_secret
+ * (syncguard/backend.h).
  */
 SYNCGUARD_API bool syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE]);
+
+/* The hash of a handle with this hash_secret: the first 96 bits of HMAC-SHA-256, so that it can be
+ * found again in logs. Otherwise as syncguard_hash. */
+SYNCGUARD_API bool syncguard_hash_keyed(const char *secret, const char *text,
+                                        char out[SYNCGUARD_HASH_SIZE]);
 
 #ifdef __cplusplus
 }

@@ -12,12 +12,20 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "hash.h"
 
 #define DEFAULT_DRAIN_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define FENCE_WARNING_PAUSE_NS (60 * 1000 * SYNCGUARD_NS_PER_MS)
 #define FENCE_WARNING_KEYS 1024
 
 /* ---- making, sharing and closing ---------------------------------------------------------- */
+
+static void forget_secret(struct syncguard_core *core)
+{
+    if (core->hash_secret != NULL)
+        explicit_bzero(core->hash_secret, strlen(core->hash_secret));
+    syncguard_free(core->hash_secret);
+}
 
 /* What init and init_over share. room is NULL for a backend with a waiting room of its own; store
  * is the op table that watching ends up in. */
@@ -42,6 +50,12 @@ static syncguard_status make_core(syncguard_backend *backend, const syncguard_op
         if (core->owner == NULL)
             goto no_memory;
     }
+    if (options->hash_secret != NULL) {
+        core->hash_secret = syncguard_strdup(options->hash_secret);
+        core->options.hash_secret = core->hash_secret;
+        if (core->hash_secret == NULL)
+            goto no_memory;
+    }
     if (pthread_mutex_init(&core->warnings_mutex, NULL) != 0)
         goto no_memory;
     if (sg_room_init(&core->own_room, err) != SYNCGUARD_OK)
@@ -60,6 +74,7 @@ no_background:
 no_room:
     pthread_mutex_destroy(&core->warnings_mutex);
 no_memory:
+    forget_secret(core);
     syncguard_free(core->owner);
     syncguard_free(core);
     return syncguard_fail_memory(err);
@@ -105,6 +120,7 @@ void syncguard_backend_fini(syncguard_backend *backend)
         syncguard_free(warning);
     }
     pthread_mutex_destroy(&core->warnings_mutex);
+    forget_secret(core);
     syncguard_free(core->owner);
     syncguard_free(core);
     backend->core = NULL;
@@ -263,6 +279,15 @@ static syncguard_status check_id(const char *lock_id, syncguard_error *err)
                           "a lock id is 22 base64url characters");
 }
 
+void sg_error_key(const syncguard_backend *backend, syncguard_error *err, const char *key,
+                  size_t length)
+{
+    if (backend->core->hash_secret == NULL)
+        syncguard_error_key(err, key, length);
+    else if (err != NULL)
+        (void)sg_hash_text(backend->core->hash_secret, key, length, err->key_hash);
+}
+
 /* ---- acquire -----------------------------------------------------------------------------------
  */
 
@@ -274,7 +299,7 @@ static void warn_of_fence(syncguard_backend *backend, const char *key, size_t le
     int64_t now = syncguard_clock_ns();
     bool warn = false;
 
-    if (core->options.log == NULL || !syncguard_hash_n(key, length, hash))
+    if (core->options.log == NULL || !sg_hash_text(core->hash_secret, key, length, hash))
         return;
     pthread_mutex_lock(&core->warnings_mutex);
     sg_fence_warning *warning = core->warnings;
@@ -340,7 +365,7 @@ syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_o
         undo(backend, op);
     }
     if (status < 0)
-        syncguard_error_key(err, op->key, op->key_length);
+        sg_error_key(backend, err, op->key, op->key_length);
     return status;
 }
 
@@ -458,7 +483,7 @@ syncguard_status syncguard_is_locked(syncguard_backend *backend, const char *key
         return status;
     status = settled(backend->ops->is_locked(backend, &op, err), err);
     if (status != SYNCGUARD_OK) {
-        syncguard_error_key(err, normal, op.key_length);
+        sg_error_key(backend, err, normal, op.key_length);
         return status;
     }
     *locked = op.locked;
@@ -497,7 +522,7 @@ syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const ch
     if (status == SYNCGUARD_OK)
         *record = op.record;
     else if (status < SYNCGUARD_OK && op.key != NULL)
-        syncguard_error_key(err, op.key, op.key_length);
+        sg_error_key(backend, err, op.key, op.key_length);
     return status;
 }
 

@@ -215,6 +215,7 @@ typedef struct sg_fence_warning {
 struct syncguard_core {
     syncguard_options options; /* strings are ours */
     char *owner;
+    char *hash_secret;
     atomic_int references; /* the open handle, and each lock handle */
     _Atomic pid_t pid;     /* whose copy this is; -pid while that child makes it its own */
     sg_room own_room;
@@ -246,6 +247,9 @@ syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *e
 /* Reads call (NULL: defaults) into limits. */
 syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
                                 syncguard_limits *limits, syncguard_error *err);
+/* Adds the hash of a normalised key to an error that is being returned. */
+void sg_error_key(const syncguard_backend *backend, syncguard_error *err, const char *key,
+                  size_t length);
 syncguard_status sg_ttl_check(int64_t ttl_ms, syncguard_error *err);
 
 /*

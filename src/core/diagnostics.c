@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "hash.h"
 
 static syncguard_status check_out(const void *out, syncguard_error *err)
 {
@@ -14,20 +15,23 @@ static syncguard_status check_out(const void *out, syncguard_error *err)
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the result pointer is NULL");
 }
 
-static void sanitise(const syncguard_record *record, syncguard_lock_info *info)
+static void sanitise(const syncguard_backend *backend, const syncguard_record *record,
+                     syncguard_lock_info *info)
 {
+    const char *secret = backend->core->hash_secret;
     memset(info, 0, sizeof *info);
-    (void)syncguard_hash(record->key, info->key_hash);
-    (void)syncguard_hash(record->lock_id, info->lock_id_hash);
+    (void)sg_hash_text(secret, record->key, strlen(record->key), info->key_hash);
+    (void)sg_hash_text(secret, record->lock_id, strlen(record->lock_id), info->lock_id_hash);
     memcpy(info->fence, record->fence, sizeof info->fence);
     info->expires_at_ms = record->expires_at_ms;
     info->acquired_at_ms = record->acquired_at_ms;
 }
 
-static void reveal(const syncguard_record *record, syncguard_lock_info_raw *raw)
+static void reveal(const syncguard_backend *backend, const syncguard_record *record,
+                   syncguard_lock_info_raw *raw)
 {
     memset(raw, 0, sizeof *raw);
-    sanitise(record, &raw->info);
+    sanitise(backend, record, &raw->info);
     snprintf(raw->key, sizeof raw->key, "%s", record->key);
     snprintf(raw->lock_id, sizeof raw->lock_id, "%s", record->lock_id);
     snprintf(raw->owner, sizeof raw->owner, "%s", record->owner);
@@ -45,7 +49,7 @@ static syncguard_status get(syncguard_backend *backend, const char *key, const c
     memset(info, 0, sizeof *info);
     status = sg_lookup(backend, key, lock_id, call, &record, err);
     if (status == SYNCGUARD_OK)
-        sanitise(&record, info);
+        sanitise(backend, &record, info);
     return status;
 }
 
@@ -61,7 +65,7 @@ static syncguard_status get_raw(syncguard_backend *backend, const char *key, con
     memset(raw, 0, sizeof *raw);
     status = sg_lookup(backend, key, lock_id, call, &record, err);
     if (status == SYNCGUARD_OK)
-        reveal(&record, raw);
+        reveal(backend, &record, raw);
     return status;
 }
 
@@ -121,6 +125,7 @@ syncguard_status syncguard_owns(syncguard_backend *backend, const char *lock_id,
 }
 
 typedef struct list_call {
+    const syncguard_backend *backend;
     syncguard_list_fn fn;
     syncguard_list_raw_fn raw_fn;
     void *context;
@@ -130,7 +135,7 @@ static bool show(void *context, const syncguard_record *record)
 {
     const list_call *list = context;
     syncguard_lock_info info;
-    sanitise(record, &info);
+    sanitise(list->backend, record, &info);
     return list->fn(list->context, &info);
 }
 
@@ -138,7 +143,7 @@ static bool show_raw(void *context, const syncguard_record *record)
 {
     const list_call *list = context;
     syncguard_lock_info_raw raw;
-    reveal(record, &raw);
+    reveal(list->backend, record, &raw);
     return list->raw_fn(list->context, &raw);
 }
 
@@ -146,7 +151,7 @@ syncguard_status syncguard_list(syncguard_backend *backend, const syncguard_call
                                 syncguard_list_fn fn, void *context, syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    list_call list = {fn, NULL, context};
+    list_call list = {backend, fn, NULL, context};
     syncguard_error_clear(err);
     if (backend == NULL || fn == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or fn is NULL");
@@ -157,7 +162,7 @@ syncguard_status syncguard_list_raw(syncguard_backend *backend, const syncguard_
                                     syncguard_list_raw_fn fn, void *context, syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    list_call list = {NULL, fn, context};
+    list_call list = {backend, NULL, fn, context};
     syncguard_error_clear(err);
     if (backend == NULL || fn == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or fn is NULL");

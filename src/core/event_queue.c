@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/hash.h"
+
 #define DEFAULT_QUEUE_LENGTH 1024
 #define MAX_QUEUE_LENGTH ((size_t)1 << 20)
 
@@ -45,6 +47,7 @@ struct sg_event_queue {
     syncguard_event_fn on_event;
     void *on_event_context;
     bool include_raw;
+    const char *hash_secret; /* of the decorated backend, or NULL */
     atomic_uint_fast64_t dropped;
 };
 
@@ -67,12 +70,13 @@ static void deliver(const sg_event_queue *queue, const slot *taken)
     event.error = taken->error;
     event.duration_us = taken->duration_ns / 1000;
     if (taken->key_length > 0) {
-        syncguard_hash_n(taken->key, taken->key_length, event.key_hash);
+        sg_hash_text(queue->hash_secret, taken->key, taken->key_length, event.key_hash);
         if (queue->include_raw)
             memcpy(event.key, taken->key, taken->key_length + 1);
     }
     if (taken->lock_id[0] != '\0') {
-        syncguard_hash(taken->lock_id, event.lock_id_hash);
+        sg_hash_text(queue->hash_secret, taken->lock_id, SYNCGUARD_LOCK_ID_CHARS,
+                     event.lock_id_hash);
         if (queue->include_raw)
             memcpy(event.lock_id, taken->lock_id, sizeof event.lock_id);
     }
@@ -132,7 +136,8 @@ static syncguard_status start_thread(sg_event_queue *queue, syncguard_error *err
 }
 
 syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
-                                     sg_event_queue **out, syncguard_error *err)
+                                     const char *hash_secret, sg_event_queue **out,
+                                     syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     size_t length = options->queue_length > 0 ? options->queue_length : DEFAULT_QUEUE_LENGTH;
@@ -150,6 +155,7 @@ syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
     queue->on_event = options->on_event;
     queue->on_event_context = options->on_event_context;
     queue->include_raw = options->include_raw;
+    queue->hash_secret = hash_secret;
     queue->slots = syncguard_malloc(length * sizeof *queue->slots);
     if (queue->slots == NULL) {
         status = syncguard_fail_memory(err);

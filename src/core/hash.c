@@ -1,9 +1,11 @@
 /*
  * The 24-digit hash that stands for a key or lock id in sanitised output. It
- * runs over UTF-16 units, as the other implementations of the interface do.
+ * runs over UTF-16 units, as the other implementations of the interface do. With a secret it
+ * is the beginning of HMAC-SHA-256 (RFC 2104) instead.
  */
 #include "core/hash.h"
 
+#include <sha2.h>
 #include <string.h>
 
 #include "core/nfc.h"
@@ -21,9 +23,10 @@ static void add_unit(sums *s, uint32_t unit)
     s->word[2] = 2047u * s->word[2] + 7u * unit;
 }
 
+static const char digits[] = "0123456789abcdef";
+
 static void put_hex(const sums *s, char out[SYNCGUARD_HASH_SIZE])
 {
-    static const char digits[] = "0123456789abcdef";
     int i;
 
     for (i = 0; i < SYNCGUARD_HASH_CHARS; i++)
@@ -50,7 +53,58 @@ void sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE])
     put_hex(&s, out);
 }
 
-bool syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE])
+/* One of the two nested digests of HMAC. */
+static void digest(const uint8_t key[SHA256_BLOCK_LENGTH], uint8_t pad, const void *data,
+                   size_t length, uint8_t sum[SHA256_DIGEST_LENGTH])
+{
+    uint8_t block[SHA256_BLOCK_LENGTH];
+    SHA2_CTX context;
+    size_t i;
+
+    for (i = 0; i < sizeof block; i++)
+        block[i] = key[i] ^ pad;
+    SHA256Init(&context);
+    SHA256Update(&context, block, sizeof block);
+    SHA256Update(&context, data, length);
+    SHA256Final(sum, &context);
+}
+
+void sg_hmac_sha256(const void *secret, size_t secret_length, const void *data, size_t length,
+                    uint8_t *sum)
+{
+    uint8_t key[SHA256_BLOCK_LENGTH] = {0};
+    uint8_t inner[SHA256_DIGEST_LENGTH];
+    SHA2_CTX context;
+
+    if (secret_length > sizeof key) {
+        SHA256Init(&context);
+        SHA256Update(&context, secret, secret_length);
+        SHA256Final(key, &context);
+    } else {
+        memcpy(key, secret, secret_length);
+    }
+    digest(key, 0x36, data, length, inner);
+    digest(key, 0x5C, inner, sizeof inner, sum);
+}
+
+static void hash_with(const char *secret, const char *text, size_t length,
+                      char out[SYNCGUARD_HASH_SIZE])
+{
+    uint8_t sum[SHA256_DIGEST_LENGTH];
+    int i;
+
+    if (!secret) {
+        sg_hash_nfc(text, length, out);
+        return;
+    }
+    sg_hmac_sha256(secret, strlen(secret), text, length, sum);
+    for (i = 0; i < SYNCGUARD_HASH_CHARS; i++)
+        out[i] = digits[(sum[i / 2] >> (i % 2 == 0 ? 4 : 0)) & 15];
+    out[SYNCGUARD_HASH_CHARS] = '\0';
+}
+
+bool sg_hash_text(const char *secret, const char *text, size_t length,
+                  char out[SYNCGUARD_HASH_SIZE])
 {
     char *nfc = NULL;
     size_t nfc_length = 0;
@@ -59,21 +113,29 @@ bool syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_S
     if (!text || length > SYNCGUARD_MAX_RAW_KEY_BYTES)
         return false;
     if (sg_nfc_is_plain(text, length)) {
-        sg_hash_nfc(text, length, out);
+        hash_with(secret, text, length, out);
         return true;
     }
     if (sg_nfc_alloc(text, length, &nfc, &nfc_length) != SG_NFC_OK)
         return false;
-    sg_hash_nfc(nfc, nfc_length, out);
+    hash_with(secret, nfc, nfc_length, out);
     syncguard_free(nfc);
     return true;
 }
 
+bool syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE])
+{
+    return sg_hash_text(NULL, text, length, out);
+}
+
 bool syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE])
 {
-    if (!text) {
-        out[0] = '\0';
-        return false;
-    }
-    return syncguard_hash_n(text, strnlen(text, SYNCGUARD_MAX_RAW_KEY_BYTES + 1), out);
+    return syncguard_hash_n(text, text ? strnlen(text, SYNCGUARD_MAX_RAW_KEY_BYTES + 1) : 0, out);
+}
+
+bool syncguard_hash_keyed(const char *secret, const char *text, char out[SYNCGUARD_HASH_SIZE])
+{
+    out[0] = '\0';
+    return secret && text &&
+           sg_hash_text(secret, text, strnlen(text, SYNCGUARD_MAX_RAW_KEY_BYTES + 1), out);
 }

@@ -1,10 +1,19 @@
-/* The hash of text that is in NFC already, without the price of normalising again. */
+/* The hashes of sanitised output, for the core. */
 #ifndef SG_CORE_HASH_H
 #define SG_CORE_HASH_H
 
 #include "syncguard/types.h"
 
-/* text is valid UTF-8. */
+/* The hash of text that is in NFC already, without the price of normalising again. text is valid
+ * UTF-8. */
 void sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
+
+/* As syncguard_hash_n, or keyed if secret is not NULL. */
+bool sg_hash_text(const char *secret, const char *text, size_t length,
+                  char out[SYNCGUARD_HASH_SIZE]);
+
+/* sum: 32 bytes. */
+void sg_hmac_sha256(const void *secret, size_t secret_length, const void *data, size_t length,
+                    uint8_t *sum);
 
 #endif

@@ -187,7 +187,7 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
     op->first_sent_ns = syncguard_clock_ns();
     syncguard_status status = backend->ops->extend(backend, op, err);
     if (status < SYNCGUARD_OK) {
-        syncguard_error_key(err, lock->key, lock->key_length);
+        sg_error_key(backend, err, lock->key, lock->key_length);
         assume_shortened(lock, op);
         return status;
     }
@@ -262,7 +262,7 @@ static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status c
     if (status == SYNCGUARD_OK)
         status = sg_release_once(backend, &op, lock->key, lock->key_length, err);
     if (status < SYNCGUARD_OK) {
-        syncguard_error_key(err, lock->key, lock->key_length);
+        sg_error_key(backend, err, lock->key, lock->key_length);
         sg_lock_release_later(lock);
     }
     return status;

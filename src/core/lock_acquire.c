@@ -316,7 +316,7 @@ static syncguard_status gave_up(const hunt *h, bool over, syncguard_error *err)
     else
         syncguard_fail(err, status, NULL,
                        "another owner holds the lock, and the options ask for no retry");
-    syncguard_error_key(err, h->op.key, h->op.key_length);
+    sg_error_key(h->backend, err, h->op.key, h->op.key_length);
     return status;
 }
 

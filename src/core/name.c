@@ -1,6 +1,5 @@
 /*
- * Stored names. The one caller of SHA-256 in the project: every backend and the
- * fence counters derive their names here.
+ * Stored names: every backend and the fence counters derive their names here.
  */
 #include <sha2.h>
 #include <string.h>

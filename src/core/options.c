@@ -1,6 +1,7 @@
 /* Options structs: the size rule, the defaults, and the values that every backend shares. */
 #include "syncguard/sys/options.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "core/nfc.h"
@@ -10,6 +11,8 @@
 
 /* No struct of ours comes near this: a size above it was never set, and is not to be believed. */
 #define LARGEST_STRUCT 65536
+#define MIN_HASH_SECRET 16
+#define MAX_HASH_SECRET 1024
 
 syncguard_status syncguard_struct_read(const void *given, void *out, size_t known_size,
                                        size_t minimum, const char *name, syncguard_error *err)
@@ -78,6 +81,15 @@ static syncguard_status check_owner(const char *owner, syncguard_error *err)
     return SYNCGUARD_OK;
 }
 
+static syncguard_status check_hash_secret(const char *secret, syncguard_error *err)
+{
+    size_t length = secret ? strnlen(secret, MAX_HASH_SECRET + 1) : MIN_HASH_SECRET;
+
+    if (length < MIN_HASH_SECRET || length > MAX_HASH_SECRET)
+        return refuse(err, "hash_secret must have 16 to 1024 bytes");
+    return SYNCGUARD_OK;
+}
+
 syncguard_status syncguard_options_read(const syncguard_options *given, syncguard_options *out,
                                         syncguard_error *err)
 {
@@ -86,7 +98,8 @@ syncguard_status syncguard_options_read(const syncguard_options *given, syncguar
     syncguard_status status;
 
     *out = defaults;
-    status = syncguard_struct_read(given, &read, sizeof read, sizeof read, "options", err);
+    status = syncguard_struct_read(given, &read, sizeof read,
+                                   offsetof(syncguard_options, hash_secret), "options", err);
     if (status != SYNCGUARD_OK)
         return status;
     if (read.timeout_ms <= 0 || read.timeout_ms > SYNCGUARD_MAX_TIME_MS)
@@ -94,6 +107,8 @@ syncguard_status syncguard_options_read(const syncguard_options *given, syncguar
     if (read.dispose_timeout_ms < 0 || read.dispose_timeout_ms > SYNCGUARD_MAX_TIME_MS)
         return refuse(err, "dispose_timeout_ms must not be negative");
     status = check_owner(read.owner, err);
+    if (status == SYNCGUARD_OK)
+        status = check_hash_secret(read.hash_secret, err);
     if (status == SYNCGUARD_OK)
         *out = read;
     return status;

@@ -364,7 +364,7 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
     self->inner = inner;
     sg_metrics_reset(&self->metrics);
     if (known.on_event != NULL)
-        status = sg_event_queue_open(&known, &self->queue, err);
+        status = sg_event_queue_open(&known, inner->core->hash_secret, &self->queue, err);
     if (status == SYNCGUARD_OK)
         status = sg_backend_init_over(&self->base, &telemetry_ops, inner, err);
     if (status != SYNCGUARD_OK) {

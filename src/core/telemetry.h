@@ -56,7 +56,8 @@ typedef struct sg_event_queue sg_event_queue;
 /* Makes the queue and starts its thread. InvalidArgument, OutOfMemory, or RateLimited when no
  * thread is to be had. */
 syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
-                                     sg_event_queue **out, syncguard_error *err);
+                                     const char *hash_secret, sg_event_queue **out,
+                                     syncguard_error *err);
 /* Never waits for the callback: a full queue counts the event as dropped. */
 void sg_event_queue_push(sg_event_queue *queue, const sg_observation *seen);
 uint64_t sg_event_queue_dropped(const sg_event_queue *queue);

@@ -188,11 +188,59 @@ static void one_hash_stands_for_a_key_everywhere(void **state)
     give_back(&grant);
 }
 
+/* A handle with a secret shows other hashes, wherever it shows any. */
+static void a_secret_makes_the_hashes_its_own(void **state)
+{
+    static const char secret[] = "0123456789abcdef of this test";
+    key name = fresh_key("keyed");
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_INIT;
+    char hash[SYNCGUARD_HASH_SIZE], plain[SYNCGUARD_HASH_SIZE], id_hash[SYNCGUARD_HASH_SIZE];
+    syncguard_lock_info by_key, listed;
+    syncguard_lock_info_raw by_id;
+    syncguard_grant grant;
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    options.hash_secret = "too short";
+    syncguard_backend *keyed = NULL;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_open(contract.url, &options, &keyed, &err));
+    assert_null(strstr(err.message, "too short"));
+    options.hash_secret = secret;
+    keyed = open_store(&options);
+    assert_true(syncguard_hash(name.text, plain));
+    assert_true(syncguard_hash_keyed(secret, name.text, hash));
+    assert_string_not_equal(hash, plain);
+
+    assert_status(SYNCGUARD_OK, syncguard_acquire(keyed, name.text, 30000, NULL, &grant, &err));
+    assert_true(syncguard_hash_keyed(secret, grant.lock_id, id_hash));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(keyed, name.text, NULL, &by_key, &err));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(keyed, grant.lock_id, NULL, &by_id, &err));
+    memcpy(listed.key_hash, hash, sizeof hash);
+    assert_status(SYNCGUARD_OK, syncguard_list(keyed, NULL, find_hash, &listed, &err));
+    assert_string_equal(by_key.key_hash, hash);
+    assert_string_equal(by_key.lock_id_hash, id_hash);
+    assert_string_equal(by_id.info.key_hash, hash);
+    assert_string_equal(listed.lock_id_hash, id_hash);
+    waiting.timeout_ms = 0;
+    assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
+                  syncguard_lock_acquire(keyed, name.text, &waiting, &lock, &err));
+    assert_string_equal(err.key_hash, hash);
+    assert_status(SYNCGUARD_OK, syncguard_release(keyed, grant.lock_id, NULL, &err));
+    syncguard_close(keyed); /* delivers the events */
+    if (contract.telemetry) {
+        assert_int_equal(count_events((event_filter){-1, name.text, NULL}, NULL), 0);
+        assert_int_equal(count_events((event_filter){-1, NULL, grant.lock_id}, NULL), 0);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(malformed_ids_are_refused_by_every_operation),
     cmocka_unit_test(well_formed_unknown_ids_are_absent),
     cmocka_unit_test(ids_are_new_for_every_grant),
     cmocka_unit_test(possession_of_the_id_is_enough),
     cmocka_unit_test(one_hash_stands_for_a_key_everywhere),
+    cmocka_unit_test(a_secret_makes_the_hashes_its_own),
 };
 const contract_group ids_group = {"ids", tests, sizeof tests / sizeof tests[0]};

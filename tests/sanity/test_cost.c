@@ -27,6 +27,18 @@ bool __wrap_syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD
 void __real_sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
 void __wrap_sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
 
+bool __real_sg_hash_text(const char *secret, const char *text, size_t length,
+                         char out[SYNCGUARD_HASH_SIZE]);
+bool __wrap_sg_hash_text(const char *secret, const char *text, size_t length,
+                         char out[SYNCGUARD_HASH_SIZE]);
+
+bool __wrap_sg_hash_text(const char *secret, const char *text, size_t length,
+                         char out[SYNCGUARD_HASH_SIZE])
+{
+    atomic_fetch_add(&hashes, 1);
+    return __real_sg_hash_text(secret, text, length, out);
+}
+
 bool __wrap_syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE])
 {
     atomic_fetch_add(&hashes, 1);

@@ -7,6 +7,7 @@
  */
 #include "unit.h"
 
+#include "core/hash.h"
 #include "core/liveness.h"
 #include "syncguard/sys/names.h"
 #include "vector_file.h"
@@ -71,6 +72,33 @@ static void test_key(void **state)
         assert_int_equal(out[length], 0);
     }
     end("key.txt", 63);
+}
+
+/* RFC 4231, cases 2, 3 and 6 (a key longer than a block), cut to 24 digits. */
+static void test_hash_keyed(void **state)
+{
+    char hash[SYNCGUARD_HASH_SIZE], long_key[132], bytes[51];
+    uint8_t sum[32];
+
+    (void)state;
+    assert_true(syncguard_hash_keyed("Jefe", "what do ya want for nothing?", hash));
+    assert_string_equal(hash, "5bdcc146bf60754e6a042426");
+    memset(bytes, 0xDD, 50);
+    memset(long_key, 0xAA, 131);
+    sg_hmac_sha256(long_key, 20, bytes, 50, sum);
+    assert_memory_equal(sum, "\x77\x3e\xa9\x1e\x36\x80\x0e\x46\x85\x4d\xb8\xeb", 12);
+    long_key[131] = '\0';
+    assert_true(syncguard_hash_keyed(
+        long_key, "Test Using Larger Than Block-Size Key - Hash Key First", hash));
+    assert_string_equal(hash, "60e431591ee0b67f0d8a26aa");
+    /* Spellings of one key have one hash here, too. */
+    char nfd[SYNCGUARD_HASH_SIZE];
+    assert_true(syncguard_hash_keyed("Jefe", "caf\xC3\xA9", hash));
+    assert_true(syncguard_hash_keyed("Jefe", "cafe\xCC\x81", nfd));
+    assert_string_equal(hash, nfd);
+    assert_false(syncguard_hash_keyed(NULL, "a", hash));
+    assert_string_equal(hash, "");
+    assert_false(syncguard_hash_keyed("Jefe", NULL, hash));
 }
 
 /* I-HSH-01: id, kind, text, nfc, hash */
@@ -259,10 +287,11 @@ static void test_nfc(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_key),        cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_lock_id),    cmocka_unit_test(test_fence_format),
-        cmocka_unit_test(test_live),       cmocka_unit_test(test_storage_name),
-        cmocka_unit_test(test_fence_name), cmocka_unit_test(test_nfc),
+        cmocka_unit_test(test_key),          cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_hash_keyed),   cmocka_unit_test(test_lock_id),
+        cmocka_unit_test(test_fence_format), cmocka_unit_test(test_live),
+        cmocka_unit_test(test_storage_name), cmocka_unit_test(test_fence_name),
+        cmocka_unit_test(test_nfc),
     };
 
     if (argc != 2) {
