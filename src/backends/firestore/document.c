@@ -18,6 +18,14 @@ static const json_t *field(const json_t *document, const char *name)
     return json_object_get(json_object_get(document, "fields"), name);
 }
 
+/* A text without NUL bytes, else NULL: cut short it would name something else. */
+static const char *plain_text(const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    return text && strlen(text) == json_string_length(value) ? text : NULL;
+}
+
 /* Copies a stringValue without NUL bytes that fits. */
 static bool read_text(const json_t *value, char *out, size_t size)
 {
@@ -75,8 +83,8 @@ void sg_fs_lock_decode(const json_t *document, fs_lock *lock)
     syncguard_record *record = &lock->record;
 
     memset(lock, 0, sizeof *lock);
-    lock->name = json_string_value(json_object_get(document, "name"));
-    lock->update_time = json_string_value(json_object_get(document, "updateTime"));
+    lock->name = plain_text(json_object_get(document, "name"));
+    lock->update_time = plain_text(json_object_get(document, "updateTime"));
     if (!lock->name || !lock->update_time)
         return;
     lock->has_expiry = read_time(field(document, "expiresAtMs"), &record->expires_at_ms);

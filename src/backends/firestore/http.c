@@ -427,10 +427,12 @@ syncguard_status sg_fs_transfer(fs_pool *pool, const fs_request *request,
     pipe_guard_enter(&guard, request->url);
     status = transfer_on(lane, request, limits, reply, &stuck, err);
     pipe_guard_leave(&guard);
-    if (stuck)
+    if (stuck) {
         pool_abandon(pool, lane);
-    else
+    } else {
+        sg_fs_lane_settle(lane);
         pool_give(pool, lane);
+    }
     syncguard_gate_leave(&pool->gate);
     return status;
 }

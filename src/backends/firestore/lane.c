@@ -67,14 +67,28 @@ static size_t on_header(char *data, size_t size, size_t count, void *context)
     return length;
 }
 
+/* A slot may be out of date: libcurl does not tell when it gives up a connection half made. */
 static void note_socket(fs_lane *lane, int fd)
 {
+    fs_socket *slot = NULL;
+
     for (size_t i = 0; i < LANE_SOCKETS; i++) {
-        if (lane->sockets[i].fd < 0) {
-            lane->sockets[i].fd = fd;
-            lane->sockets[i].identity = syncguard_fd_identify(fd);
+        if (lane->sockets[i].fd == fd || (!slot && lane->sockets[i].fd < 0))
+            slot = &lane->sockets[i];
+        if (lane->sockets[i].fd == fd)
             break;
-        }
+    }
+    if (slot) {
+        slot->fd = fd;
+        slot->identity = syncguard_fd_identify(fd);
+    }
+}
+
+void sg_fs_lane_settle(fs_lane *lane)
+{
+    for (size_t i = 0; i < LANE_SOCKETS; i++) {
+        if (!syncguard_fd_same(lane->sockets[i].fd, lane->sockets[i].identity))
+            lane->sockets[i].fd = -1;
     }
 }
 

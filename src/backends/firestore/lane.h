@@ -41,7 +41,9 @@ struct fs_lane {
 fs_lane *sg_fs_lane_create(const fs_pool *pool);
 /* Closes its connections. NULL is ignored. */
 void sg_fs_lane_free(fs_lane *lane);
-/* Whether its descriptors are still its own. */
+/* After a transfer: forgets descriptors that libcurl has closed without a word. */
+void sg_fs_lane_settle(fs_lane *lane);
+/* Whether the descriptors of an idle one are still its own. */
 bool sg_fs_lane_intact(const fs_lane *lane);
 
 #endif

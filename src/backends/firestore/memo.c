@@ -55,7 +55,10 @@ void sg_fs_memo_destroy(fs_memo *memo)
 
 syncguard_status sg_fs_memo_forget(fs_memo *memo, syncguard_error *err)
 {
-    /* Another thread may have been changing the table when the process forked: it is left alone. */
+    /* A thread that was changing the table when the process forked has its mutex still: then the
+     * table is left alone. */
+    if (pthread_mutex_trylock(&memo->mutex) == 0)
+        drop_all(memo);
     return sg_fs_memo_init(memo, err);
 }
 

@@ -311,8 +311,10 @@ void sg_fs_dismantle(fs_backend *b)
     syncguard_error ignored;
 
     /* In a forked child nothing may be said on the parent's connections. */
-    if (b->pid != getpid())
+    if (b->pid != getpid()) {
         (void)sg_fs_pool_forget(&b->pool, b->connections, &ignored);
+        (void)sg_fs_memo_forget(&b->memo, &ignored);
+    }
     sg_fs_pool_destroy(&b->pool);
     sg_fs_auth_destroy(&b->auth);
     sg_fs_clock_destroy(&b->clock);

@@ -126,7 +126,15 @@ syncguard_status sg_fs_survey(fs_backend *backend, const syncguard_limits *limit
     status = look_at_collection(&s, backend->names.collection, false, err);
     if (status == SYNCGUARD_OK)
         status = look_at_collection(&s, backend->names.fences, true, err);
-    if (status == SYNCGUARD_OK)
+    if (status == SYNCGUARD_OK) {
         report(&s, fn, context);
+    } else if (status != SYNCGUARD_E_ABORTED && status != SYNCGUARD_E_OUT_OF_MEMORY) {
+        /* What the other findings say is worth having without this one. */
+        char text[120];
+        (void)snprintf(text, sizeof text, "the collections could not be looked through: %s",
+                       syncguard_status_name(status));
+        fn(context, SYNCGUARD_WARN, "records", text);
+        status = SYNCGUARD_OK;
+    }
     return status;
 }
