@@ -140,7 +140,7 @@ def kill_server(cell):
         cell.pause(1.0)
 
 
-def fail_over_sentinel(cell):
+def fail_over_redis(cell):
     while cell.time_left(7):
         cell.pause(0.7)
         cell.injected()
@@ -150,6 +150,19 @@ def fail_over_sentinel(cell):
         cell.repaired()
         revive()
         cell.pause(1.5)
+
+
+def move_slot(cell):
+    while cell.time_left(5):
+        cell.pause(0.5)
+        with cell.window():  # waiters poll meanwhile
+            cell.store.move_slot(3, 0.01)
+            cell.injected()
+            cell.pause(0.3)
+        cell.repaired()
+
+
+move_slot.more_descriptors = 20  # another connection, with something to wait by for each thread
 
 
 def fail_over_standby(cell):
@@ -410,7 +423,9 @@ MATRIX = {
     "postgres-pooled-session": {"no-fault": none, "killed-pooler": kill_server},
     "postgres-pooled-transaction": {"no-fault": none, "killed-pooler": kill_server},
     "postgres-pooled-statement": {"no-fault": none},
-    "redis-sentinel": {"failover": fail_over_sentinel},
+    "redis-sentinel": {"failover": fail_over_redis},
+    "redis-cluster": {"no-fault": none, "moving-slot": move_slot},
+    "redis-cluster-seed": {"failover": fail_over_redis},
     "postgres-standby": {"failover": fail_over_standby, "stopped-standby": stop_standby},
     # The emulator keeps its data in memory: there is nothing to come back to after a kill.
     "firestore": dict(HOLDERS, **CLOCKS, **THEMSELVES, **PROXIED,
@@ -418,10 +433,12 @@ MATRIX = {
 }
 # Cells whose promise is documented as not kept: the checker must find it broken or kept, but the
 # run does not fail. docs/guarantees.md says why.
-DOCUMENTED = {("redis-volatile", "killed-server"), ("redis-sentinel", "failover")}
+DOCUMENTED = {("redis-volatile", "killed-server"), ("redis-sentinel", "failover"),
+              ("redis-cluster-seed", "failover")}
 # Cells that run longer than the others: for the number of operations, or for slow faults.
 LONGER = {("sqlite", "no-fault"): 2, ("redis", "no-fault"): 2, ("postgres", "no-fault"): 2,
           ("firestore", "no-fault"): 6, ("redis-sentinel", "failover"): 2,
+          ("redis-cluster-seed", "failover"): 3, ("redis-cluster", "moving-slot"): 2,
           ("redis", "dropped-packets"): 1.5, ("postgres", "dropped-packets"): 1.5,
           ("firestore", "dropped-packets"): 1.5}
 
@@ -439,6 +456,10 @@ def make_store(name, folder):
         return stores.Redis(folder, persistent=False)
     if name == "redis-sentinel":
         return stores.Sentinel(folder)
+    if name == "redis-cluster":
+        return stores.Cluster(folder)
+    if name == "redis-cluster-seed":
+        return stores.Seed(folder)
     if name == "postgres":
         return stores.Postgres(folder)
     if name.startswith("postgres-pooled-"):
@@ -584,7 +605,8 @@ def judge(options, cell, store_name, fault_name, fault, before, after, codes):
         problems.append("no recovery within 2 s")
     if cell.replaced == 0:
         for b, a in zip(before, after):
-            if b and a and (a[0] > b[0] + 12 or a[1] > b[1] + 6):
+            most = 12 + getattr(fault, "more_descriptors", 0)
+            if b and a and (a[0] > b[0] + most or a[1] > b[1] + 6):
                 problems.append("descriptors/threads grew from %s to %s" % (b, a))
     text = checked.stdout.strip().splitlines()
     found = re.search(r"(\d+) operations, (\d+) grants, (\d+) by the helper",
@@ -676,7 +698,8 @@ def record(path, rows):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build")
-    parser.add_argument("--stores", default="sqlite,redis,redis-volatile,redis-sentinel,postgres,"
+    parser.add_argument("--stores", default="sqlite,redis,redis-volatile,redis-sentinel,"
+                        "redis-cluster,redis-cluster-seed,postgres,"
                         "postgres-standby,postgres-pooled-session,postgres-pooled-transaction,"
                         "postgres-pooled-statement,firestore")
     parser.add_argument("--faults", default="")

@@ -133,10 +133,9 @@ class Redis(Server):
         return "redis://127.0.0.1:%d" % (port or self.port)
 
 
-class Sentinel:
-    """A primary with two replicas and three sentinels, as tests/redis starts them."""
+class RedisServers:
+    """Several servers, as tests/redis starts them."""
 
-    name = "redis-sentinel"
     port = None
 
     def __init__(self, folder):
@@ -149,6 +148,35 @@ class Sentinel:
         loader.exec_module(self.tools)
         self.servers = None
         self.address = None
+
+    def start_again(self, index, *options):
+        """A server that was killed, at its port and with its files."""
+        name, _, port = self.servers.running[index]
+        path = os.path.join(self.servers.dir, name, "redis.conf")
+        child = subprocess.Popen([self.servers.binary, path, *options], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                                 preexec_fn=self.tools.die_with_parent)
+        self.servers.running[index] = (name, child, port)
+
+    def kill(self, port):
+        index = next(i for i, s in enumerate(self.servers.running) if s[2] == port)
+        process = self.servers.running[index][1]
+        process.kill()
+        process.wait()
+        return index
+
+    def url(self, port=None):
+        return self.address
+
+    def stop(self):
+        if self.servers:
+            self.servers.stop()
+
+
+class Sentinel(RedisServers):
+    """A primary with two replicas and three sentinels."""
+
+    name = "redis-sentinel"
 
     def start(self):
         self.servers = self.tools.Servers()
@@ -166,10 +194,7 @@ class Sentinel:
     def fail_over(self):
         """Kills the primary; returns when all sentinels name another one, which takes writes."""
         old = self.port
-        index = next(i for i, s in enumerate(self.servers.running) if s[2] == old)
-        name, process, _ = self.servers.running[index]
-        process.kill()
-        process.wait()
+        index = self.kill(old)
         end = time.monotonic() + 30
         while time.monotonic() < end:
             new = self.primary()
@@ -178,22 +203,80 @@ class Sentinel:
                 break
             time.sleep(0.02)
         self.port = new
-        return lambda: self._revive(index, name, old)
+        return lambda: self.start_again(index, "--replicaof", "127.0.0.1", str(self.port))
 
-    def _revive(self, index, name, port):
-        path = os.path.join(self.servers.dir, name, "redis.conf")
-        child = subprocess.Popen([self.servers.binary, path, "--replicaof", "127.0.0.1",
-                                  str(self.port)], stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-                                 preexec_fn=self.tools.die_with_parent)
-        self.servers.running[index] = (name, child, port)
 
-    def url(self, port=None):
-        return self.address
+class Cluster(RedisServers):
+    """Three primaries with a replica each. All locks are in one slot."""
 
-    def stop(self):
-        if self.servers:
-            self.servers.stop()
+    name = "redis-cluster"
+
+    def start(self):
+        self.servers = self.tools.Servers()
+        _, self.address = self.tools.start_cluster(self.servers)
+        ports = [port for _, _, port in self.servers.running]
+        self.primaries = ports[:3]
+        self.slot = int(self.ask(ports[0], "CLUSTER", "KEYSLOT", "{syncguard}")[1:])
+        self.port = self.owner()
+
+    def ask(self, port, *words):
+        """A short answer, as it comes."""
+        return self.servers.ask(port, *words)
+
+    def node_id(self, port):
+        return self.ask(port, "CLUSTER", "MYID").split()[1].decode()
+
+    def owner(self):
+        """The port of the node that says of itself that it has the slot, or None."""
+        for _, child, port in self.servers.running:
+            if child.poll() is not None:
+                continue
+            for line in self.ask(port, "CLUSTER", "NODES").decode(errors="replace").splitlines():
+                if "myself,master" not in line:
+                    continue
+                ranges = [w.split("-") for w in line.split()[8:] if not w.startswith("[")]
+                if any(int(r[0]) <= self.slot <= int(r[-1]) for r in ranges):
+                    return port
+        return None
+
+    def move_slot(self, keys, pause):
+        """To the next primary, a few keys at a time."""
+        old = self.owner()
+        new = self.primaries[(self.primaries.index(old) + 1) % 3]
+        new_id = self.node_id(new)
+        self.ask(new, "CLUSTER", "SETSLOT", self.slot, "IMPORTING", self.node_id(old))
+        self.ask(old, "CLUSTER", "SETSLOT", self.slot, "MIGRATING", new_id)
+        while True:
+            answer = self.ask(old, "CLUSTER", "GETKEYSINSLOT", self.slot, keys)
+            names = answer.decode().split("\r\n")[2::2]
+            if not names:
+                break
+            self.ask(old, "MIGRATE", "127.0.0.1", new, "", 0, 5000, "KEYS", *names)
+            time.sleep(pause)
+        for port in [new, old] + self.primaries:
+            self.ask(port, "CLUSTER", "SETSLOT", self.slot, "NODE", new_id)
+        self.port = new
+
+    def fail_over(self):
+        """Kills the node that has the slot; returns when its replica has it."""
+        index = self.kill(self.port)
+        end = time.monotonic() + 30
+        new = None
+        while new is None and time.monotonic() < end:
+            time.sleep(0.02)
+            new = self.owner()
+        self.port = new
+        return lambda: self.start_again(index)
+
+
+class Seed(Cluster):
+    """A Cluster of which the clients are given one node only, that which has the slot."""
+
+    name = "redis-cluster-seed"
+
+    def start(self):
+        super().start()
+        self.address = "redis+cluster://127.0.0.1:%d" % self.port
 
 
 class Postgres(Server):
