@@ -110,6 +110,16 @@ SYNCGUARD_API void syncguard_firestore_clock_info_init(syncguard_firestore_clock
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_firestore_clock(
     syncguard_backend *backend, syncguard_firestore_clock_info *info, syncguard_error *err);
 
+/*
+ * For programs that link the archive of this backend (SyncGuard::firestore_static, or pkg-config
+ * --static syncguard-firestore): makes firestore: URLs known to syncguard_open, which loads nothing
+ * then. Call it before the first open; again does no harm, also from several threads. Programs that
+ * link the shared libraries do not need it. InvalidArgument if the archive belongs to another
+ * version of the library.
+ */
+SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
+syncguard_firestore_register(syncguard_error *err);
+
 #ifdef __cplusplus
 }
 #endif

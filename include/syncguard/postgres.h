@@ -69,6 +69,16 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_postgres_setup(
     const syncguard_postgres_options *postgres_options, const syncguard_options *options,
     syncguard_print_fn print, void *print_context, syncguard_error *err);
 
+/*
+ * For programs that link the archive of this backend (SyncGuard::postgres_static, or pkg-config
+ * --static syncguard-postgres): makes postgres: and postgresql: URLs known to syncguard_open, which
+ * loads nothing then. Call it before the first open; again does no harm, also from several threads.
+ * Programs that link the shared libraries do not need it. InvalidArgument if the archive belongs to
+ * another version of the library.
+ */
+SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
+syncguard_postgres_register(syncguard_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -42,6 +42,15 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_sqlite_open(
     const syncguard_sqlite_options *sqlite_options, const syncguard_options *options,
     syncguard_backend **out, syncguard_error *err);
 
+/*
+ * For programs that link the archive of this backend (SyncGuard::sqlite_static, or pkg-config
+ * --static syncguard-sqlite): makes sqlite: URLs known to syncguard_open, which loads nothing then.
+ * Call it before the first open; again does no harm, also from several threads. Programs that link
+ * the shared libraries do not need it. InvalidArgument if the archive belongs to another version of
+ * the library.
+ */
+SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_sqlite_register(syncguard_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -91,7 +91,10 @@ syncguard_status syncguard_module_register(const syncguard_module *module, syncg
 static syncguard_status load(const char *name, const syncguard_module **out, syncguard_error *err)
 {
     (void)out;
-    return refuse(err, "the backend %s is not part of this program: register its module", name);
+    return refuse(err,
+                  "the backend %s is not part of this program: link its archive and call "
+                  "syncguard_%s_register first",
+                  name, name);
 }
 #else
 /*

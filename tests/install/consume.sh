@@ -35,6 +35,31 @@ for backend in "$@"; do
 done
 [ -n "$sqlite" ] || { echo "the sqlite backend was not built"; exit 1; }
 
+# fenced KIND NUMBER: that block of README.md
+fenced() {
+    awk -v kind="$1" -v number="$2" '
+        $0 == "```" { inside = 0 }
+        inside { print }
+        $0 == "```" kind { found++; inside = found == number }' "$top/README.md"
+}
+
+# The programs and the CMake lines of README.md. The second program is the first, which opens the
+# store by the function of the second block.
+mkdir "$work/readme"
+fenced c 1 >"$work/readme/billing.c"
+fenced cmake 1 >"$work/readme/recipe.cmake"
+{
+    fenced c 2
+    sed 's/syncguard_open(NULL, NULL, &backend, &err)/open_store(\&backend, \&err)/' \
+        "$work/readme/billing.c"
+} >"$work/readme/embedded.c"
+grep -q 'open_store(&backend' "$work/readme/embedded.c"
+grep -q sqlite_static "$work/readme/recipe.cmake"
+
+recipe() { # PROGRAM: takes the default store, which is a file of the user or of the variable
+    SYNCGUARD_URL="sqlite:$work/readme.db" "$1" | grep -q 'mine, with fence'
+}
+
 use() { # PROGRAM
     "$1" "memory:" && "$1" "sqlite:$work/locks.db"
 }
@@ -46,6 +71,9 @@ pkgconfig-shared)
     "$cc" -std=c99 -Wall -Wextra -Werror "$here/consumer/consumer.c" -o "$work/program" \
         $(pkg-config --cflags --libs syncguard) -Wl,-rpath,"$libdir"
     use "$work/program"
+    # shellcheck disable=SC2046
+    "$cc" "$work/readme/billing.c" $(pkg-config --cflags --libs syncguard) -o "$work/billing"
+    LD_LIBRARY_PATH=$libdir recipe "$work/billing"
     for backend in "$@"; do
         # shellcheck disable=SC2046
         "$cc" "$here/consumer/consumer.c" -o "$work/program-$backend" \
@@ -60,15 +88,21 @@ pkgconfig-static)
     # Without the shared forms the linker takes the archives.
     rm -f "$libdir"/libsyncguard*.so*
     # shellcheck disable=SC2046
-    "$cc" -std=c99 -Wall -Wextra -Werror -DUSE_STATIC "$here/consumer/consumer.c" \
+    "$cc" -std=c99 -Wall -Wextra -Werror -DREGISTER=syncguard_sqlite_register \
+        -DHEADER='<syncguard/sqlite.h>' "$here/consumer/consumer.c" \
         -o "$work/program" $(pkg-config --static --cflags --libs syncguard-sqlite)
     use "$work/program"
+    # shellcheck disable=SC2046
+    "$cc" "$work/readme/embedded.c" $(pkg-config --static --cflags --libs syncguard-sqlite) \
+        -o "$work/embedded"
+    recipe "$work/embedded"
     # Client libraries stay shared here: the whole static closure of libpq or libcurl asks for
     # archives that the distributions do not ship.
     for backend in "$@"; do
         below=$(pkg-config --print-requires-private "syncguard-$backend" syncguard | sed 's/ .*//')
         # shellcheck disable=SC2046,SC2086
-        "$cc" -DUSE_STATIC -DMODULE="syncguard_module_$backend" "$here/consumer/consumer.c" \
+        "$cc" -DREGISTER="syncguard_${backend}_register" -DHEADER="<syncguard/$backend.h>" \
+            "$here/consumer/consumer.c" \
             -o "$work/program-$backend" $(pkg-config --cflags --libs "syncguard-$backend") \
             $(pkg-config --libs $below) \
             $(sed -n 's/^Libs.private: *//p' "$libdir"/pkgconfig/syncguard*.pc)
@@ -78,10 +112,12 @@ pkgconfig-static)
 cmake-shared | cmake-static)
     quiet "$cmake" -S "$here/consumer" -B "$work/build" -DFORM="${way#cmake-}" \
         -DBACKENDS="$(echo "$*" | tr ' ' ';')" -DCMAKE_PREFIX_PATH="$work/tree" \
-        -DCMAKE_C_COMPILER="$cc"
+        -DCMAKE_C_COMPILER="$cc" -DREADME="$work/readme"
     quiet "$cmake" --build "$work/build"
     [ "$way" = cmake-shared ] || rm -f "$libdir"/libsyncguard*.so*
     use "$work/build/program"
+    recipe "$work/build/embedded"
+    [ "$way" = cmake-static ] || recipe "$work/build/billing"
     ;;
 uninstall)
     # What was installed is what is removed, below DESTDIR too.

@@ -290,7 +290,7 @@ SYNCGUARD_API size_t syncguard_backend_waited_keys(const syncguard_backend *back
 /*
  * What a module offers. Its shared library libsyncguard-NAME.so exports one
  * constant `syncguard_module_NAME` of this type; static programs pass it to
- * syncguard_module_register.
+ * syncguard_module_register (the header of each backend has a function for that).
  */
 typedef struct syncguard_module {
     uint32_t abi; /* SYNCGUARD_ABI */

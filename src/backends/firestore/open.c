@@ -281,3 +281,8 @@ SYNCGUARD_API const syncguard_module syncguard_module_firestore = {
     .open = module_open,
     .setup = NULL,
 };
+
+syncguard_status syncguard_firestore_register(syncguard_error *err)
+{
+    return syncguard_module_register(&syncguard_module_firestore, err);
+}

@@ -390,3 +390,8 @@ const syncguard_module syncguard_module_postgres = {
     .open = open_url,
     .setup = setup_url,
 };
+
+syncguard_status syncguard_postgres_register(syncguard_error *err)
+{
+    return syncguard_module_register(&syncguard_module_postgres, err);
+}

@@ -195,3 +195,8 @@ const syncguard_module syncguard_module_redis = {
     .open = sg_redis_open_url,
     .setup = NULL,
 };
+
+syncguard_status syncguard_redis_register(syncguard_error *err)
+{
+    return syncguard_module_register(&syncguard_module_redis, err);
+}

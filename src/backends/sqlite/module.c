@@ -301,3 +301,8 @@ SYNCGUARD_API const syncguard_module syncguard_module_sqlite = {
     .open = open_url,
     .setup = NULL,
 };
+
+syncguard_status syncguard_sqlite_register(syncguard_error *err)
+{
+    return syncguard_module_register(&syncguard_module_sqlite, err);
+}

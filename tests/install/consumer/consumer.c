@@ -1,16 +1,13 @@
 /*
  * A program of a user: takes a lock, sees that it is held, gives it back. With
- * USE_STATIC it brings a backend along instead of loading it: sqlite, or MODULE.
+ * REGISTER it brings a backend along instead of loading it: the function that
+ * makes it known, declared in HEADER.
  */
 #include <stdio.h>
 
 #include <syncguard.h>
-#ifdef USE_STATIC
-#include <syncguard/sys/backend.h>
-#ifndef MODULE
-#define MODULE syncguard_module_sqlite
-#endif
-extern const syncguard_module MODULE;
+#ifdef REGISTER
+#include HEADER
 #endif
 
 int main(int argc, char **argv)
@@ -21,8 +18,8 @@ int main(int argc, char **argv)
     syncguard_grant grant;
     bool locked = false;
 
-#ifdef USE_STATIC
-    if (syncguard_module_register(&MODULE, &err) != SYNCGUARD_OK)
+#ifdef REGISTER
+    if (REGISTER(&err) != SYNCGUARD_OK || REGISTER(NULL) != SYNCGUARD_OK) /* again: no harm */
         goto failed;
 #endif
     if (syncguard_open(url, NULL, &backend, &err) != SYNCGUARD_OK)
