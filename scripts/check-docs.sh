@@ -76,7 +76,7 @@ for file in sorted(os.listdir("docs/adr")):
 sys.exit(bad > 0)
 END
 
-# Each C block of the README compiles and links.
+# Each C block of the README compiles, and links if it is a program.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 awk -v out="$work" '
@@ -85,7 +85,9 @@ awk -v out="$work" '
     file { print > file }' README.md
 for block in "$work"/*.c; do
     [ -e "$block" ] || { complain "README.md has no C block"; break; }
-    cc -std=c11 -Wall -Wextra -Werror -Iinclude "$block" -o "$work/program" -L"$build" -lsyncguard ||
+    set -- -L"$build" -lsyncguard
+    grep -q '^int main' "$block" || set -- -c
+    cc -std=c11 -Wall -Wextra -Werror -Iinclude "$block" -o "$work/program" "$@" ||
         complain "README.md: $(basename "$block" .c) does not compile"
 done
 
