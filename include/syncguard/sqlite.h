@@ -3,10 +3,13 @@
  * included), nothing to start.
  *
  * The file is created with mode 0600, its missing last folder with 0700. A file on a
- * network file system is refused, a corrupt or foreign file is an error and is left
- * untouched. Neither an inherited handle nor a new one works in a child that
- * forked and did not exec, when its parent used this backend: InvalidArgument
- * (a pre-forking server opens in its workers, never before).
+ * network file system is refused, and so are files and folders through which others
+ * could make us write elsewhere (see docs/guides/sqlite.md); a corrupt or foreign file
+ * is an error and is left untouched. Opening waits for nobody: a file that is busy
+ * is connected by the first operation. A file that is removed or replaced while it is
+ * open is opened again, and all its locks are lost. Neither an inherited handle nor a new one works
+ * in a child that forked and did not exec, when its parent used this backend: InvalidArgument (a
+ * pre-forking server opens in its workers, never before).
  */
 #ifndef SYNCGUARD_SQLITE_H
 #define SYNCGUARD_SQLITE_H

@@ -10,6 +10,7 @@
  *   worker told URL KEY                      for ever: acquire, print the fence, release
  *   worker count URL KEY FILE THREADS N      increments the number in FILE under the lock;
  *                                            appends number and fence to FILE.log, under it too
+ *   worker relay ...                         as count, without polling, and everybody gives way
  *   worker wait URL KEY                      prints "waiting", then its time of the grant in us
  *   worker hold FILE                         write-locks a database until stdin ends
  *   worker as UID ...                        any of these as another user
@@ -125,6 +126,7 @@ typedef struct counting {
     const char *key;
     const char *file;
     int times;
+    bool relay;
     int result;
 } counting;
 
@@ -162,6 +164,11 @@ static void *count_thread(void *argument)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 120000;
+    if (self->relay) {
+        options.retry_delay_ms = 60000;
+        options.backoff = SYNCGUARD_BACKOFF_FIXED;
+        options.jitter = SYNCGUARD_JITTER_NONE;
+    }
     for (int i = 0; i < self->times; i++) {
         syncguard_lock *lock = NULL;
         syncguard_error err;
@@ -178,11 +185,13 @@ static void *count_thread(void *argument)
             self->result = fail("release", status, &err);
             return NULL;
         }
+        if (self->relay)
+            (void)sched_yield();
     }
     return NULL;
 }
 
-static int run_count(syncguard_backend *backend, char **arguments)
+static int run_count(syncguard_backend *backend, char **arguments, bool relay)
 {
     enum { MOST = 64 };
     pthread_t threads[MOST];
@@ -190,7 +199,7 @@ static int run_count(syncguard_backend *backend, char **arguments)
     int count = number(arguments[2]);
     int result = 0;
     for (int i = 0; i < count && i < MOST; i++) {
-        work[i] = (counting){backend, arguments[0], arguments[1], number(arguments[3]), 0};
+        work[i] = (counting){backend, arguments[0], arguments[1], number(arguments[3]), relay, 0};
         if (pthread_create(&threads[i], NULL, count_thread, &work[i]) != 0)
             return 1;
     }
@@ -274,8 +283,8 @@ static int with_store(const char *command, char **arguments)
         result = run_grants(backend, number(arguments[1]));
     } else if (strcmp(command, "told") == 0) {
         result = run_told(backend, arguments[1]);
-    } else if (strcmp(command, "count") == 0) {
-        result = run_count(backend, arguments + 1);
+    } else if (strcmp(command, "count") == 0 || strcmp(command, "relay") == 0) {
+        result = run_count(backend, arguments + 1, command[0] == 'r');
     } else if (strcmp(command, "wait") == 0) {
         result = run_wait(backend, arguments[1]);
     }

@@ -8,7 +8,6 @@
 
 #define PAUSE_FIRST_NS 50000
 #define PAUSE_LAST_NS (2 * SYNCGUARD_NS_PER_MS)
-#define LOOK_EVERY_NS (10 * SYNCGUARD_NS_PER_MS)
 
 static const char *const SQL[SG_STATEMENT_COUNT] = {
     [SG_BEGIN] = "BEGIN",
@@ -165,10 +164,10 @@ void sg_sqlite_disconnect(sg_sqlite *sqlite)
 {
     if (sqlite->db == NULL)
         return;
-    if (sqlite->wal_frames > SG_CHECKPOINT_FRAMES_CLOSE)
-        (void)sqlite3_wal_checkpoint_v2(sqlite->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    for (int i = 0; i < SG_STATEMENT_COUNT; i++)
+    for (int i = 0; i < SG_STATEMENT_COUNT; i++) {
         sqlite3_finalize(sqlite->statements[i]);
+        sqlite->statements[i] = NULL;
+    }
     sqlite3_close(sqlite->db);
     sqlite->db = NULL;
 }
@@ -195,6 +194,7 @@ syncguard_status sg_sqlite_done(sg_sqlite *sqlite, sqlite3_stmt *statement, sync
     }
     if (code == SQLITE_ROW)
         code = SQLITE_MISUSE;
+    sqlite->full = sqlite->full || (code & 0xff) == SQLITE_FULL;
     syncguard_status status = sg_sqlite_fail(sqlite->db, sqlite->path, code, err);
     sqlite3_reset(statement);
     return status;
@@ -227,42 +227,25 @@ syncguard_status sg_sqlite_begin(sg_sqlite *sqlite, bool immediate, syncguard_er
     return status;
 }
 
-/*
- * The file at the path must still be ours: whoever removed it lets a second
- * holder in; and our clock must still be the one that we correct for. Both cost a
- * system call, so they are looked at every few milliseconds only. Inside the gate.
- */
-static syncguard_status look(sg_sqlite *sqlite, syncguard_error *err)
-{
-    int moved = 0;
-    int64_t now_ns = syncguard_clock_ns();
-    if (now_ns >= sqlite->looked_ns && now_ns - sqlite->looked_ns < LOOK_EVERY_NS)
-        return SYNCGUARD_OK;
-    if (sg_boot_changed(&sqlite->boot)) {
-        syncguard_status status = sg_boot_read(&sqlite->boot, err);
-        if (status != SYNCGUARD_OK)
-            return status;
-    }
-    int code = sqlite3_file_control(sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-    if (code == SQLITE_OK && moved)
-        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_READONLY_DBMOVED",
-                              "%s: was removed or replaced while it was open", sqlite->path);
-    sqlite->looked_ns = now_ns;
-    return SYNCGUARD_OK;
-}
-
+/* *room_made: the WAL was emptied for this operation, which is worth one more attempt, not two. */
 static syncguard_status attempt_in_gate(sg_sqlite *sqlite, const syncguard_limits *limits,
                                         sg_attempt attempt, void *op, bool immediate,
-                                        syncguard_error *err)
+                                        bool *room_made, syncguard_error *err)
 {
     syncguard_status status = syncguard_gate_enter(&sqlite->gate, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = look(sqlite, err);
-    if (status == SYNCGUARD_OK)
+    sqlite->full = false;
+    status = sg_sqlite_ready(sqlite, err);
+    if (status == SYNCGUARD_OK) {
         status = attempt(sqlite, op, immediate, err);
-    if (sqlite3_get_autocommit(sqlite->db) == 0)
-        (void)sg_sqlite_do(sqlite, SG_ROLLBACK, NULL);
+        if (sqlite3_get_autocommit(sqlite->db) == 0)
+            (void)sg_sqlite_do(sqlite, SG_ROLLBACK, NULL);
+        if (status < 0 && sqlite->full && !*room_made && sg_sqlite_make_room(sqlite)) {
+            *room_made = true;
+            status = SG_SQLITE_BUSY;
+        }
+    }
     syncguard_gate_leave(&sqlite->gate);
     return status;
 }
@@ -279,8 +262,10 @@ syncguard_status sg_sqlite_run(sg_sqlite *sqlite, const syncguard_limits *limits
 {
     int64_t pause_ns = PAUSE_FIRST_NS;
     bool immediate = false;
+    bool room_made = false;
     for (;;) {
-        syncguard_status status = attempt_in_gate(sqlite, limits, attempt, op, immediate, err);
+        syncguard_status status =
+            attempt_in_gate(sqlite, limits, attempt, op, immediate, &room_made, err);
         if (status != SG_SQLITE_BUSY)
             return status;
         immediate = !immediate;

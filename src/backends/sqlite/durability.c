@@ -47,11 +47,12 @@ static void lead(sg_sqlite *sqlite)
 {
     sg_sync *sync = &sqlite->sync;
     uint64_t number = ++sync->started;
+    int fd = sqlite->wal_fd;
     int result = -1;
     sync->running = true;
     pthread_mutex_unlock(&sync->mutex);
     do {
-        result = fdatasync(sqlite->wal_fd);
+        result = fdatasync(fd);
     } while (result != 0 && errno == EINTR);
     int error = errno;
     pthread_mutex_lock(&sync->mutex);
@@ -62,6 +63,23 @@ static void lead(sg_sqlite *sqlite)
         sync->error = error;
     }
     pthread_cond_broadcast(&sync->done);
+}
+
+void sg_sync_forget(sg_sqlite *sqlite)
+{
+    sg_sync *sync = &sqlite->sync;
+    pthread_mutex_lock(&sync->mutex);
+    while (sync->running)
+        pthread_cond_wait(&sync->done, &sync->mutex);
+    if (sqlite->wal_fd >= 0)
+        close(sqlite->wal_fd);
+    sqlite->wal_fd = -1;
+    sync->error = ENOENT;
+    /* The next WAL has no failures to make good. */
+    sqlite->healed = atomic_fetch_add(&sync->failures, 1) + 1;
+    pthread_mutex_unlock(&sync->mutex);
+    sqlite->wal_frames = 0;
+    sqlite->wal_copied = 0;
 }
 
 syncguard_status sg_sqlite_sync(sg_sqlite *sqlite, unsigned failures_before, syncguard_error *err)
@@ -109,6 +127,23 @@ static int wait_a_moment(void *context, int tries)
                                                           &none, NULL) == SYNCGUARD_OK;
 }
 
+static int threshold(const sg_sqlite *sqlite, int usual)
+{
+    return sqlite->checkpoint_frames < SG_CHECKPOINT_FRAMES ? sqlite->checkpoint_frames : usual;
+}
+
+bool sg_sqlite_make_room(sg_sqlite *sqlite)
+{
+    sqlite3_busy_handler(sqlite->db, wait_a_moment, NULL);
+    int code = sqlite3_wal_checkpoint_v2(sqlite->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_handler(sqlite->db, NULL, NULL);
+    if (code != SQLITE_OK)
+        return false;
+    sqlite->wal_frames = 0;
+    sqlite->wal_copied = 0;
+    return true;
+}
+
 /*
  * A passive checkpoint copies what it can beside readers and writers; but while
  * other processes go on committing, it never catches up with them, and the WAL
@@ -117,7 +152,7 @@ static int wait_a_moment(void *context, int tries)
  */
 static void checkpoint(sg_sqlite *sqlite)
 {
-    bool longer = sqlite->wal_frames >= SG_CHECKPOINT_FRAMES_LONG;
+    bool longer = sqlite->wal_frames >= threshold(sqlite, SG_CHECKPOINT_FRAMES_LONG);
     int copied = -1;
     if (longer)
         sqlite3_busy_handler(sqlite->db, wait_a_moment, NULL);
@@ -143,13 +178,23 @@ static int frames_due(sg_sqlite *sqlite)
 
 syncguard_status sg_sqlite_settle(sg_sqlite *sqlite, syncguard_error *err)
 {
-    if (frames_due(sqlite) >= SG_CHECKPOINT_FRAMES)
+    if (frames_due(sqlite) >= sqlite->checkpoint_frames)
         checkpoint(sqlite);
     if (!sqlite->durable || sqlite->wal_fd >= 0)
         return SYNCGUARD_OK;
-    sqlite->wal_fd = open(sqlite->wal_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (sqlite->wal_fd >= 0)
+    int fd = open(sqlite->wal_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd >= 0 && !syncguard_fd_same(fd, sqlite->files.wal)) {
+        close(fd);
+        atomic_store(&sqlite->disturbed, true);
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_READONLY_DBMOVED",
+                              "%s: was removed or replaced while it was open", sqlite->wal_path);
+    }
+    if (fd >= 0) {
+        pthread_mutex_lock(&sqlite->sync.mutex);
+        sqlite->wal_fd = fd;
+        pthread_mutex_unlock(&sqlite->sync.mutex);
         return SYNCGUARD_OK;
+    }
     return syncguard_fail(err,
                           errno == EMFILE || errno == ENFILE ? SYNCGUARD_E_RATE_LIMITED
                                                              : SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -159,6 +204,6 @@ syncguard_status sg_sqlite_settle(sg_sqlite *sqlite, syncguard_error *err)
 
 void sg_sqlite_checkpoint_late(sg_sqlite *sqlite)
 {
-    if (frames_due(sqlite) >= SG_CHECKPOINT_FRAMES_LATE)
+    if (frames_due(sqlite) >= threshold(sqlite, SG_CHECKPOINT_FRAMES_LATE))
         checkpoint(sqlite);
 }

@@ -53,6 +53,12 @@ static void examine_place(const examination *self)
          "mode", text);
 }
 
+static syncguard_status fail_busy(const examination *self, syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_BUSY",
+                          "%s: busy, cannot be examined now", self->sqlite->path);
+}
+
 static void examine_clock(const examination *self, const sg_boot *boot)
 {
     char text[160];
@@ -67,23 +73,26 @@ static void examine_clock(const examination *self, const sg_boot *boot)
     }
 }
 
-static void examine_settings(const examination *self)
+static syncguard_status examine_settings(const examination *self, syncguard_error *err)
 {
-    int moved = 0;
     tell(self, self->sqlite->durable ? SYNCGUARD_FINE : SYNCGUARD_WARN, "durability",
          self->sqlite->durable ? "full: a grant is on the disk before it is told"
                                : "normal: a crash of the machine may repeat the latest fences");
-    if (syncguard_gate_enter(&self->sqlite->gate, self->limits, NULL) != SYNCGUARD_OK)
-        return;
+    syncguard_status status = syncguard_gate_enter(&self->sqlite->gate, self->limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = sg_sqlite_ready(self->sqlite, err);
     bool sick = atomic_load(&self->sqlite->sync.failures) != self->sqlite->healed;
     sg_boot boot = self->sqlite->boot;
-    (void)sqlite3_file_control(self->sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
     syncguard_gate_leave(&self->sqlite->gate);
+    if (status == SG_SQLITE_BUSY)
+        return fail_busy(self, err);
+    if (status != SYNCGUARD_OK)
+        return status;
     examine_clock(self, &boot);
     if (sick)
         tell(self, SYNCGUARD_BLOCK, "disk", "the last sync failed; no grants until a checkpoint");
-    if (moved)
-        tell(self, SYNCGUARD_BLOCK, "file", "the file was removed or replaced while it was open");
+    return SYNCGUARD_OK;
 }
 
 static int out_of_time(void *context)
@@ -145,10 +154,7 @@ static syncguard_status examine_content(const examination *self, sqlite3 *db, sy
     }
     if (code != SQLITE_OK) {
         syncguard_status status = sg_sqlite_fail(db, self->sqlite->path, code, err);
-        return status == SG_SQLITE_BUSY
-                   ? syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_BUSY",
-                                    "%s: busy, cannot be examined now", self->sqlite->path)
-                   : status;
+        return status == SG_SQLITE_BUSY ? fail_busy(self, err) : status;
     }
     bool whole = strcmp(answer, "ok") == 0;
     tell(self, whole ? SYNCGUARD_FINE : SYNCGUARD_BLOCK, "structure",
@@ -167,8 +173,9 @@ syncguard_status sg_sqlite_examine(syncguard_backend *backend, const syncguard_l
     if (status != SYNCGUARD_OK)
         return status;
     examine_place(&self);
-    examine_settings(&self);
-    status = sg_sqlite_connect(self.sqlite->path, &db, err);
+    status = examine_settings(&self, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_connect(self.sqlite->path, &db, err);
     if (status == SYNCGUARD_OK)
         status = examine_content(&self, db, err);
     if (db != NULL)

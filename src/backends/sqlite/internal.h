@@ -2,9 +2,8 @@
  * What the files of the SQLite backend share.
  *
  * One connection per handle, used by one thread at a time: whoever is inside
- * `gate` owns `db`, `statements`, `wal_fd` (until it is set) and the counts
- * beside them. Nobody waits inside the gate: a busy database is left, and tried
- * again after a pause outside (sg_sqlite_run).
+ * `gate` owns everything that has no other guard named beside it. Nobody waits inside the gate: a
+ * busy database is left, and tried again after a pause outside (sg_sqlite_run).
  *
  * POSIX locks belong to the process and vanish when any descriptor of their file
  * is closed. So nothing here ever opens the database or its -shm file except
@@ -16,6 +15,7 @@
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "syncguard/sqlite.h"
@@ -36,6 +36,8 @@
 #define SG_CHECKPOINT_FRAMES_LATE 4000
 #define SG_CHECKPOINT_FRAMES_LONG 6000
 #define SG_CHECKPOINT_FRAMES_CLOSE 64
+/* On a tiny file system all of them are as few as this: see sg_sqlite.checkpoint_frames. */
+#define SG_CHECKPOINT_FRAMES_LEAST 16
 
 /* Inside the backend only: somebody else is writing, try again. */
 #define SG_SQLITE_BUSY ((syncguard_status)100)
@@ -68,10 +70,11 @@ struct sg_watched;
 
 typedef struct sg_wake {
     pthread_mutex_t mutex; /* guards all below; never held while the core is called */
-    int fd;                /* the -wake file; -1: not open, or it cannot be */
-    bool broken;
+    int fd;                /* the -wake file; -1: not open yet */
     bool started;
+    bool deaf; /* the thread cannot hear any more: waiters poll */
     int inotify_fd;
+    int watches[2]; /* of inotify: the -wake file, the database */
     syncguard_parker stop;
     pthread_t thread;
     uint64_t next_value;
@@ -83,7 +86,7 @@ typedef struct sg_wake {
 /* ---- durability (durability.c) -------------------------------------------------------------- */
 
 typedef struct sg_sync {
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex; /* also guards sg_sqlite.wal_fd */
     pthread_cond_t done;
     bool running;
     uint64_t started;
@@ -112,23 +115,38 @@ static inline int64_t sg_boot_ms(const sg_boot *boot, int64_t now_ns)
 
 /* ---- the backend ------------------------------------------------------------------------- */
 
+/* Device and inode of the files that SQLite works on. */
+typedef struct sg_files {
+    syncguard_fd_identity database;
+    syncguard_fd_identity wal;
+    syncguard_fd_identity shm;
+} sg_files;
+
 typedef struct sg_sqlite {
     syncguard_backend base;
     pid_t pid;
-    bool durable;    /* grants are synced before they are told */
-    sg_boot boot;    /* of the gate */
-    char *path;      /* the database as SQLite resolved it */
-    mode_t mode;     /* its permission bits: files beside it get the same */
-    char *wal_path;  /* beside it */
-    char *wake_path; /* beside it */
+    bool durable; /* grants are synced before they are told */
+    sg_boot boot; /* of the gate */
+    char *path;   /* the database, without links; this and the next three never change */
+    char *wal_path;
+    char *shm_path;
+    char *wake_path;
+    mode_t mode; /* its permission bits: files beside it get the same */
     syncguard_gate gate;
+    bool ready; /* db is open, recognised and set up */
     sqlite3 *db;
     sqlite3_stmt *statements[SG_STATEMENT_COUNT];
-    int wal_fd;        /* opened by the first grant, closed by destroy */
-    int64_t looked_ns; /* when file and clock were last seen to be the same */
-    int wal_frames;    /* in the WAL after our last commit */
-    int wal_copied;    /* of these, in the database since our last checkpoint */
-    unsigned healed;   /* failed syncs that a checkpoint has made good: see sg_sqlite_heal */
+    sg_files files;         /* as they were when db was opened */
+    struct sg_sqlite *next; /* connected, in this process: see file.c */
+    int64_t looked_ns;      /* when files and clock were last seen to be the same */
+    int64_t lost_ns;        /* when the files were seen to be others; 0: they are ours */
+    atomic_bool disturbed;  /* the kernel told of something: look now */
+    bool full;              /* the attempt failed because the disk is */
+    int wal_fd;             /* opened by the first grant, closed with db */
+    int checkpoint_frames;  /* SG_CHECKPOINT_FRAMES, or less on a small file system */
+    int wal_frames;         /* in the WAL after our last commit */
+    int wal_copied;         /* of these, in the database since our last checkpoint */
+    unsigned healed;        /* failed syncs that a checkpoint has made good: see sg_sqlite_heal */
     sg_sync sync;
     sg_wake wake;
 } sg_sqlite;
@@ -154,8 +172,18 @@ typedef struct sg_row {
 
 /* ---- place.c: folder, file, file system ---------------------------------------------------- */
 
-/* Makes folder and file if they are missing, refuses places that cannot work. Fills *mode. */
+/* Makes the folder if it is missing; the path of the file without links. */
+syncguard_status sg_sqlite_resolve(const char *given, char out[SG_SQLITE_MAX_PATH_BYTES + 1],
+                                   syncguard_error *err);
+/* Makes the file if it is missing, refuses places and files that are not safe. Fills *mode. Busy
+ * while somebody else is making it. */
 syncguard_status sg_sqlite_place(const char *path, mode_t *mode, syncguard_error *err);
+/* Refuses a file that is not regular, has a second name, or is not root's if we are root. */
+syncguard_status sg_sqlite_check_kind(const char *path, const struct stat *about,
+                                      syncguard_error *err);
+/* RateLimited, InvalidArgument or ServiceUnavailable, by what the system said. */
+syncguard_status sg_sqlite_fail_errno(syncguard_error *err, int error, const char *path,
+                                      const char *what);
 /* What kind of file system path is on: its name, and whether locks there reach all users. */
 syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
                                        syncguard_error *err);
@@ -168,6 +196,15 @@ const char *sg_sqlite_errno_name(int error);
 syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_error *err);
 /* Closes without a checkpoint. */
 void sg_sqlite_disconnect(sg_sqlite *sqlite);
+
+/* ---- file.c ---------------------------------------------------------------------------------- */
+
+/* Inside the gate, before anything else: the connection is there, and its files are still those at
+ * the paths. Connects if need be. Busy while that is not possible yet. */
+syncguard_status sg_sqlite_ready(sg_sqlite *sqlite, syncguard_error *err);
+bool sg_sqlite_in_place(const sg_sqlite *sqlite);
+/* Closes the connection, without a checkpoint. */
+void sg_sqlite_detach(sg_sqlite *sqlite);
 /* Translates an SQLite code; busy codes become SG_SQLITE_BUSY without touching err. */
 syncguard_status sg_sqlite_fail(sqlite3 *db, const char *path, int code, syncguard_error *err);
 /* The prepared statement, made on first use. */
@@ -187,6 +224,10 @@ syncguard_status sg_sqlite_begin(sg_sqlite *sqlite, bool immediate, syncguard_er
 
 syncguard_status sg_sync_init(sg_sync *sync, syncguard_error *err);
 void sg_sync_destroy(sg_sync *sync);
+/* The WAL is closed: who has not synced its commit yet hears of a failure. */
+void sg_sync_forget(sg_sqlite *sqlite);
+/* After a write that found the disk full: empties the WAL. False if that did not work. */
+bool sg_sqlite_make_room(sg_sqlite *sqlite);
 /* Inside the gate, before a grant: after a failed sync nothing is granted until a checkpoint has
  * carried the WAL into the database. Fills *failures for sg_sqlite_sync. */
 syncguard_status sg_sqlite_heal(sg_sqlite *sqlite, unsigned *failures, syncguard_error *err);
@@ -200,9 +241,9 @@ void sg_sqlite_checkpoint_late(sg_sqlite *sqlite);
 
 /* ---- schema.c ------------------------------------------------------------------------------ */
 
-/* Recognises the file, creates the tables in an empty one, switches to WAL. */
-syncguard_status sg_sqlite_recognise(sqlite3 *db, const char *path, const syncguard_limits *limits,
-                                     syncguard_error *err);
+/* Recognises the file, creates the tables in an empty one, switches to WAL. Busy if somebody else
+ * is at it. */
+syncguard_status sg_sqlite_recognise(sqlite3 *db, const char *path, syncguard_error *err);
 
 /* ---- locks.c, renew.c, reads.c, examine.c: the operations ------------------------------------ */
 
@@ -247,8 +288,13 @@ syncguard_status sg_sqlite_same_process(const sg_sqlite *sqlite, syncguard_error
 /* ---- wake.c -------------------------------------------------------------------------------- */
 
 syncguard_status sg_wake_init(sg_wake *wake, syncguard_error *err);
-/* Arms key. False if this store cannot report (waiters poll). */
-bool sg_wake_watch(sg_sqlite *sqlite, const char *key, size_t length);
+/* Opens the -wake file, or again if it was replaced, and tells all waiters. In the gate. */
+syncguard_status sg_wake_open(sg_sqlite *sqlite, syncguard_error *err);
+/* The file that is open is the one at the path. */
+bool sg_wake_in_place(sg_sqlite *sqlite);
+/* Arms key. False if this store cannot report (waiters poll). *added: it was not armed before, so
+ * the caller must decide again. */
+bool sg_wake_watch(sg_sqlite *sqlite, const char *key, size_t length, bool *added);
 void sg_wake_unwatch(syncguard_backend *backend, const char *key, size_t length);
 /* Tells other processes that key is free. */
 void sg_wake_publish(sg_sqlite *sqlite, const char *key, size_t length);

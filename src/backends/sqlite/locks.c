@@ -316,8 +316,13 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
 
     status = sg_sqlite_run(sqlite, &op->limits, attempt_acquire, &work, err);
     /* Watching costs a thread, so only who finds the key held arms, and then decides again. */
-    if (status == SYNCGUARD_LOCKED && op->watch && sg_wake_watch(sqlite, op->key, op->key_length))
-        status = sg_sqlite_run(sqlite, &op->limits, attempt_acquire, &work, err);
+    if (status == SYNCGUARD_LOCKED && op->watch) {
+        bool added = false;
+        bool armed = sg_wake_watch(sqlite, op->key, op->key_length, &added);
+        if (added)
+            status = sg_sqlite_run(sqlite, &op->limits, attempt_acquire, &work, err);
+        op->armed_ms = armed ? SYNCGUARD_ARMED_MS : 0;
+    }
     if (status == SYNCGUARD_OK && sqlite->durable) {
         status = sg_sqlite_sync(sqlite, work.failures, err);
         op->maybe_granted = status != SYNCGUARD_OK;

@@ -5,8 +5,8 @@
  * in the process's memory, is copied: in a child it speaks of locks that the
  * child does not have, for its old connections and for new ones. So the process
  * that first opened a database is remembered for good, and a process with
- * another id is refused until it has called exec. `first_pid` and the mutex that
- * serialises opening (see place.c) are the only mutable globals of this library.
+ * another id is refused until it has called exec. `first_pid` and the list of
+ * connected handles (see file.c) are the only mutable globals of this library.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +18,6 @@
 #include "syncguard/sys/url.h"
 
 static _Atomic pid_t first_pid;
-static pthread_mutex_t open_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static syncguard_status refuse_fork(syncguard_error *err)
 {
@@ -46,21 +45,27 @@ static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *
     return sg_sqlite_same_process(sg_sqlite_of(backend), err);
 }
 
-/* In a child the connection is forgotten: closing it would write to files of the parent. */
+/*
+ * In a child the connection is forgotten: closing it would write to files of the
+ * parent. Nor is any descriptor closed: the application may have closed them all
+ * and opened others under the same numbers.
+ */
 static void destroy(syncguard_backend *backend)
 {
     sg_sqlite *sqlite = sg_sqlite_of(backend);
     bool forked = sqlite->pid != getpid();
     sg_wake_destroy(&sqlite->wake, forked);
     if (!forked) {
-        sg_sqlite_disconnect(sqlite);
+        if (sqlite->wal_frames > SG_CHECKPOINT_FRAMES_CLOSE && sg_sqlite_in_place(sqlite))
+            (void)sqlite3_wal_checkpoint_v2(sqlite->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL,
+                                            NULL);
+        sg_sqlite_detach(sqlite);
         sg_sync_destroy(&sqlite->sync);
         syncguard_gate_destroy(&sqlite->gate);
     }
-    if (sqlite->wal_fd >= 0)
-        close(sqlite->wal_fd);
     syncguard_free(sqlite->path);
     syncguard_free(sqlite->wal_path);
+    syncguard_free(sqlite->shm_path);
     syncguard_free(sqlite->wake_path);
     syncguard_backend_fini(backend);
     syncguard_free(sqlite);
@@ -100,53 +105,19 @@ static char *with_suffix(const char *path, const char *suffix)
     return out;
 }
 
-static int note_frames(void *context, sqlite3 *db, const char *name, int frames)
+static syncguard_status name_files(sg_sqlite *sqlite, const char *given, syncguard_error *err)
 {
-    (void)db;
-    (void)name;
-    ((sg_sqlite *)context)->wal_frames = frames;
-    return SQLITE_OK;
-}
-
-/* The files beside the database are named after what SQLite resolved, links included. */
-static syncguard_status name_files(sg_sqlite *sqlite, syncguard_error *err)
-{
-    const char *resolved = sqlite3_db_filename(sqlite->db, "main");
-    if (resolved == NULL || resolved[0] == '\0')
-        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "SQLite has no name for the file");
-    sqlite->path = syncguard_strdup(resolved);
-    sqlite->wal_path = with_suffix(resolved, "-wal");
-    sqlite->wake_path = with_suffix(resolved, "-wake");
-    if (sqlite->path == NULL || sqlite->wal_path == NULL || sqlite->wake_path == NULL)
-        return syncguard_fail_memory(err);
-    return SYNCGUARD_OK;
-}
-
-/* NORMAL: see connection.c. The cache bounds memory; deleted content need not be wiped. */
-static const char SETTINGS[] = "PRAGMA synchronous=NORMAL;"
-                               "PRAGMA cache_size=-16384;"
-                               "PRAGMA secure_delete=OFF;"
-                               "PRAGMA journal_size_limit=16777216";
-
-static syncguard_status open_database(sg_sqlite *sqlite, const char *path,
-                                      const syncguard_limits *limits, syncguard_error *err)
-{
-    pthread_mutex_lock(&open_mutex);
-    syncguard_status status = sg_sqlite_place(path, &sqlite->mode, err);
-    if (status == SYNCGUARD_OK)
-        status = sg_sqlite_connect(path, &sqlite->db, err);
-    pthread_mutex_unlock(&open_mutex);
-    if (status == SYNCGUARD_OK)
-        status = name_files(sqlite, err);
-    if (status == SYNCGUARD_OK)
-        status = sg_sqlite_recognise(sqlite->db, sqlite->path, limits, err);
+    char path[SG_SQLITE_MAX_PATH_BYTES + 1];
+    syncguard_status status = sg_sqlite_resolve(given, path, err);
     if (status != SYNCGUARD_OK)
         return status;
-    int code = sqlite3_exec(sqlite->db, SETTINGS, NULL, NULL, NULL);
-    if (code != SQLITE_OK)
-        return sg_sqlite_fail(sqlite->db, sqlite->path, code, err);
-    /* Also ends SQLite's own checkpoints: ours come when an acquire syncs anyway. */
-    sqlite3_wal_hook(sqlite->db, note_frames, sqlite);
+    sqlite->path = syncguard_strdup(path);
+    sqlite->wal_path = with_suffix(path, "-wal");
+    sqlite->shm_path = with_suffix(path, "-shm");
+    sqlite->wake_path = with_suffix(path, "-wake");
+    if (sqlite->path == NULL || sqlite->wal_path == NULL || sqlite->shm_path == NULL ||
+        sqlite->wake_path == NULL)
+        return syncguard_fail_memory(err);
     return SYNCGUARD_OK;
 }
 
@@ -201,12 +172,13 @@ static syncguard_status open_backend(const char *given, bool durable,
     if (status != SYNCGUARD_OK)
         goto no_wake;
 
-    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), options->timeout_ms),
-                               NULL};
     status = sg_boot_read(&sqlite->boot, err);
     if (status == SYNCGUARD_OK)
-        status = open_database(sqlite, path, &limits, err);
-    if (status != SYNCGUARD_OK) {
+        status = name_files(sqlite, path, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_ready(sqlite, err);
+    /* Busy: the first operation connects, within its limits. */
+    if (status != SYNCGUARD_OK && status != SG_SQLITE_BUSY) {
         destroy(&sqlite->base);
         return status;
     }

@@ -1,16 +1,25 @@
 /*
- * Where the database lives: its folder, the creation of the empty file, and the
- * file system below it.
+ * Where the database lives: its folder, the creation of the empty file, the file
+ * system below it, and whether others could make us write to something else.
  *
  * Creation is the only moment at which a descriptor of the database is opened
- * here. It happens with O_EXCL, so that no lock can exist yet, and under the
- * module's mutex (see module.c), so that no handle of this process takes one
- * before the descriptor is closed again.
+ * here. It happens with O_EXCL, so that no lock can exist yet, and under
+ * list_mutex (see file.c), so that no handle of this process takes one before the
+ * descriptor is closed again.
+ *
+ * Who may write to the folder can plant a link under the name of one of our files,
+ * and we would write to its target. So nobody's folder that everybody may write
+ * to is used, unless it is sticky and the files in it are ours; and root, whose
+ * files are worth the most, uses only files of its own, in folders that only
+ * root can change. Files with a second name are always refused.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -57,8 +66,8 @@ const char *sg_sqlite_errno_name(int error)
     }
 }
 
-static syncguard_status fail_errno(syncguard_error *err, int error, const char *path,
-                                   const char *what)
+syncguard_status sg_sqlite_fail_errno(syncguard_error *err, int error, const char *path,
+                                      const char *what)
 {
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
     if (error == EMFILE || error == ENFILE)
@@ -133,7 +142,7 @@ syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size
 {
     struct statfs about;
     if (statfs(path, &about) != 0)
-        return fail_errno(err, errno, path, "its file system cannot be told");
+        return sg_sqlite_fail_errno(err, errno, path, "its file system cannot be told");
     unsigned long magic = (unsigned long)about.f_type & 0xffffffffUL;
     *local = true;
     snprintf(name, size, "local (type %lx)", magic);
@@ -157,7 +166,7 @@ syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size
 {
     struct statfs about;
     if (statfs(path, &about) != 0)
-        return fail_errno(err, errno, path, "its file system cannot be told");
+        return sg_sqlite_fail_errno(err, errno, path, "its file system cannot be told");
     *local = (about.f_flags & MNT_LOCAL) != 0;
     snprintf(name, size, "%s", about.f_fstypename);
     return SYNCGUARD_OK;
@@ -215,7 +224,7 @@ static syncguard_status make_folder(const char *folder, syncguard_error *err)
         if (errno == ENOENT)
             return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
                                   "%s: this folder does not exist", parent);
-        return fail_errno(err, errno, folder, "the folder cannot be made");
+        return sg_sqlite_fail_errno(err, errno, folder, "the folder cannot be made");
     }
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
@@ -226,59 +235,194 @@ static syncguard_status make_folder(const char *folder, syncguard_error *err)
     return SYNCGUARD_OK;
 }
 
-static syncguard_status check_file(const char *path, const struct stat *about, syncguard_error *err)
+/* ---- whom to trust ------------------------------------------------------------------------- */
+
+static syncguard_status unsafe(const char *path, const char *what, syncguard_error *err)
 {
-    if (!S_ISREG(about->st_mode))
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: not a regular file",
-                              path);
-    /* The files beside it are found by name: two names would be two sets of them. */
-    if (about->st_nlink > 1)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "%s: has more than one name (hard link)", path);
-    /* Here and not by SQLite, which takes a file of one byte for an empty one. */
-    if (about->st_size > 0 && about->st_size < SG_SQLITE_HEADER_BYTES)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, "SQLITE_NOTADB",
-                              "%s: is not a SyncGuard database; left untouched", path);
-    return refuse_remote(path, err);
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s", path, what);
 }
 
-/* Makes the empty file. A name that appears meanwhile is fine; a dangling link is not followed. */
-static syncguard_status make_file(const char *path, const char *folder, syncguard_error *err)
+/* For root: nobody else may rename or replace what is in this folder. */
+static syncguard_status check_folder_for_root(const char *folder, const struct stat *about,
+                                              syncguard_error *err)
 {
+    mode_t others = about->st_gid == 0 ? 0002 : 0022;
+    if (about->st_uid != 0)
+        return unsafe(folder, "belongs to another user, who could plant files for root to write to",
+                      err);
+    if ((about->st_mode & others) != 0 && (about->st_mode & S_ISVTX) == 0)
+        return unsafe(folder, "others may write here, and plant files for root to write to", err);
+    return SYNCGUARD_OK;
+}
+
+/* The folder of the file, and for root all above it. *shared: others may add names to it. */
+static syncguard_status check_folders(const char *folder, bool *shared, syncguard_error *err)
+{
+    char path[SG_SQLITE_MAX_PATH_BYTES + 1];
+    struct stat about;
+    snprintf(path, sizeof path, "%s", folder);
+    for (bool last = true;; last = false) {
+        if (stat(path, &about) != 0)
+            return sg_sqlite_fail_errno(err, errno, path, "cannot be looked at");
+        if (last) {
+            *shared = (about.st_mode & 0002) != 0;
+            if (*shared && (about.st_mode & S_ISVTX) == 0)
+                return unsafe(path, "everybody may write here, and so take and drop locks", err);
+        }
+        if (geteuid() != 0)
+            return SYNCGUARD_OK;
+        syncguard_status status = check_folder_for_root(path, &about, err);
+        if (status != SYNCGUARD_OK || strcmp(path, "/") == 0 || strcmp(path, ".") == 0)
+            return status;
+        char child[SG_SQLITE_MAX_PATH_BYTES + 1];
+        memcpy(child, path, sizeof child);
+        folder_of(child, path);
+    }
+}
+
+syncguard_status sg_sqlite_check_kind(const char *path, const struct stat *about,
+                                      syncguard_error *err)
+{
+    if (!S_ISREG(about->st_mode))
+        return unsafe(path, "not a regular file", err);
+    /* The files beside it are found by name: two names would be two sets of them. */
+    if (about->st_nlink > 1)
+        return unsafe(path, "has more than one name (hard link)", err);
+    if (geteuid() == 0 && about->st_uid != 0)
+        return unsafe(path, "belongs to another user; root uses only files of its own", err);
+    return SYNCGUARD_OK;
+}
+
+/* The files that SQLite and we keep beside the database. */
+static const char *const SUFFIXES[] = {"-wal", "-shm", "-wake", "-journal"};
+#define SUFFIX_COUNT (sizeof SUFFIXES / sizeof SUFFIXES[0])
+
+static syncguard_status check_one(const char *path, bool shared, bool must_be_there,
+                                  syncguard_error *err)
+{
+    struct stat about;
+    if (lstat(path, &about) != 0)
+        return errno == ENOENT && !must_be_there
+                   ? SYNCGUARD_OK
+                   : sg_sqlite_fail_errno(err, errno, path, "cannot be looked at");
+    syncguard_status status = sg_sqlite_check_kind(path, &about, err);
+    if (status == SYNCGUARD_OK && shared && about.st_uid != geteuid())
+        status =
+            unsafe(path, "belongs to another user, in a folder that everybody may write to", err);
+    return status;
+}
+
+static syncguard_status check_files(const char *path, bool shared, syncguard_error *err)
+{
+    char name[SG_SQLITE_MAX_PATH_BYTES + 16];
+    syncguard_status status = check_one(path, shared, true, err);
+    for (size_t i = 0; i < SUFFIX_COUNT && status == SYNCGUARD_OK; i++) {
+        snprintf(name, sizeof name, "%s%s", path, SUFFIXES[i]);
+        status = check_one(name, shared, false, err);
+    }
+    return status;
+}
+
+/* ---- making -------------------------------------------------------------------------------- */
+
+/*
+ * Makes the empty file, and removes what an earlier database of this name left: SQLite would take
+ * it for part of the new one, and processes that have the old one open may still use it. The lock
+ * on the folder keeps two of us from removing each other's files.
+ */
+static syncguard_status make_locked(const char *path, const char *folder, syncguard_error *err)
+{
+    char name[SG_SQLITE_MAX_PATH_BYTES + 16];
+    struct stat about;
+    if (lstat(path, &about) == 0) /* somebody else was faster */
+        return SYNCGUARD_OK;
+    for (size_t i = 0; i < SUFFIX_COUNT; i++) {
+        snprintf(name, sizeof name, "%s%s", path, SUFFIXES[i]);
+        if (unlink(name) != 0 && errno != ENOENT)
+            return sg_sqlite_fail_errno(err, errno, name,
+                                        "left by an earlier file, cannot be removed");
+    }
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return errno == EEXIST ? SYNCGUARD_OK
-                               : fail_errno(err, errno, path, "the file cannot be made");
+                               : sg_sqlite_fail_errno(err, errno, path, "the file cannot be made");
     (void)fchmod(fd, 0600);
     close(fd);
     sync_folder(folder);
     return SYNCGUARD_OK;
 }
 
+static syncguard_status make_file(const char *path, const char *folder, syncguard_error *err)
+{
+    syncguard_status status = SG_SQLITE_BUSY;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return sg_sqlite_fail_errno(err, errno, folder, "cannot be opened");
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        status = make_locked(path, folder, err);
+    else if (errno != EWOULDBLOCK)
+        status = sg_sqlite_fail_errno(err, errno, folder, "cannot be locked");
+    close(fd);
+    return status;
+}
+
 syncguard_status sg_sqlite_place(const char *path, mode_t *mode, syncguard_error *err)
 {
     char folder[SG_SQLITE_MAX_PATH_BYTES + 1];
     struct stat about;
+    bool shared = false;
     folder_of(path, folder);
-
-    if (stat(path, &about) != 0) {
+    syncguard_status status = check_folders(folder, &shared, err);
+    if (status == SYNCGUARD_OK && lstat(path, &about) != 0) {
         if (errno != ENOENT)
-            return fail_errno(err, errno, path, "cannot be looked at");
+            return sg_sqlite_fail_errno(err, errno, path, "cannot be looked at");
+        status = refuse_remote(folder, err);
+        if (status == SYNCGUARD_OK)
+            status = make_file(path, folder, err);
+    }
+    if (status == SYNCGUARD_OK)
+        status = check_files(path, shared, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (stat(path, &about) != 0)
+        return sg_sqlite_fail_errno(err, errno, path, "cannot be looked at");
+    *mode = about.st_mode & 0777;
+    /* Here and not by SQLite, which takes a file of one byte for an empty one. */
+    if (about.st_size > 0 && about.st_size < SG_SQLITE_HEADER_BYTES)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, "SQLITE_NOTADB",
+                              "%s: is not a SyncGuard database; left untouched", path);
+    return refuse_remote(path, err);
+}
+
+/* ---- the path ------------------------------------------------------------------------------ */
+
+syncguard_status sg_sqlite_resolve(const char *given, char out[SG_SQLITE_MAX_PATH_BYTES + 1],
+                                   syncguard_error *err)
+{
+    char folder[SG_SQLITE_MAX_PATH_BYTES + 1];
+    char whole[PATH_MAX];
+    struct stat about;
+    const char *base = strrchr(given, '/') + 1; /* there is one: see plain_path */
+    bool there = realpath(given, whole) != NULL;
+    if (!there) {
+        if (errno != ENOENT)
+            return sg_sqlite_fail_errno(err, errno, given, "cannot be looked at");
+        folder_of(given, folder);
         if (stat(folder, &about) != 0) {
-            syncguard_status status = errno == ENOENT
-                                          ? make_folder(folder, err)
-                                          : fail_errno(err, errno, folder, "cannot be looked at");
+            syncguard_status status =
+                errno == ENOENT ? make_folder(folder, err)
+                                : sg_sqlite_fail_errno(err, errno, folder, "cannot be looked at");
             if (status != SYNCGUARD_OK)
                 return status;
         }
-        syncguard_status status = refuse_remote(folder, err);
-        if (status == SYNCGUARD_OK)
-            status = make_file(path, folder, err);
-        if (status != SYNCGUARD_OK)
-            return status;
-        if (stat(path, &about) != 0)
-            return fail_errno(err, errno, path, "cannot be looked at");
+        if (realpath(folder, whole) == NULL)
+            return sg_sqlite_fail_errno(err, errno, folder, "cannot be looked at");
     }
-    *mode = about.st_mode & 0777;
-    return check_file(path, &about, err);
+    const char *slash = there || strcmp(whole, "/") == 0 ? "" : "/";
+    int length =
+        snprintf(out, SG_SQLITE_MAX_PATH_BYTES + 1, "%s%s%s", whole, slash, there ? "" : base);
+    if (length > SG_SQLITE_MAX_PATH_BYTES)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "sqlite: the path is longer than %d bytes", SG_SQLITE_MAX_PATH_BYTES);
+    return SYNCGUARD_OK;
 }

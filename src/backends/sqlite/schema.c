@@ -192,20 +192,10 @@ static syncguard_status recognise_once(sqlite3 *db, const char *path, syncguard_
     return kind == FILE_OURS ? SYNCGUARD_OK : switch_to_wal(db, path, err);
 }
 
-syncguard_status sg_sqlite_recognise(sqlite3 *db, const char *path, const syncguard_limits *limits,
-                                     syncguard_error *err)
+syncguard_status sg_sqlite_recognise(sqlite3 *db, const char *path, syncguard_error *err)
 {
-    int64_t pause_ns = 200000;
-    for (;;) {
-        syncguard_status status = recognise_once(db, path, err);
-        if (sqlite3_get_autocommit(db) == 0)
-            (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-        if (status != SG_SQLITE_BUSY)
-            return status;
-        status = syncguard_wait_until(syncguard_clock_ns() + pause_ns, limits, err);
-        if (status != SYNCGUARD_OK)
-            return status;
-        if (pause_ns < 5 * SYNCGUARD_NS_PER_MS)
-            pause_ns += pause_ns / 2;
-    }
+    syncguard_status status = recognise_once(db, path, err);
+    if (sqlite3_get_autocommit(db) == 0)
+        (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return status;
 }

@@ -1,0 +1,232 @@
+/*
+ * Files that are removed or replaced while they are open: it is noticed, waiters go
+ * on with what is there now, and a holder hears that its lock is lost.
+ */
+#include "support.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Long enough for the second after which a lost file is opened again, on a slow machine. */
+#define SOON_US 20000000
+
+static void pause_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static void shell(const place *here, const char *commands)
+{
+    char line[2 * PATH_BYTES];
+    snprintf(line, sizeof line, "cd '%s' && %s", here->folder, commands);
+    assert_int_equal(system(line), 0);
+}
+
+static syncguard_grant acquire(syncguard_backend *backend, const char *key)
+{
+    syncguard_grant grant;
+    syncguard_error err;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 60000, NULL, &grant, &err), &err);
+    return grant;
+}
+
+static child start_waiter(const place *here)
+{
+    char line[64];
+    child waiter = start_worker("wait", here->url, "k", NULL);
+    assert_non_null(fgets(line, sizeof line, waiter.out));
+    assert_string_equal(line, "waiting\n");
+    pause_ms(100);
+    return waiter;
+}
+
+static void end_waiter(child *waiter)
+{
+    char line[400] = "";
+    int64_t begin = now_us();
+    do {
+        assert_non_null(fgets(line, sizeof line, waiter->out));
+    } while (strcmp(line, "waiting\n") == 0);
+    if (strtoll(line, NULL, 10) == 0)
+        fail_msg("%s", line);
+    assert_true(now_us() - begin < SOON_US);
+    assert_int_equal(end_worker(waiter), 0);
+}
+
+/* By every command that makes the file at the path another one, or none. */
+static void a_waiter_goes_on_with_the_new_file(void **state)
+{
+    const place *here = *state;
+    static const char *const ways[] = {
+        "rm locks.db",
+        "rm locks.db*",
+        "rm locks.db-wal locks.db-shm locks.db-wake && mv new.db locks.db",
+        "mv locks.db away.db",
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        char line[400];
+        char url[PATH_BYTES];
+        syncguard_error err;
+        syncguard_backend *backend = open_file(here->file);
+        syncguard_grant held = acquire(backend, "k");
+        snprintf(url, sizeof url, "sqlite:%s/new.db", here->folder);
+        assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
+        child waiter = start_waiter(here);
+        shell(here, ways[i]);
+        print_message("%s\n", ways[i]);
+        end_waiter(&waiter);
+        /* The holder is told. */
+        assert_status(SYNCGUARD_ABSENT,
+                      syncguard_extend(backend, held.lock_id, 30000, NULL, NULL, &err), &err);
+        assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+        (void)acquire(backend, "k");
+        assert_int_equal(run_worker(line, sizeof line, "try", here->url, "k", NULL), 1);
+        syncguard_close(backend);
+        shell(here, "rm -f *.db*");
+    }
+}
+
+static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)lock;
+    (void)reason;
+    atomic_store((atomic_bool *)context, true);
+}
+
+static void a_holder_is_told(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    syncguard_lock *lock = NULL;
+    atomic_bool lost = false;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_backend *backend = open_file(here->file);
+    options.ttl_ms = 3000;
+    options.auto_extend = true;
+    options.on_lost = note_loss;
+    options.on_lost_context = &lost;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "k", &options, &lock, &err), &err);
+    shell(here, "rm locks.db*");
+    for (int i = 0; i < 200 && !atomic_load(&lost); i++)
+        pause_ms(50);
+    assert_true(atomic_load(&lost));
+    assert_false(syncguard_lock_held(lock));
+    syncguard_lock_dispose(lock);
+    syncguard_close(backend);
+}
+
+/* Without its -wal and -shm files a database is another one to whoever opens it next. */
+static void files_beside_the_database_are_noticed(void **state)
+{
+    const place *here = *state;
+    char line[400];
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *backend = open_file(here->file);
+    syncguard_grant held = acquire(backend, "before");
+    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    shell(here, "rm locks.db-wal locks.db-shm");
+    assert_int_equal(run_worker(line, sizeof line, "acquire", here->url, "k", "60000", NULL), 0);
+    pause_ms(20);
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
+                  &err);
+    /* What had reached the database is there, for everybody. */
+    assert_int_equal(run_worker(line, sizeof line, "try", here->url, "before", NULL), 1);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
+    syncguard_close(backend);
+}
+
+static void a_replaced_wake_file_loses_no_release(void **state)
+{
+    const place *here = *state;
+    char line[400];
+    syncguard_error err;
+    for (int i = 0; i < 3; i++) {
+        syncguard_backend *backend = open_file(here->file);
+        syncguard_grant held = acquire(backend, "k");
+        child waiter = start_waiter(here);
+        shell(here, i == 0   ? "rm locks.db-wake"
+                    : i == 1 ? "mv locks.db-wake away"
+                             : "cp locks.db-wake other && mv other locks.db-wake");
+        /* Whoever opens the store now has another file. */
+        assert_int_equal(run_worker(line, sizeof line, "open", here->url, NULL), 0);
+        pause_ms(200);
+        syncguard_backend *other = open_file(here->file);
+        assert_status(SYNCGUARD_OK, syncguard_release(other, held.lock_id, NULL, &err), &err);
+        int64_t begin = now_us();
+        end_waiter(&waiter);
+        assert_true(now_us() - begin < 2000000); /* its pauses are 5 s */
+        syncguard_close(other);
+        syncguard_close(backend);
+    }
+}
+
+/* The new database would be read with the old one's -wal: it is left alone. */
+static void a_database_replaced_without_its_wal_is_refused(void **state)
+{
+    const place *here = *state;
+    char line[400];
+    char url[PATH_BYTES];
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *backend = open_file(here->file);
+    (void)acquire(backend, "k");
+    snprintf(url, sizeof url, "sqlite:%s/new.db", here->folder);
+    assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
+    shell(here, "mv new.db locks.db");
+    pause_ms(20);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
+    assert_non_null(strstr(err.message, "-wal"));
+    assert_non_null(strstr(err.message, here->file));
+    shell(here, "rm locks.db-*");
+    (void)acquire(backend, "k");
+    syncguard_close(backend);
+}
+
+/* SQLite would truncate a mapping that the other one uses. */
+static void two_handles_of_a_process_change_over_together(void **state)
+{
+    const place *here = *state;
+    syncguard_error err;
+    syncguard_grant grant;
+    bool locked = true;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = 3000;
+    syncguard_backend *one = open_file(here->file);
+    syncguard_backend *two = open_file(here->file);
+    (void)acquire(one, "k");
+    shell(here, "rm locks.db");
+    pause_ms(20);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(one, "k", 60000, &call, &grant, &err), &err);
+    assert_non_null(strstr(err.message, "another handle"));
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(two, "k", &call, &locked, &err), &err);
+    assert_false(locked);
+    (void)acquire(one, "k");
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(two, "k", 1000, &call, &grant, &err), &err);
+    syncguard_close(one);
+    syncguard_close(two);
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+    const struct CMUnitTest tests[] = {
+        TEST(a_waiter_goes_on_with_the_new_file),
+        TEST(a_holder_is_told),
+        TEST(files_beside_the_database_are_noticed),
+        TEST(a_replaced_wake_file_loses_no_release),
+        TEST(a_database_replaced_without_its_wal_is_refused),
+        TEST(two_handles_of_a_process_change_over_together),
+    };
+    if (argc < 2)
+        return 64;
+    worker_path = argv[1];
+    return cmocka_run_group_tests_name("sqlite replaced", tests, NULL, NULL);
+}

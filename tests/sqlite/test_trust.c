@@ -1,0 +1,190 @@
+/*
+ * Folders and files that others could use to make us write elsewhere: refused, and
+ * what they point at stays as it was, owner included. As root, with nobody as the other.
+ */
+#include "support.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NOBODY 65534
+
+static void need_root(void)
+{
+    if (geteuid() != 0) {
+        print_message("only root can be two users\n");
+        skip();
+    }
+}
+
+static void refused(const char *path, const char *reason)
+{
+    syncguard_error err;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
+    if (strstr(err.message, reason) == NULL)
+        fail_msg("%s: %s", path, err.message);
+}
+
+static void use(const char *path)
+{
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *backend = open_file(path);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    syncguard_close(backend);
+}
+
+/* A file of root's that somebody would like to have overwritten. */
+static void make_victim(const char *path)
+{
+    write_file(path, "precious\n", 9);
+}
+
+static void assert_untouched(const char *path, uint64_t sum)
+{
+    struct stat about;
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_uid, 0);
+    assert_int_equal(about.st_size, 9);
+    assert_true(file_sum(path) == sum);
+}
+
+static const char *const suffixes[] = {"-wal", "-shm", "-wake", "-journal"};
+
+static void planted_links_are_refused(void **state)
+{
+    const place *here = *state;
+    char victim[PATH_BYTES];
+    char planted[PATH_BYTES + 16];
+    need_root();
+    make_victim(beside(here, "victim", victim));
+    uint64_t sum = file_sum(victim);
+    for (int made = 0; made < 2; made++) {
+        if (made)
+            use(here->file);
+        for (size_t i = 0; i < 4; i++) {
+            snprintf(planted, sizeof planted, "%s%s", here->file, suffixes[i]);
+            (void)unlink(planted);
+            if (!made) /* else what is there would be removed as a leftover */
+                write_file(here->file, "", 0);
+            assert_int_equal(link(victim, planted), 0);
+            refused(here->file, planted);
+            assert_untouched(victim, sum);
+            assert_int_equal(unlink(planted), 0);
+            assert_int_equal(symlink(victim, planted), 0);
+            refused(here->file, planted);
+            assert_untouched(victim, sum);
+            assert_int_equal(unlink(planted), 0);
+        }
+        use(here->file);
+        (void)unlink(here->file);
+    }
+    /* Names without a database are leftovers: they are removed, not written to. */
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(planted, sizeof planted, "%s%s", here->file, suffixes[i]);
+        (void)unlink(planted);
+        assert_int_equal(link(victim, planted), 0);
+    }
+    use(here->file);
+    assert_untouched(victim, sum);
+}
+
+static void root_stays_out_of_the_folders_of_others(void **state)
+{
+    const place *here = *state;
+    char folder[PATH_BYTES];
+    char file[PATH_BYTES + 32];
+    char victim[PATH_BYTES];
+    char planted[PATH_BYTES + 48];
+    need_root();
+    make_victim(beside(here, "victim", victim));
+    uint64_t sum = file_sum(victim);
+    assert_int_equal(mkdir(beside(here, "theirs", folder), 0700), 0);
+    snprintf(file, sizeof file, "%s/locks.db", folder);
+    use(file);
+    assert_int_equal(chown(folder, NOBODY, NOBODY), 0);
+    refused(file, "another user");
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(planted, sizeof planted, "%s%s", file, suffixes[i]);
+        (void)unlink(planted);
+        assert_int_equal(link(victim, planted), 0);
+    }
+    refused(file, "another user");
+    assert_untouched(victim, sum);
+    /* Nor below one: its owner can put another folder in the place of ours. */
+    snprintf(planted, sizeof planted, "%s/below", folder);
+    assert_int_equal(mkdir(planted, 0700), 0);
+    snprintf(file, sizeof file, "%s/below/locks.db", folder);
+    refused(file, "another user");
+}
+
+static void root_uses_only_files_of_its_own(void **state)
+{
+    const place *here = *state;
+    char name[PATH_BYTES + 16];
+    need_root();
+    use(here->file);
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s%s", here->file, i == 3 ? "" : suffixes[i]);
+        assert_int_equal(chown(name, NOBODY, (gid_t)-1), 0);
+        refused(here->file, name);
+        struct stat about;
+        assert_int_equal(stat(name, &about), 0);
+        assert_int_equal(about.st_uid, NOBODY);
+        assert_int_equal(chown(name, 0, (gid_t)-1), 0);
+    }
+    use(here->file);
+}
+
+static void folders_that_everybody_may_write_to(void **state)
+{
+    const place *here = *state;
+    char folder[PATH_BYTES];
+    char file[PATH_BYTES + 16];
+    char url[PATH_BYTES + 32];
+    char line[400];
+    assert_int_equal(mkdir(beside(here, "open", folder), 0700), 0);
+    snprintf(file, sizeof file, "%s/locks.db", folder);
+    snprintf(url, sizeof url, "sqlite:%s", file);
+    assert_int_equal(chmod(folder, 0777), 0);
+    refused(file, "everybody may write");
+    assert_int_equal(chmod(folder, 01777), 0);
+    use(file);
+    if (geteuid() != 0)
+        return;
+    /* Somebody else's files are theirs to write to, also where they can be reached. */
+    assert_int_equal(chmod(here->folder, 0755), 0);
+    assert_int_equal(chmod(file, 0666), 0);
+    assert_int_equal(run_worker(line, sizeof line, "as", "65534", "open", url, NULL), 2);
+    if (strstr(line, "InvalidArgument") == NULL || strstr(line, "another user") == NULL)
+        fail_msg("%s", line);
+    snprintf(url, sizeof url, "sqlite:%s/theirs.db", folder);
+    assert_int_equal(run_worker(line, sizeof line, "as", "65534", "try", url, "k", NULL), 0);
+    snprintf(file, sizeof file, "%s/theirs.db", folder);
+    refused(file, "another user");
+    /* A group may share a folder, but not with root. */
+    assert_int_equal(chown(folder, 0, NOBODY), 0);
+    assert_int_equal(chmod(folder, 0770), 0);
+    snprintf(url, sizeof url, "sqlite:%s/theirs.db", folder);
+    assert_int_equal(run_worker(line, sizeof line, "as", "65534", "try", url, "other", NULL), 0);
+    refused(file, "others may write");
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+    const struct CMUnitTest tests[] = {
+        TEST(planted_links_are_refused),
+        TEST(root_stays_out_of_the_folders_of_others),
+        TEST(root_uses_only_files_of_its_own),
+        TEST(folders_that_everybody_may_write_to),
+    };
+    if (argc < 2)
+        return 64;
+    worker_path = argv[1];
+    return cmocka_run_group_tests_name("sqlite trust", tests, NULL, NULL);
+}
