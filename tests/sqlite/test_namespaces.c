@@ -93,9 +93,9 @@ static void every_view_sees_it_expire(void **state)
     char line[400];
     make_ids(here);
     for (int holder = 0; holder < VIEWS; holder++) {
-        if (run_in(&views[holder], line, sizeof line, "acquire", here->url, "100") != 0)
+        if (run_in(&views[holder], line, sizeof line, "acquire", here->url, "1000") != 0)
             fail_msg("%s: %s", views[holder].name, line);
-        pause_ms(1150);
+        pause_ms(2100);
         int other = (holder + 1) % VIEWS;
         int code = run_in(&views[other], line, sizeof line, "try", here->url, "30000");
         if (code != 0)
