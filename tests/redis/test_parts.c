@@ -276,6 +276,105 @@ static void commands_are_encoded(void **state)
     sg_redis_text_free(&text);
 }
 
+/* --- other servers --- */
+
+static sg_route learn(const char *text, void (*read)(sg_route *, const redisReply *))
+{
+    static sg_route route;
+    void *reply = NULL;
+    redisReader *reader = redisReaderCreate();
+    memset(&route, 0, sizeof route);
+    pthread_mutex_init(&route.mutex, NULL);
+    route.node_count = 1; /* what was known before */
+    snprintf(route.nodes[0].host, sizeof route.nodes[0].host, "before");
+    redisReaderFeed(reader, text, strlen(text));
+    assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
+    assert_non_null(reply);
+    read(&route, reply);
+    freeReplyObject(reply);
+    redisReaderFree(reader);
+    pthread_mutex_destroy(&route.mutex);
+    return route;
+}
+
+static void read_slots(sg_route *route, const redisReply *reply)
+{
+    sg_redis_topology_read(route, reply, "seed.example:7000");
+}
+
+#define NODE(host, port) "*3\r\n" host ":" port "\r\n$1\r\nx\r\n"
+#define NOBODY "$-1\r\n"
+
+static void nodes_of_a_cluster_are_learnt(void **state)
+{
+    (void)state;
+    sg_route route = learn(
+        "*2\r\n"
+        "*4\r\n:0\r\n:99\r\n" NODE("$5\r\na.net\r\n", "7001")
+            NODE("$4\r\n10.1\r\n", "7002") "*3\r\n:100\r\n:199\r\n" NODE("$5\r\na.net\r\n", "7001"),
+        read_slots);
+    assert_int_equal(route.node_count, 2);
+    assert_string_equal(route.nodes[0].host, "a.net");
+    assert_int_equal(route.nodes[0].port, 7001);
+    assert_string_equal(route.nodes[1].host, "10.1");
+    /* A host that is not told is the one that was asked, or the address beside it. */
+    route = learn("*1\r\n*6\r\n:0\r\n:99\r\n" NODE(NOBODY, "7001") NODE("$0\r\n\r\n", "7002")
+                      NODE("$1\r\n?\r\n", "7003") "*4\r\n$1\r\n?\r\n:7004\r\n$1\r\nx\r\n"
+                                                  "*2\r\n$2\r\nip\r\n$4\r\n10.9\r\n",
+                  read_slots);
+    assert_int_equal(route.node_count, 4);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(route.nodes[i].host, "seed.example");
+    assert_int_equal(route.nodes[2].port, 7003);
+    assert_string_equal(route.nodes[3].host, "10.9");
+}
+
+/* What makes no sense leaves the list as it was. */
+static void nonsense_about_nodes_is_ignored(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "-NOPERM no\r\n",
+        "*0\r\n",
+        "+OK\r\n",
+        "*1\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:99\r\n:7\r\n",
+        "*1\r\n*3\r\n:0\r\n:99\r\n*1\r\n$1\r\na\r\n",
+        "*1\r\n*3\r\n:0\r\n:99\r\n" NODE("$1\r\na\r\n", "0"),
+        "*1\r\n*3\r\n:0\r\n:99\r\n" NODE("$1\r\na\r\n", "65536"),
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        sg_route route = learn(texts[i], read_slots);
+        assert_int_equal(route.node_count, 1);
+        assert_string_equal(route.nodes[0].host, "before");
+        route = learn(texts[i], sg_redis_topology_read_sentinels);
+        assert_int_equal(route.node_count, 1);
+    }
+}
+
+static void the_list_of_nodes_is_bounded(void **state)
+{
+    (void)state;
+    static char text[65536];
+    int length = snprintf(text, sizeof text, "*1\r\n*1002\r\n:0\r\n:99\r\n");
+    for (int i = 0; i < 1000; i++)
+        length += snprintf(text + length, sizeof text - (size_t)length,
+                           "*3\r\n$1\r\na\r\n:%d\r\n$1\r\nx\r\n", 7000 + i);
+    assert_int_equal(learn(text, read_slots).node_count, SG_MAX_NODES);
+}
+
+static void other_sentinels_are_learnt(void **state)
+{
+    (void)state;
+    sg_route route = learn("*2\r\n"
+                           "*4\r\n$2\r\nip\r\n$4\r\n10.1\r\n$4\r\nport\r\n$5\r\n26379\r\n"
+                           "*4\r\n$4\r\nport\r\n$5\r\n26380\r\n$4\r\nname\r\n$1\r\nx\r\n",
+                           sg_redis_topology_read_sentinels);
+    assert_int_equal(route.node_count, 1);
+    assert_string_equal(route.nodes[0].host, "10.1");
+    assert_int_equal(route.nodes[0].port, 26379);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +386,10 @@ int main(void)
         cmocka_unit_test(errors_are_told_by_their_word),
         cmocka_unit_test(redirections_are_read),
         cmocka_unit_test(commands_are_encoded),
+        cmocka_unit_test(nodes_of_a_cluster_are_learnt),
+        cmocka_unit_test(nonsense_about_nodes_is_ignored),
+        cmocka_unit_test(the_list_of_nodes_is_bounded),
+        cmocka_unit_test(other_sentinels_are_learnt),
     };
     return cmocka_run_group_tests_name("redis parts", tests, NULL, NULL);
 }

@@ -133,6 +133,10 @@ static syncguard_status judge_acquire(syncguard_acquire_op *op, const redisReply
     }
     op->fence = strtoll(record.fence, NULL, 10);
     op->expires_at_ms = record.expires_at_ms;
+    if (op->fence == 0) { /* taken while the slot moved, but never granted */
+        op->maybe_granted = true;
+        return sg_redis_fail_moving(err);
+    }
     return SYNCGUARD_OK;
 }
 
@@ -225,8 +229,10 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
     }
 
     status = acquire_call(backend, op, &lock, &index, &counter, &call, err);
-    if (call.watch_name != NULL && call.asked)
+    if (call.watch_name != NULL && call.asked) {
         sg_redis_tracker_moving(backend->tracker);
+        call.watch_name = NULL; /* nothing is armed */
+    }
     if (status < 0 && (call.unanswered || stopped_midway(call.reply)))
         op->maybe_granted = true;
     if (status == SYNCGUARD_LOCKED && call.unanswered) {
