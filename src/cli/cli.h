@@ -154,6 +154,10 @@ void cli_plain(const char *text, char *out, size_t size);
 void cli_harmless(const char *text, char *out, size_t size);
 /* Length of the well-formed UTF-8 character at text (NUL-terminated), 0 if there is none. */
 size_t cli_character(const unsigned char *text);
+/* The character of that length. */
+uint32_t cli_code_point(const unsigned char *text, size_t length);
+/* True for what must not reach a terminal: controls and format characters. */
+bool cli_steers(uint32_t point);
 /* "2026-01-31 12:00:00" in local time. */
 void cli_time(int64_t ms, char *out, size_t size);
 /* "850ms", "12s", "3m05s", "2h03m", "4d02h"; negative is "0s". */

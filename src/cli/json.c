@@ -1,11 +1,21 @@
 /*
- * A writer for flat JSON objects, one per line. Text is escaped as RFC 8259 asks;
- * bytes that are no UTF-8 (a label that another program stored) become U+FFFD, so
- * that the output always parses.
+ * A writer for flat JSON objects, one per line. Text is escaped as RFC 8259 asks,
+ * and so is what would steer a terminal that shows it; bytes that are no UTF-8 (a
+ * label that another program stored) become U+FFFD, so that the output always parses.
  */
 #include <inttypes.h>
 
 #include "cli.h"
+
+/* Beyond the first plane as a pair of surrogates. */
+static void put_escaped(FILE *out, uint32_t point)
+{
+    if (point > 0xFFFF)
+        fprintf(out, "\\u%04x\\u%04x", (unsigned)(0xD800 + ((point - 0x10000) >> 10)),
+                (unsigned)(0xDC00 + ((point - 0x10000) & 0x3FF)));
+    else
+        fprintf(out, "\\u%04x", (unsigned)point);
+}
 
 static void quoted(FILE *out, const char *value)
 {
@@ -19,8 +29,9 @@ static void quoted(FILE *out, const char *value)
         } else if (*at == '"' || *at == '\\') {
             putc('\\', out);
             putc(*at++, out);
-        } else if (*at < 0x20 || *at == 0x7F) {
-            fprintf(out, "\\u%04x", *at++);
+        } else if (cli_steers(cli_code_point(at, length))) {
+            put_escaped(out, cli_code_point(at, length));
+            at += length;
         } else {
             fwrite(at, 1, length, out);
             at += length;

@@ -40,18 +40,32 @@ size_t cli_character(const unsigned char *text)
     return length;
 }
 
-/* Controls, marks that turn the direction of text or end a line, and bytes that are no UTF-8. */
-static bool steers(const unsigned char *at, size_t length)
+uint32_t cli_code_point(const unsigned char *at, size_t length)
 {
-    if (length < 2)
-        return length == 0 || *at < 0x20 || *at == 0x7F;
-    if (length == 2)
-        return at[0] == 0xC2 && at[1] <= 0x9F; /* C1 */
-    if (length != 3 || at[0] != 0xE2)
-        return false;
-    return (at[1] == 0x80 &&
-            (at[2] == 0x8E || at[2] == 0x8F || (at[2] >= 0xA8 && at[2] <= 0xAE))) ||
-           (at[1] == 0x81 && at[2] >= 0xA6 && at[2] <= 0xA9);
+    static const unsigned char masks[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    uint32_t point = at[0] & masks[length];
+    for (size_t i = 1; i < length; i++)
+        point = point << 6 | (at[i] & 0x3F);
+    return point;
+}
+
+/* Controls (Cc), separators of lines (Zl, Zp) and format characters (Cf): they turn the direction
+ * of text, hide in it or end a line. Those in scripts that show them as signs are left out. */
+bool cli_steers(uint32_t point)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {
+        {0x0000, 0x001F},   {0x007F, 0x009F}, {0x00AD, 0x00AD},   {0x061C, 0x061C},
+        {0x180E, 0x180E},   {0x200B, 0x200F}, {0x2028, 0x202E},   {0x2060, 0x206F},
+        {0xFEFF, 0xFEFF},   {0xFFF9, 0xFFFB}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A},
+        {0xE0000, 0xE0FFF},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        if (point >= ranges[i].first && point <= ranges[i].last)
+            return true;
+    }
+    return false;
 }
 
 static size_t put_escaped(char *out, const unsigned char *at, size_t length)
@@ -73,7 +87,7 @@ static void escape(const char *text, bool backslashes, char *out, size_t size)
     while (*at != '\0') {
         size_t length = cli_character(at), made = 0;
         char piece[4 * 4];
-        if (steers(at, length)) {
+        if (length == 0 || cli_steers(cli_code_point(at, length))) {
             length = length == 0 ? 1 : length;
             made = put_escaped(piece, at, length);
         } else if (*at == '\\' && backslashes) {

@@ -93,8 +93,26 @@ check "direction" contains "$out" 'a\xe2\x80\xaeb\xe2\x80\xa8c'
 check "bytes" contains "$out" 'x\x9b31m\xff'
 exits "status" 0 status --raw --id "$id"
 check "bytes" contains "$out" 'owner: x\x9b31m\xff'
+# Whoever reads JSON on a terminal is not steered either, and a parser still gets the same text.
 exits "list --json parses" 0 list --raw --json
+same "only ASCII of what steers" 0 "$(LC_ALL=C grep -c $'\xc2\x9b\\|\xe2\x80\xae\\|\xe2\x80\xa8' out)"
+check "escaped" contains "$out" '\u202eb\u2028'
+same "key" $'a\xe2\x80\xaeb\xe2\x80\xa8c' "$(json key)"
 same "owner" $'x\xef\xbf\xbd31m\xef\xbf\xbd' "$(json owner)"
+exits "release" 0 release -- "$id"
+# All controls and format characters: C1, soft hyphen, zero width, byte order mark, tags.
+hidden=$'k\xc2\x9b\xc2\xad\xd8\x9c\xe2\x80\x8b\xe2\x81\xa0\xef\xbb\xbf\xf3\xa0\x80\xa1\xe2\x82\xac'
+exits "a key with hidden characters" 0 acquire --json "$hidden"
+id=$(json lockId)
+same "the same key" "$hidden" "$(json key)"
+for arguments in "list --raw --json" "list --raw" "status --raw --id $id" "status --json --raw --id $id"; do
+    # shellcheck disable=SC2086 # words
+    exits "$arguments" 0 $arguments
+    same "$arguments: nothing hidden" 0 "$(LC_ALL=C grep -c \
+        $'\xc2\x9b\\|\xc2\xad\\|\xd8\x9c\\|\xe2\x80\x8b\\|\xe2\x81\xa0\\|\xef\xbb\xbf\\|\xf3\xa0\x80\xa1' out)"
+    check "$arguments: the rest as it is" grep -q $'\xe2\x82\xac' out
+done
+same "through JSON" "$hidden" "$(json key)"
 exits "release" 0 release -- "$id"
 # So do messages, whatever comes into them.
 for arguments in $'-\x1b' $'--no\x1bpe' $'-b\nsqlite:' "-bsqlite:/no%0Asuch%1B[31m/folder/x.db"; do
