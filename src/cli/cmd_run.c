@@ -24,8 +24,9 @@ static char **command_of(const cli_options *options)
     } else if (rest[0][0] == '-') {
         char shown[32];
         cli_plain(rest[0], shown, sizeof shown);
-        shown[strcspn(shown, "=")] = '\0';
-        cli_usage_error("run", "%s stands behind the key; options stand before it", shown);
+        /* Not its value: that may be a URL with a password. */
+        shown[shown[1] == '-' ? strcspn(shown, "=") : 2] = '\0';
+        cli_usage_error("run", "option %s follows the key; options go before the key", shown);
         return NULL;
     }
     if (rest[0] == NULL) {

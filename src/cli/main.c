@@ -83,9 +83,10 @@ static int dispatch(int argc, char **argv)
         return cli_usage_error(NULL, "options come after the command");
     const cli_command *command = find(name);
     if (command == NULL) {
-        char shown[64];
-        cli_plain(name, shown, sizeof shown);
-        return cli_usage_error(NULL, "unknown command '%s'", shown);
+        /* A URL that was put there may hold a password. */
+        if (strspn(name, "abcdefghijklmnopqrstuvwxyz-") != strlen(name) || strlen(name) > 20)
+            return cli_usage_error(NULL, "the first argument is no command");
+        return cli_usage_error(NULL, "unknown command '%s'", name);
     }
 
     cli_options options;

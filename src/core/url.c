@@ -152,8 +152,8 @@ static syncguard_status parse_option(syncguard_url *url, const char *from, const
     status = decode(from, equals ? equals : to, &option->name, err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (!equals)
-        return refuse_option(err, option->name, "has no value");
+    if (!equals) /* it may be the rest of a value with an unescaped '&' in it */
+        return refuse(err, "an option of the URL has no value; inside a value write & as %26");
     if (equals == from)
         return refuse(err, "the URL has an option without a name");
     for (i = 0; i + 1 < url->option_count; i++) {

@@ -65,10 +65,16 @@ bad "nofile" run -b @nofile k true
 
 # Values that may hold a password are not repeated.
 for arguments in "--bakend=redis://u:hunter2@h" "-b redis://u:hunter2@h?nosuch=hunter2" \
-    "-b nosuch://u:hunter2@h" "-b redis://u:hunter2@h:port"; do
+    "-b nosuch://u:hunter2@h" "-b redis://u:hunter2@h:port" "-b redis://h?prefix=a&hunter2" \
+    "k -bredis://u:hunter2@h" "k --backend=redis://u:hunter2@h"; do
     # shellcheck disable=SC2086 # several words
     run_sg run -v -n $arguments k true
     check "no password in the answer to $arguments" lacks "$err" hunter2
+done
+for arguments in "redis://u:hunter2@h" "hunter2"; do
+    run_sg "$arguments" list
+    same "no command: $arguments" 64 "$code"
+    check "no password in the answer to $arguments" lacks "$err" hunter
 done
 
 # Good durations, as long as they are short.
