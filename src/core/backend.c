@@ -229,6 +229,15 @@ void syncguard_backend_log(const syncguard_backend *backend, syncguard_log_level
     options->log(options->log_context, level, line);
 }
 
+syncguard_status sg_key_read(const syncguard_backend *backend, const char *key,
+                             char out[SYNCGUARD_KEY_SIZE], size_t *length, syncguard_error *err)
+{
+    syncguard_status status = syncguard_key_normalise(key, out, length, err);
+    if (status == SYNCGUARD_OK && backend->ops->check_key != NULL)
+        status = backend->ops->check_key(backend, out, *length, err);
+    return status;
+}
+
 syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
                                 syncguard_limits *limits, syncguard_error *err)
 {
@@ -381,7 +390,7 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
     if (backend == NULL || grant == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or grant is NULL");
     memset(grant, 0, sizeof *grant);
-    syncguard_status status = syncguard_key_normalise(key, normal, &op.key_length, err);
+    syncguard_status status = sg_key_read(backend, key, normal, &op.key_length, err);
     if (status == SYNCGUARD_OK)
         status = sg_ttl_check(ttl_ms, err);
     if (status == SYNCGUARD_OK)
@@ -474,7 +483,7 @@ syncguard_status syncguard_is_locked(syncguard_backend *backend, const char *key
     if (backend == NULL || locked == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or locked is NULL");
     *locked = false;
-    syncguard_status status = syncguard_key_normalise(key, normal, &op.key_length, err);
+    syncguard_status status = sg_key_read(backend, key, normal, &op.key_length, err);
     if (status == SYNCGUARD_OK)
         status = sg_limits_read(backend, call, &op.limits, err);
     if (status == SYNCGUARD_OK)
@@ -509,7 +518,7 @@ syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const ch
     if (lock_id != NULL) {
         status = check_id(lock_id, err);
     } else {
-        status = syncguard_key_normalise(key, normal, &op.key_length, err);
+        status = sg_key_read(backend, key, normal, &op.key_length, err);
         op.key = normal;
     }
     if (status == SYNCGUARD_OK)

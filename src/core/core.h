@@ -244,6 +244,9 @@ void sg_backend_close_now(syncguard_backend *backend);
 /* Before anything else in every call: makes the handle this process's own after a fork. */
 syncguard_status sg_backend_enter(syncguard_backend *backend, syncguard_error *err);
 
+/* Checks a key, also by what the store can have, and writes its NFC form. */
+syncguard_status sg_key_read(const syncguard_backend *backend, const char *key,
+                             char out[SYNCGUARD_KEY_SIZE], size_t *length, syncguard_error *err);
 /* Reads call (NULL: defaults) into limits. */
 syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
                                 syncguard_limits *limits, syncguard_error *err);

@@ -397,7 +397,7 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
         *out = NULL;
     if (backend == NULL || out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or out is NULL");
-    syncguard_status status = syncguard_key_normalise(key, normal, &h.op.key_length, err);
+    syncguard_status status = sg_key_read(backend, key, normal, &h.op.key_length, err);
     if (status == SYNCGUARD_OK)
         status = read_options(given, &options, err);
     if (status != SYNCGUARD_OK)

@@ -235,6 +235,16 @@ static syncguard_status tele_undo_many(syncguard_backend *backend, syncguard_und
     return status;
 }
 
+/* What cannot be asked for is no event. */
+static syncguard_status tele_check_key(const syncguard_backend *backend, const char *key,
+                                       size_t key_length, syncguard_error *err)
+{
+    const syncguard_backend *inner = ((const telemetry *)(const void *)backend)->inner;
+
+    return inner->ops->check_key != NULL ? inner->ops->check_key(inner, key, key_length, err)
+                                         : SYNCGUARD_OK;
+}
+
 static syncguard_status tele_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                      syncguard_error *err)
 {
@@ -312,6 +322,7 @@ static void tele_destroy(syncguard_backend *backend)
 }
 
 static const syncguard_backend_ops telemetry_ops = {
+    .check_key = tele_check_key,
     .acquire = tele_acquire,
     .release = tele_release,
     .extend = tele_extend,

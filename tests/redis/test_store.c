@@ -627,6 +627,48 @@ static void cleanup_takes_dead_records_only(void **state)
 
 /* --- keys and options --- */
 
+static void note_event(void *context, const syncguard_event *event)
+{
+    (void)event;
+    ++*(int *)context;
+}
+
+/* They are wrong whatever else is: before the abort object, and without an event. */
+static void colliding_keys_are_refused_first(void **state)
+{
+    (void)state;
+    static const char key[] = "fence:syncguard:x";
+    int events = 0;
+    syncguard_grant grant;
+    syncguard_lock *lock = NULL;
+    syncguard_lock_info info;
+    bool locked;
+    syncguard_backend *watched = NULL;
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_call aborted = SYNCGUARD_CALL_INIT;
+    options.on_event = note_event;
+    options.on_event_context = &events;
+    assert_status(syncguard_telemetry_wrap(open_url(test_url), &options, &watched, &err),
+                  SYNCGUARD_OK);
+    assert_status(syncguard_abort_create(&aborted.abort_object, &err), SYNCGUARD_OK);
+    waiting.abort_object = aborted.abort_object;
+    syncguard_abort_trigger(aborted.abort_object);
+    assert_status(syncguard_acquire(watched, key, 5000, &aborted, &grant, &err),
+                  SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_status(syncguard_is_locked(watched, key, &aborted, &locked, &err),
+                  SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_status(syncguard_get_by_key(watched, key, &aborted, &info, &err),
+                  SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_status(syncguard_lock_acquire(watched, key, &waiting, &lock, &err),
+                  SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_status(syncguard_lock_try(watched, key, &waiting, &lock, &err),
+                  SYNCGUARD_E_INVALID_ARGUMENT);
+    syncguard_close(watched);
+    assert_int_equal(events, 0);
+    syncguard_abort_free(aborted.abort_object);
+}
+
 static void colliding_keys_are_refused(void **state)
 {
     (void)state;
@@ -670,6 +712,16 @@ static void bad_urls_are_refused(void **state)
         "redis://user@h",
         "redis://h?tls_ca=x",
         "rediss://h?tls_ca=/does/not/exist",
+        "rediss://h?tls_server_name=",
+        "rediss://h?tls=0",
+        "rediss://h?tls=false",
+        "redis://h?tls=1",
+        "redis+unix:///p?tls=1",
+        "redis+sentinel://h/m?tls_ca=x",
+        "redis+cluster://h?sentinel_user=u&sentinel_password=p",
+        "redis://h/3?database=4",
+        "redis+sentinel://h/m/3?database=4",
+        "redis+cluster://h?database=1",
         "redis+sentinel://h",
         "redis+cluster://h?prefix=plain",
         "redis+cluster://h/1",
@@ -684,6 +736,10 @@ static void bad_urls_are_refused(void **state)
         if (syncguard_open(bad[i], NULL, &backend, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
             fail_msg("accepted: %s (%s)", bad[i], err.message);
         assert_null(backend);
+        assert_null(strstr(err.message, "memory"));
+        const char *value = strrchr(bad[i], '=');
+        if (value != NULL && strlen(value) > 6)
+            assert_null(strstr(err.message, value + 1));
     }
     const char *const good[] = {
         "redis://",
@@ -692,6 +748,11 @@ static void bad_urls_are_refused(void **state)
         "redis://:p@h",
         "redis://h?prefix=a::",
         "rediss://h?tls_insecure=1",
+        "rediss://h?tls=1",
+        "redis://h?tls=0",
+        "redis://h/3?database=3",
+        "redis+sentinel://h/m?tls=1",
+        "redis+cluster://h?tls=1",
         "redis+sentinel://a,b:1/m/2",
         "redis+cluster://a,b,c",
         "redis+cluster://a?prefix=x%7By%7D",
@@ -787,6 +848,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(one_command_per_operation, flush_all),
         cmocka_unit_test_setup(cleanup_takes_dead_records_only, flush_all),
         cmocka_unit_test_setup(colliding_keys_are_refused, flush_all),
+        cmocka_unit_test_setup(colliding_keys_are_refused_first, flush_all),
         cmocka_unit_test_setup(bad_urls_are_refused, flush_all),
         cmocka_unit_test_setup(database_and_name_are_used, flush_all),
         cmocka_unit_test_setup(examine_tells_what_is_wrong, flush_all),

@@ -164,6 +164,10 @@ typedef struct syncguard_undo_op {
 typedef bool (*syncguard_record_fn)(void *context, const syncguard_record *record);
 
 typedef struct syncguard_backend_ops {
+    /* InvalidArgument for a key that this store cannot have; no I/O. Called with every key before
+     * anything else, abort object and deadline included. May be NULL: it can have them all. */
+    syncguard_status (*check_key)(const syncguard_backend *backend, const char *key,
+                                  size_t key_length, syncguard_error *err);
     /* OK, LOCKED or a failure. Finding the key held by op->lock_id itself is the grant (its reply
      * was lost and the request sent again). The counter moves only with a grant, in one step with
      * it; syncguard_fence_next decides the limit, and nothing is written beyond it. */

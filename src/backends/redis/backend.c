@@ -125,6 +125,7 @@ static void destroy(syncguard_backend *base)
 }
 
 const syncguard_backend_ops sg_redis_ops = {
+    .check_key = sg_redis_check_key,
     .acquire = sg_redis_acquire,
     .release = sg_redis_release,
     .extend = sg_redis_extend,

@@ -513,6 +513,8 @@ syncguard_status sg_redis_fail_mark(int64_t mark, syncguard_error *err);
 
 extern const syncguard_backend_ops sg_redis_ops;
 
+syncguard_status sg_redis_check_key(const syncguard_backend *base, const char *key,
+                                    size_t key_length, syncguard_error *err);
 syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op *op,
                                   syncguard_error *err);
 syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op *op,

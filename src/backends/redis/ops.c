@@ -29,9 +29,11 @@ static bool starts_with(const char *text, const char *start, size_t length)
 }
 
 /* Names that the backend makes itself must not be reachable as locks. */
-static syncguard_status check_key(const sg_backend *backend, const char *key, syncguard_error *err)
+syncguard_status sg_redis_check_key(const syncguard_backend *base, const char *key,
+                                    size_t key_length, syncguard_error *err)
 {
-    const sg_config *config = &backend->config;
+    const sg_config *config = &((const sg_backend *)(const void *)base)->config;
+    (void)key_length;
     bool index = starts_with(key, "id:", 3) && syncguard_lock_id_valid(key + 3);
     bool counter = starts_with(key, "fence:", 6) &&
                    starts_with(key + 6, config->prefix, config->prefix_length) &&
@@ -45,7 +47,7 @@ static syncguard_status check_key(const sg_backend *backend, const char *key, sy
 syncguard_status sg_redis_name_lock(const sg_backend *backend, const char *key, sg_name *out,
                                     syncguard_error *err)
 {
-    syncguard_status status = check_key(backend, key, err);
+    syncguard_status status = sg_redis_check_key(&backend->base, key, 0, err);
     if (status != SYNCGUARD_OK)
         return status;
     return syncguard_storage_name(backend->config.prefix, key, SYNCGUARD_REDIS_LIMIT_BYTES,

@@ -246,6 +246,8 @@ static syncguard_status check_together(const syncguard_redis_options *given, sg_
         return refuse(err, "tls", "does not go with a unix socket");
     if (given->tls_key != NULL && given->tls_cert == NULL)
         return refuse(err, "tls_key", "needs tls_cert");
+    if (given->tls_server_name != NULL && given->tls_server_name[0] == '\0')
+        return refuse(err, "tls_server_name", "must not be empty");
     return SYNCGUARD_OK;
 }
 
@@ -347,6 +349,19 @@ static syncguard_status read_url_int(syncguard_url *url, const char *name, int64
     return status;
 }
 
+/* Those who ask for TLS by the scheme do not get plain text, nor the other way round. */
+static syncguard_status read_tls(syncguard_url *url, syncguard_redis_options *out,
+                                 syncguard_error *err)
+{
+    bool tls = out->tls;
+    syncguard_status status = syncguard_url_bool(url, "tls", &tls, err);
+    bool by_scheme = strcmp(url->scheme, "redis") == 0 || strcmp(url->scheme, "rediss") == 0;
+    if (status == SYNCGUARD_OK && by_scheme && tls != out->tls)
+        return refuse(err, "tls", "contradicts the scheme: redis is without TLS, rediss with it");
+    out->tls = tls;
+    return status;
+}
+
 static syncguard_status read_query(syncguard_url *url, syncguard_redis_options *out,
                                    syncguard_error *err)
 {
@@ -365,12 +380,13 @@ static syncguard_status read_query(syncguard_url *url, syncguard_redis_options *
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         *texts[i].out = syncguard_url_text(url, texts[i].name);
+    int database = -1;
     const struct {
         const char *name;
         int64_t high;
         int *out;
     } numbers[] = {
-        {"database", 1023, &out->database},
+        {"database", 1023, &database},
         {"connections", MAX_CONNECTIONS, &out->connections},
         {"spin_us", 1000, &out->spin_us},
         {"wait_replicas", 100, &out->wait_replicas},
@@ -379,8 +395,15 @@ static syncguard_status read_query(syncguard_url *url, syncguard_redis_options *
     syncguard_status status = SYNCGUARD_OK;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == SYNCGUARD_OK; i++)
         status = read_url_int(url, numbers[i].name, numbers[i].high, numbers[i].out, err);
+    if (status == SYNCGUARD_OK && database >= 0) {
+        if (out->database >= 0 && database != out->database)
+            return refuse(err, "database", "contradicts the path of the URL");
+        out->database = database;
+    }
+    if (out->database < 0)
+        out->database = 0;
     if (status == SYNCGUARD_OK)
-        status = syncguard_url_bool(url, "tls", &out->tls, err);
+        status = read_tls(url, out, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_bool(url, "tls_insecure", &out->tls_insecure, err);
     if (status == SYNCGUARD_OK)
@@ -408,6 +431,7 @@ syncguard_status sg_redis_open_url(const char *text, const syncguard_options *op
     given.hosts = url->hosts;
     given.user = url->user != NULL && url->user[0] != '\0' ? url->user : NULL;
     given.password = url->password;
+    given.database = -1; /* until path or query tell it */
     status = read_path(url, &given, is_unix, err);
     if (status == SYNCGUARD_OK)
         status = read_query(url, &given, err);

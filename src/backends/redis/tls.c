@@ -143,10 +143,13 @@ syncguard_status sg_redis_tls_session(sg_tls *tls, int fd, const char *host, SSL
     SSL *ssl = SSL_new(tls->context);
     BIO *bio = BIO_new(tls->method);
     if (ssl == NULL || bio == NULL || !expect_peer(tls, ssl, host)) {
+        bool memory = ssl == NULL || bio == NULL;
         SSL_free(ssl);
         BIO_free(bio);
         ERR_clear_error();
-        return syncguard_fail_memory(err);
+        return memory ? syncguard_fail_memory(err)
+                      : syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
+                                       "redis: the server's name cannot be checked");
     }
     BIO_set_data(bio, (void *)(intptr_t)fd);
     BIO_set_init(bio, 1);
