@@ -159,8 +159,8 @@ MUTANTS = [
      ["--faults", "stopped-standby", "--seconds", "10"]),
 
     ("firestore", SIGN, [
-        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms)) {",
-         "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms + 2000)) {")], []),
+        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms))",
+         "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms + 2000))")], []),
     ("firestore", OWNER, [
         (FIRESTORE + "document.c", '"op", "EQUAL", "value", "stringValue", lock_id',
          '"op", "GREATER_THAN", "value", "stringValue", lock_id[0] != 0 ? "" : lock_id'),
@@ -184,8 +184,8 @@ MUTANTS = [
         (FIRESTORE + "memo.c", "if (syncguard_is_live((*at)->expires_at_ms, now_ms))",
          "if ((*at)->expires_at_ms > now_ms - 600000)")], EXPIRING + MANY_KEYS),
     ("firestore", TOLERANCE, [
-        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms)) {",
-         "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms + 500)) {")], EXPIRING),
+        (FIRESTORE + "acquire.c", "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms))",
+         "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms + 500))")], EXPIRING),
     ("firestore", GUARD, [
         (FIRESTORE + "clock.c", "if (limit_ms > 0 && certain_us >= limit_ms * 1000)",
          "if (limit_ms < 0 && certain_us >= limit_ms * 1000)")],

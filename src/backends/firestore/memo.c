@@ -57,8 +57,10 @@ syncguard_status sg_fs_memo_forget(fs_memo *memo, syncguard_error *err)
 {
     /* A thread that was changing the table when the process forked has its mutex still: then the
      * table is left alone. */
-    if (pthread_mutex_trylock(&memo->mutex) == 0)
+    if (pthread_mutex_trylock(&memo->mutex) == 0) {
         drop_all(memo);
+        pthread_mutex_unlock(&memo->mutex);
+    }
     return sg_fs_memo_init(memo, err);
 }
 
