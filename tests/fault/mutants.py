@@ -125,8 +125,7 @@ MUTANTS = [
      ["--seconds", "8"]),
 
     ("postgres", SIGN, [
-        (POSTGRES + "sql.c", "l.expires_at_ms > @N - \"\n    \"$4::bigint)",
-         "l.expires_at_ms > @N + \"\n    \"$4::bigint)"),
+        (POSTGRES + "sql.c", "> (@N - \"\n    \"$4::bigint)", "> (@N + \"\n    \"$4::bigint)"),
         (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
          "l.expires_at_ms <= excluded.acquired_at_ms + $4::bigint")], []),
     ("postgres", OWNER, [
@@ -141,12 +140,11 @@ MUTANTS = [
          "                      \"$3::bigint > 0 AND $4::bigint > 0")], TIDIED),
     ("postgres", EXTEND, [
         (POSTGRES + "sql.c",
-         "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
-         "WHERE l.lock_id = $1 AND l.expires_at_ms > $2::bigint RETURNING l.expires_at_ms")],
+         "WHERE l.lock_id = $1 AND l.expires_at_ms * 1024 > (t.now - $2::bigint) * 1024 ",
+         "WHERE l.lock_id = $1 AND l.expires_at_ms > $2::bigint AND t.now > 0 ")],
      EXPIRING),
     ("postgres", TOLERANCE, [
-        (POSTGRES + "sql.c", "l.expires_at_ms > @N - \"\n    \"$4::bigint)",
-         "l.expires_at_ms > @N - \"\n    \"$4::bigint / 2)"),
+        (POSTGRES + "sql.c", "> (@N - \"\n    \"$4::bigint)", "> (@N - \"\n    \"$4::bigint / 2)"),
         (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
          "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint / 2")], EXPIRING),
 

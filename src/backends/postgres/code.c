@@ -2,7 +2,11 @@
  * From SQLSTATE to status: by the code alone, never by the server's words, which
  * are not passed on either (they may quote a key).
  */
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "pg.h"
 
@@ -17,6 +21,7 @@ typedef struct mapping {
 static const mapping mappings[] = {
     {"08", UNAVAILABLE, "the connection to the server failed"},
     {SG_PG_OVERTAKEN, UNAVAILABLE, "the lock was extended again and again as it was taken over"},
+    {"22003", SYNCGUARD_E_INTERNAL, "the stored record cannot be read"},
     {"25006", UNAVAILABLE, "the server takes no writes (a standby, or read-only by default)"},
     {"25P03", UNAVAILABLE, "the server ended the session"},
     {"25P04", UNAVAILABLE, "the server ended the session"},
@@ -80,10 +85,40 @@ static bool find_code(const char *message, char out[6])
     return found;
 }
 
-syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg)
+/* libpq does not tell; and it may have been the look-up of a name that had none. */
+static bool no_descriptor_left(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+}
+
+/* The words of libpq and of the system for one attempt, without what they quote: that may be the
+ * value of an option. */
+static void copy_reason(const char *message, char *out, size_t size)
+{
+    const char *from = strstr(message, "failed: ");
+    bool quoted = false;
+    size_t at = 0;
+
+    from = from ? from + strlen("failed: ") : message;
+    for (; *from && *from != '\n' && at + 4 < size; from++) {
+        if (*from == '"')
+            quoted = !quoted;
+        if (*from == '"' && quoted)
+            at += (size_t)snprintf(out + at, size - at, "...");
+        else if (*from != '"' && !quoted)
+            out[at++] = *from;
+    }
+    out[at] = '\0';
+}
+
+syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool service)
 {
     const char *message = pg ? PQerrorMessage(pg) : "";
-    const char *reason;
+    char reason[160];
     char code[6];
 
     if (!pg)
@@ -97,11 +132,13 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg)
     if (PQconnectionNeedsPassword(pg))
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                               "the server wants a password and none was given");
-    /* The words of libpq and of the system, less the names before them. */
-    reason = strstr(message, "failed: ");
-    reason = reason ? reason + strlen("failed: ") : strrchr(message, ':');
-    if (reason)
-        reason += strspn(reason, ": ");
-    return syncguard_fail(err, UNAVAILABLE, NULL, "cannot connect to the server: %.*s",
-                          (int)(reason ? strcspn(reason, "\n") : 0), reason ? reason : "");
+    if (no_descriptor_left())
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no descriptor is left");
+    copy_reason(message, reason, sizeof reason);
+    /* Without a port it has not come to choosing a host. */
+    if (!*PQport(pg))
+        return syncguard_fail(
+            err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s",
+            service ? "option service cannot be used" : "libpq refuses the options", reason);
+    return syncguard_fail(err, UNAVAILABLE, NULL, "cannot connect to the server: %s", reason);
 }

@@ -111,15 +111,15 @@ static syncguard_status wait_for(PGconn *pg, short events, const char *host, int
 }
 
 /* Drives one attempt to its end. host: what is tried, NULL if it has but one address. */
-static syncguard_status finish(PGconn *pg, const char *host, const syncguard_limits *limits,
-                               syncguard_error *err)
+static syncguard_status finish(PGconn *pg, const char *host, bool service,
+                               const syncguard_limits *limits, syncguard_error *err)
 {
     int others = host ? -1 : 0; /* -1: not counted yet */
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     syncguard_status status;
 
     if (PQstatus(pg) == CONNECTION_BAD)
-        return sg_pg_fail_connect(err, pg);
+        return sg_pg_fail_connect(err, pg, service);
     while (next != PGRES_POLLING_OK) {
         status = wait_for(pg, next == PGRES_POLLING_READING ? POLLIN : POLLOUT, host, &others,
                           limits, err);
@@ -128,7 +128,7 @@ static syncguard_status finish(PGconn *pg, const char *host, const syncguard_lim
                                   "connecting to the server took too long");
         next = PQconnectPoll(pg);
         if (next == PGRES_POLLING_FAILED)
-            return sg_pg_fail_connect(err, pg);
+            return sg_pg_fail_connect(err, pg, service);
     }
     if (PQsetnonblocking(pg, 1) != 0 || !PQenterPipelineMode(pg))
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libpq refuses pipeline mode");
@@ -210,13 +210,14 @@ syncguard_status sg_pg_connect(sg_pg_connection *connection, int64_t deadline_ns
         if (!connection->pg)
             return syncguard_fail_memory(err);
         status = finish(connection->pg, target->hostaddrs[host] ? NULL : target->hosts[host],
-                        &limits, err);
+                        target->service, &limits, err);
         if (status == SYNCGUARD_OK)
             status = identify(connection, &limits, err);
         if (status == SYNCGUARD_OK) {
             pthread_mutex_lock(&pool->mutex);
             pool->first_host = host;
             connection->server_pid = PQbackendPID(connection->pg);
+            connection->socket = syncguard_fd_identify(PQsocket(connection->pg));
             pthread_mutex_unlock(&pool->mutex);
             return status;
         }

@@ -30,6 +30,18 @@ enum {
     X_CODE
 };
 
+/*
+ * Who keeps old row versions alive, and has for so many transactions that it shows. Of sessions of
+ * other roles only a superuser, or a member of pg_read_all_stats, sees anything.
+ */
+static const char snapshots_sql[] =
+    "SELECT (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE pid <> "
+    "pg_catalog.pg_backend_pid() AND (datname IS NULL OR datname = pg_catalog.current_database()) "
+    "AND pg_catalog.age(backend_xmin) > 10000), "
+    "(SELECT count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = "
+    "pg_catalog.current_database() AND pg_catalog.age(transaction) > 10000), "
+    "(SELECT count(*) FROM pg_catalog.pg_replication_slots WHERE pg_catalog.age(xmin) > 10000)";
+
 typedef struct report {
     syncguard_finding_fn fn;
     void *context;
@@ -79,6 +91,36 @@ static void tell_session(const report *to, const sg_pg *pg, const PGresult *r, P
     tell(to, false, SYNCGUARD_FINE, "version", "", text);
 }
 
+/* An old snapshot keeps every version of a busy key's row, and each grant looks at them all. */
+static void tell_snapshots(const report *to, const PGresult *r)
+{
+    const char *sessions = PQgetvalue(r, 0, 0);
+    const char *prepared = PQgetvalue(r, 0, 1);
+    const char *slots = PQgetvalue(r, 0, 2);
+    bool old = strcmp(sessions, "0") != 0 || strcmp(prepared, "0") != 0 || strcmp(slots, "0") != 0;
+    char text[200];
+
+    snprintf(text, sizeof text,
+             "%.12s sessions, %.12s prepared transactions and %.12s replication slots keep old row "
+             "versions: busy keys get slower until they end",
+             sessions, prepared, slots);
+    tell(to, old, SYNCGUARD_WARN, "snapshots", text, "no old snapshot keeps dead rows");
+}
+
+static void tell_records(const report *to, sg_pg *pg, const syncguard_limits *limits)
+{
+    size_t count = 0;
+    char text[160];
+
+    if (sg_pg_count_unreadable(pg, limits, &count, NULL) != SYNCGUARD_OK)
+        return;
+    snprintf(text, sizeof text,
+             "%zu stored records cannot be read: they may block their keys until somebody repairs "
+             "or deletes them",
+             count);
+    tell(to, count > 0, SYNCGUARD_WARN, "records", text, "all stored locks can be read");
+}
+
 syncguard_status sg_pg_examine(syncguard_backend *backend, const syncguard_limits *limits,
                                syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
@@ -86,6 +128,7 @@ syncguard_status sg_pg_examine(syncguard_backend *backend, const syncguard_limit
     report to = {fn, context};
     sg_pg_connection *connection = NULL;
     PGresult *result = NULL;
+    PGresult *snapshots = NULL;
     bool has_owner = false;
     syncguard_error schema;
     syncguard_status checked = SYNCGUARD_OK;
@@ -96,11 +139,14 @@ syncguard_status sg_pg_examine(syncguard_backend *backend, const syncguard_limit
     status = sg_pg_lend(pg->pool, limits, &connection, err);
     if (status == SYNCGUARD_OK)
         status = sg_pg_query(connection, facts_sql, 0, NULL, limits, &result, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_pg_query(connection, snapshots_sql, 0, NULL, limits, &snapshots, err);
     if (status == SYNCGUARD_OK) {
         checked =
             sg_pg_schema_check(connection, &pg->locks, &pg->fences, limits, &has_owner, &schema);
         tell_session(&to, pg, result, connection->pg);
         tell_durability(&to, result);
+        tell_snapshots(&to, snapshots);
         tell(&to, checked != SYNCGUARD_OK, SYNCGUARD_BLOCK, "schema",
              checked != SYNCGUARD_OK ? schema.message : "", "the tables have what is needed");
         if (checked == SYNCGUARD_OK)
@@ -108,6 +154,7 @@ syncguard_status sg_pg_examine(syncguard_backend *backend, const syncguard_limit
                  "the lock table has no owner column: run syncguard setup", "owners are stored");
     }
     PQclear(result);
+    PQclear(snapshots);
     /* A session in an unknown state is not worth keeping. */
     if (connection && status == SYNCGUARD_OK &&
         (checked == SYNCGUARD_OK || checked == SYNCGUARD_E_INVALID_ARGUMENT))
@@ -115,5 +162,7 @@ syncguard_status sg_pg_examine(syncguard_backend *backend, const syncguard_limit
     else if (connection)
         sg_pg_abandon(connection, NULL);
     syncguard_gate_leave(&pg->pool->gate);
+    if (status == SYNCGUARD_OK && checked == SYNCGUARD_OK)
+        tell_records(&to, pg, limits);
     return status;
 }

@@ -103,6 +103,12 @@ bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
     return errno == 0 && !*end;
 }
 
+bool sg_pg_expiry(const PGresult *result, int row, int column, int64_t *out)
+{
+    return sg_pg_int64(result, row, column, out) && *out < INT64_C(1) << 53 &&
+           *out > -(INT64_C(1) << 53);
+}
+
 bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size)
 {
     int length = PQgetlength(result, row, column);

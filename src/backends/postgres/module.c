@@ -213,6 +213,11 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
     pg->pooler = read.pooler;
     pg->spin_us = read.spin_us;
     status = make_pool(&read, common.timeout_ms, &pg->pool, err);
+    if (status == SYNCGUARD_OK && pg->pool->target->passfile_refused)
+        syncguard_backend_log(
+            &pg->base, SYNCGUARD_LOG_WARN,
+            "the password file is not used: it must be a plain file that only its "
+            "owner can read");
     if (status == SYNCGUARD_OK)
         status = write_statements(pg, err);
     if (status == SYNCGUARD_OK && read.listen)
@@ -326,6 +331,8 @@ static syncguard_status read_url(const char *given, syncguard_url **url, char **
 {
     syncguard_status status = syncguard_url_parse(given, url, err);
 
+    if (status == SYNCGUARD_OK)
+        status = sg_pg_url_check(*url, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_options_read(options, common, err);
     if (status == SYNCGUARD_OK)

@@ -44,7 +44,7 @@ static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *res
     if (!sg_pg_text(result, 0, fence_column, fence, sizeof fence) ||
         !syncguard_fence_valid(fence) || !sg_pg_int64(result, 0, fence_column, &op->fence) ||
         !sg_pg_int64(result, 0, expires_column, &op->expires_at_ms))
-        return unexpected(err, "the stored lock is unreadable");
+        return unexpected(err, "the stored record cannot be read");
     return SYNCGUARD_OK;
 }
 
@@ -89,8 +89,8 @@ static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *l
     }
     if (PQntuples(look) == 0)
         return SYNCGUARD_ABSENT;
-    if (!sg_pg_int64(look, 0, LOOK_NOW, &now) || !sg_pg_int64(look, 0, LOOK_EXPIRES, &expires))
-        return unexpected(err, "the stored lock is unreadable");
+    if (!sg_pg_int64(look, 0, LOOK_NOW, &now) || !sg_pg_expiry(look, 0, LOOK_EXPIRES, &expires))
+        return unexpected(err, "the stored record cannot be read");
     if (!syncguard_is_live(expires, now))
         return SYNCGUARD_ABSENT;
     *found = PQgetvalue(look, 0, LOOK_MINE)[0] == 't';

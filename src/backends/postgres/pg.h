@@ -3,6 +3,7 @@
  *
  *   module.c    options, URL, open, close, the op table
  *   target.c    where to connect: connection string, hosts, TLS default
+ *   parameters.c  checks of libpq's parameters and of the URL
  *   connect.c   one connection attempt, in a thread that its caller may leave
  *   pool.c      connections: lending, dropping, abandoning, fork
  *   exchange.c  one round trip: several statements in, their results out
@@ -31,6 +32,7 @@
 
 #include "syncguard/postgres.h"
 #include "syncguard/sys/backend.h"
+#include "syncguard/sys/url.h"
 
 /* ---- sql.c ------------------------------------------------------------------------------- */
 
@@ -96,7 +98,9 @@ typedef struct sg_pg_target {
     char *hosts[SG_PG_MAX_HOSTS]; /* any may be NULL: libpq's default */
     char *hostaddrs[SG_PG_MAX_HOSTS];
     char *ports[SG_PG_MAX_HOSTS];
+    bool service;               /* one is asked for */
     int64_t connect_timeout_ms; /* per host; 0: not given */
+    bool passfile_refused;      /* libpq would not read the password file */
     int64_t session_ms;         /* the time limits that sessions are started with; 0: none */
 } sg_pg_target;
 
@@ -109,12 +113,24 @@ void sg_pg_target_free(sg_pg_target *target);
 /* True if name is a connection parameter of the linked libpq. */
 bool sg_pg_is_parameter(const char *name);
 
+/* ---- parameters.c ------------------------------------------------------------------------ */
+
+/* InvalidArgument for values that libpq would refuse, also from the environment. */
+syncguard_status sg_pg_parameters_check(const PQconninfoOption *all, syncguard_error *err);
+/* port may be NULL. */
+syncguard_status sg_pg_port_check(const char *port, syncguard_error *err);
+/* InvalidArgument for options that contradict the rest of the URL, or each other. */
+syncguard_status sg_pg_url_check(const syncguard_url *url, syncguard_error *err);
+/* libpq would not read the password file because others may, or it is no file, and would print a
+ * warning. */
+bool sg_pg_passfile_refused(const PQconninfoOption *all);
+
 /* ---- code.c ------------------------------------------------------------------------------ */
 
 /* Fails with the status and the words for a SQLSTATE ("" if there is none). */
 syncguard_status sg_pg_fail(syncguard_error *err, const char *sqlstate);
-/* Why a connection attempt failed. */
-syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg);
+/* Why a connection attempt failed. service: one was asked for. */
+syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool service);
 
 /* ---- pool.c, connect.c ------------------------------------------------------------------- */
 
@@ -122,8 +138,9 @@ typedef struct sg_pg_pool sg_pg_pool;
 typedef struct sg_pg_listener sg_pg_listener;
 
 typedef struct sg_pg_connection {
-    PGconn *pg;     /* NULL while nothing was begun */
-    int server_pid; /* 0 until connected; guarded by the pool's mutex, unlike pg */
+    PGconn *pg;                   /* NULL while nothing was begun */
+    syncguard_fd_identity socket; /* of pg, once connected */
+    int server_pid;               /* 0 until connected; guarded by the pool's mutex, unlike pg */
     sg_pg_pool *pool;
     uint64_t generation;
     uint32_t prepared;        /* bit per sg_pg_statement */
@@ -313,6 +330,8 @@ void sg_pg_flush_clear(sg_pg_flush *flush);
 
 /* Reads a number; false if it is NULL or no number. */
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out);
+/* Reads an expiry; false if it cannot be read. */
+bool sg_pg_expiry(const PGresult *result, int row, int column, int64_t *out);
 /* Copies a text; false if it is NULL or does not fit. */
 bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size);
 /* What the server is told when left_ms are left: so much less that its answer still comes. */
@@ -348,6 +367,9 @@ syncguard_status sg_pg_is_locked(syncguard_backend *, syncguard_is_locked_op *, 
 syncguard_status sg_pg_lookup(syncguard_backend *, syncguard_lookup_op *, syncguard_error *);
 syncguard_status sg_pg_list(syncguard_backend *, const syncguard_limits *, syncguard_record_fn,
                             void *, syncguard_error *);
+/* How many records list leaves out because they cannot be read. */
+syncguard_status sg_pg_count_unreadable(sg_pg *pg, const syncguard_limits *limits, size_t *count,
+                                        syncguard_error *err);
 syncguard_status sg_pg_examine(syncguard_backend *, const syncguard_limits *, syncguard_finding_fn,
                                void *, syncguard_error *);
 

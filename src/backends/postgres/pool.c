@@ -370,22 +370,26 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
 
 /* ---- fork -------------------------------------------------------------------------------- */
 
-/* Puts something else under the descriptor, so that libpq's farewell does not reach the server. */
-static void cut_off(PGconn *pg)
+/*
+ * Puts something else under the descriptor, so that libpq's farewell does not reach the server.
+ * False: libpq must not be told to end it, because the descriptor is another's by now (the child
+ * has closed the parent's and opened its own), or there is none to spare.
+ */
+static bool cut_off(const sg_pg_connection *connection)
 {
-    int fd = PQsocket(pg);
+    int fd = PQsocket(connection->pg);
     int pair[2];
 
-    if (fd < 0)
-        return;
+    if (!syncguard_fd_same(fd, connection->socket))
+        return false;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
-        /* No descriptor to spare: shut the copy, and keep libpq away from it. */
         close(fd);
-        return;
+        return false;
     }
     dup3(pair[0], fd, O_CLOEXEC);
     close(pair[0]);
     close(pair[1]);
+    return true;
 }
 
 void sg_pg_pool_forget(sg_pg_pool *pool)
@@ -395,12 +399,9 @@ void sg_pg_pool_forget(sg_pg_pool *pool)
     while (each) {
         sg_pg_connection *next = atomic_load(&each->next);
 
-        if (each->pg) {
-            cut_off(each->pg);
-            /* One that a thread of the parent was using may be half changed: its memory is left. */
-            if (!each->busy)
-                PQfinish(each->pg);
-        }
+        /* One that a thread of the parent was using may be half changed: its memory is left. */
+        if (each->pg && cut_off(each) && !each->busy)
+            PQfinish(each->pg);
         if (!each->busy)
             syncguard_free(each);
         each = next;

@@ -14,7 +14,7 @@ enum { R_KEY, R_ID, R_EXPIRES, R_ACQUIRED, R_FENCE, R_OWNER, R_NOW, R_NAME };
 
 static syncguard_status unreadable(syncguard_error *err)
 {
-    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "a stored lock is unreadable");
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
 
 /* The label, if it belongs to the lock that the row holds now. */
@@ -31,18 +31,31 @@ static void read_owner(const PGresult *result, int row, syncguard_record *record
              stored + SYNCGUARD_LOCK_ID_SIZE);
 }
 
-static bool read_record(const PGresult *result, int row, syncguard_record *record, int64_t *now)
+/* OK, ABSENT for a dead one, or Internal: the expiry decides, then what else is to be handed out.
+ */
+static syncguard_status read_record(const PGresult *result, int row, syncguard_record *record,
+                                    syncguard_error *err)
 {
-    if (!sg_pg_text(result, row, R_KEY, record->key, sizeof record->key) ||
+    size_t length = 0;
+    int64_t now = 0;
+
+    memset(record, 0, sizeof *record);
+    if (!sg_pg_expiry(result, row, R_EXPIRES, &record->expires_at_ms) ||
+        !sg_pg_int64(result, row, R_NOW, &now))
+        return unreadable(err);
+    if (!syncguard_is_live(record->expires_at_ms, now))
+        return SYNCGUARD_ABSENT;
+    if (PQgetisnull(result, row, R_KEY) ||
+        syncguard_key_normalise(PQgetvalue(result, row, R_KEY), record->key, &length, NULL) !=
+            SYNCGUARD_OK ||
         !sg_pg_text(result, row, R_ID, record->lock_id, sizeof record->lock_id) ||
         !sg_pg_text(result, row, R_FENCE, record->fence, sizeof record->fence) ||
-        !syncguard_lock_id_valid(record->lock_id) || !syncguard_fence_valid(record->fence) ||
-        !sg_pg_int64(result, row, R_EXPIRES, &record->expires_at_ms) ||
-        !sg_pg_int64(result, row, R_ACQUIRED, &record->acquired_at_ms) ||
-        !sg_pg_int64(result, row, R_NOW, now))
-        return false;
+        !syncguard_lock_id_valid(record->lock_id) || !syncguard_fence_valid(record->fence))
+        return unreadable(err);
+    if (!sg_pg_int64(result, row, R_ACQUIRED, &record->acquired_at_ms))
+        record->acquired_at_ms = 0;
     read_owner(result, row, record);
-    return true;
+    return SYNCGUARD_OK;
 }
 
 syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
@@ -64,7 +77,7 @@ syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status != SYNCGUARD_OK || PQntuples(flush.results[0]) == 0)
         goto out;
-    if (!sg_pg_int64(flush.results[0], 0, R_EXPIRES, &expires) ||
+    if (!sg_pg_expiry(flush.results[0], 0, R_EXPIRES, &expires) ||
         !sg_pg_int64(flush.results[0], 0, R_NOW, &now)) {
         status = unreadable(err);
         goto out;
@@ -86,7 +99,6 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     sg_pg *pg = sg_pg_of(backend);
     char name[SYNCGUARD_NAME_SIZE];
     const char *value = op->lock_id;
-    int64_t now = 0;
     sg_pg_flush flush;
     syncguard_status status = SYNCGUARD_OK;
 
@@ -101,42 +113,46 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     status = sg_pg_flush_run(pg, &flush, &op->limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
-    if (PQntuples(flush.results[0]) == 0)
-        status = SYNCGUARD_ABSENT;
-    else if (!read_record(flush.results[0], 0, &op->record, &now))
-        status = unreadable(err);
-    else if (!syncguard_is_live(op->record.expires_at_ms, now) ||
-             (op->lock_id && strcmp(op->record.lock_id, op->lock_id) != 0))
+    status = PQntuples(flush.results[0]) > 0 ? read_record(flush.results[0], 0, &op->record, err)
+                                             : SYNCGUARD_ABSENT;
+    if (status == SYNCGUARD_OK && op->lock_id && strcmp(op->record.lock_id, op->lock_id) != 0)
         status = SYNCGUARD_ABSENT;
 out:
     sg_pg_flush_clear(&flush);
     return status;
 }
 
+/* A walk over all live locks. */
+typedef struct walk {
+    syncguard_record_fn fn; /* NULL: only count */
+    void *context;
+    size_t unreadable;
+    char after[SYNCGUARD_NAME_SIZE];
+} walk;
+
 /* Shows one page. False: nothing follows. */
-static bool show_page(const PGresult *result, syncguard_record_fn fn, void *context, char *after)
+static bool show_page(const PGresult *result, walk *w)
 {
     int count = PQntuples(result);
     int row;
 
     for (row = 0; row < count; row++) {
         syncguard_record record;
-        int64_t now = 0;
+        syncguard_status status = read_record(result, row, &record, NULL);
 
-        /* What another program has put there is not ours to judge. */
-        if (read_record(result, row, &record, &now) && !fn(context, &record))
+        if (status == SYNCGUARD_E_INTERNAL)
+            w->unreadable++;
+        if (status == SYNCGUARD_OK && w->fn && !w->fn(w->context, &record))
             return false;
     }
     if (count < PAGE)
         return false;
-    return sg_pg_text(result, count - 1, R_NAME, after, SYNCGUARD_NAME_SIZE);
+    return sg_pg_text(result, count - 1, R_NAME, w->after, sizeof w->after);
 }
 
-syncguard_status sg_pg_list(syncguard_backend *backend, const syncguard_limits *limits,
-                            syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status walk_locks(sg_pg *pg, const syncguard_limits *limits, walk *w,
+                                   syncguard_error *err)
 {
-    sg_pg *pg = sg_pg_of(backend);
-    char after[SYNCGUARD_NAME_SIZE] = "";
     char page[24];
     syncguard_status status = SYNCGUARD_OK;
     bool more = true;
@@ -146,11 +162,34 @@ syncguard_status sg_pg_list(syncguard_backend *backend, const syncguard_limits *
         sg_pg_flush flush;
 
         sg_pg_flush_init(&flush);
-        sg_pg_flush_add(&flush, SG_PG_LIST, 3, (const char *const[]){after, pg->tolerance, page});
+        sg_pg_flush_add(&flush, SG_PG_LIST, 3,
+                        (const char *const[]){w->after, pg->tolerance, page});
         status = sg_pg_flush_run(pg, &flush, limits, err);
         if (status == SYNCGUARD_OK)
-            more = show_page(flush.results[0], fn, context, after);
+            more = show_page(flush.results[0], w);
         sg_pg_flush_clear(&flush);
     }
+    return status;
+}
+
+syncguard_status sg_pg_list(syncguard_backend *backend, const syncguard_limits *limits,
+                            syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    walk w = {.fn = fn, .context = context};
+    syncguard_status status = walk_locks(sg_pg_of(backend), limits, &w, err);
+
+    if (w.unreadable > 0)
+        syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
+                              "%zu stored records cannot be read and are not listed", w.unreadable);
+    return status;
+}
+
+syncguard_status sg_pg_count_unreadable(sg_pg *pg, const syncguard_limits *limits, size_t *count,
+                                        syncguard_error *err)
+{
+    walk w = {.fn = NULL};
+    syncguard_status status = walk_locks(pg, limits, &w, err);
+
+    *count = w.unreadable;
     return status;
 }

@@ -11,7 +11,9 @@
  *
  * The tolerance and the fence limit come as values. @L and @F stand for the
  * tables, @N for the server's time in milliseconds, @A for taking the advisory lock of
- * a row's name, @W for telling who waits for it.
+ * a row's name, @W for telling who waits for it, @R for an expiry that can be read: of
+ * less than 2^53. Times 1024 any other is out of the type's range, so that a decision
+ * about such a row fails (22003) and changes nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +30,8 @@
                "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL                                         \
                "', pg_catalog.hashtext(key)::text) END"
 
+#define READABLE "l.expires_at_ms BETWEEN -9007199254740991 AND 9007199254740991"
+
 #define LOCK_NAME "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(key))"
 
 /*
@@ -41,8 +45,8 @@
  */
 static const char acquire_sql[] =
     "WITH c AS (INSERT INTO @F AS f (fence_key, fence, key_debug) SELECT $6, 1, $5 "
-    "WHERE NOT EXISTS (SELECT 1 FROM @L l WHERE l.key = $1 AND l.expires_at_ms > @N - "
-    "$4::bigint) ON CONFLICT (fence_key) DO UPDATE SET fence = f.fence + 1 "
+    "WHERE NOT EXISTS (SELECT 1 FROM @L l WHERE l.key = $1 AND l.expires_at_ms * 1024 > (@N - "
+    "$4::bigint) * 1024) ON CONFLICT (fence_key) DO UPDATE SET fence = f.fence + 1 "
     "WHERE f.fence >= 0 AND f.fence < $7::bigint RETURNING f.fence) "
     "INSERT INTO @L AS l (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key@O1) "
     "SELECT $1, $2, t.now + $3::bigint, t.now, pg_catalog.lpad(t.fence::text, 15, '0'), $5@O2 "
@@ -61,7 +65,8 @@ static const char acquire_sql[] =
  * still have the id. A release that a crash takes back only makes the lock run out.
  */
 static const char release_sql[] =
-    "DELETE FROM @L WHERE lock_id = $1 AND @A IS NOT NULL RETURNING user_key, "
+    "DELETE FROM @L WHERE lock_id = $1 AND @A IS NOT NULL AND expires_at_ms * 1024 IS NOT NULL "
+    "RETURNING user_key, "
     "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' "
     "AND expires_at_ms > @N - $2::bigint, @W";
 
@@ -77,6 +82,7 @@ static const char extend_many_sql[] =
     "a AS MATERIALIZED (SELECT id, ttl, n FROM r WHERE "
     "pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext(key))), "
     "m AS MATERIALIZED (SELECT a.n, a.ttl, l.lock_id FROM @L l JOIN a ON l.lock_id = a.id "
+    "AND @R "
     "FOR UPDATE OF l SKIP LOCKED), "
     "t AS MATERIALIZED (SELECT @N AS now FROM (SELECT count(*) FROM m) x), "
     "u AS (UPDATE @L l SET expires_at_ms = t.now + m.ttl FROM m, t "
@@ -115,7 +121,8 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_EXTEND] =
         "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
         "SET expires_at_ms = t.now + $3::bigint FROM t "
-        "WHERE l.lock_id = $1 AND l.expires_at_ms > t.now - $2::bigint RETURNING l.expires_at_ms",
+        "WHERE l.lock_id = $1 AND l.expires_at_ms * 1024 > (t.now - $2::bigint) * 1024 "
+        "RETURNING l.expires_at_ms",
     [SG_PG_RELEASE] = release_sql,
     /* One that a failover takes back makes the lock run out, as with a release: no standby is
      * waited for. */
@@ -129,7 +136,7 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     [SG_PG_BY_ID] =
         "SELECT " RECORD " FROM @L l, (SELECT @N AS now OFFSET 0) t WHERE l.lock_id = $1",
     [SG_PG_LIST] = "SELECT " RECORD ", l.key FROM @L l, (SELECT @N AS now OFFSET 0) t "
-                   "WHERE l.key > $1 AND l.expires_at_ms > t.now - $2::bigint "
+                   "WHERE l.key > $1 AND (l.expires_at_ms > t.now - $2::bigint OR NOT @R) "
                    "ORDER BY l.key LIMIT $3::bigint",
 };
 
@@ -156,6 +163,8 @@ static const char *meaning(const char *mark, const sg_pg_table *locks, const sg_
         return NOW_MS;
     case 'A':
         return LOCK_NAME;
+    case 'R':
+        return READABLE;
     case 'W':
         return TELL_WAITERS;
     case 'O':

@@ -13,6 +13,8 @@
 #include "pg.h"
 #include "syncguard/sys/environment.h"
 
+/* In place of a password file that libpq would only complain about, on stderr. */
+#define NO_FILE "/dev/null/none"
 /* Room for what we add to the given parameters. */
 #define EXTRA_PARAMETERS 12
 
@@ -175,6 +177,10 @@ static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *ta
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "hosts, addresses and ports differ in number, or are more than %d",
                               SG_PG_MAX_HOSTS);
+    for (i = 0; i < ports; i++) {
+        if (sg_pg_port_check(target->ports[i], err) != SYNCGUARD_OK)
+            return SYNCGUARD_E_INVALID_ARGUMENT;
+    }
     for (i = 1; ports == 1 && i < target->host_count; i++) {
         if (!target->ports[0])
             break;
@@ -228,6 +234,7 @@ static syncguard_status add_defaults(const PQconninfoOption *all, int64_t sessio
                                      sg_pg_target *target, syncguard_error *err)
 {
     const char *own = given_or_late_env(all, "options", "PGOPTIONS");
+    const char *mode = given_or_env(all, "sslmode", "PGSSLMODE");
     bool service = has_service(all);
     /* With a service file the host is not known here: it counts as remote. */
     bool remote = !all_local(target) || (service && !target->hosts[0]);
@@ -237,7 +244,9 @@ static syncguard_status add_defaults(const PQconninfoOption *all, int64_t sessio
     /* Options of ours would replace those of the service. */
     if (service)
         session_ms = 0;
-    if (!given_or_env(all, "sslmode", "PGSSLMODE")) {
+    if (mode && strcmp(mode, "verify-full") == 0 && !service) {
+        status = add_roots(all, target, err);
+    } else if (!mode) {
         /* Nobody listens on a loopback: plain unless the server insists. */
         status = add(target, "sslmode", remote ? "verify-full" : "allow", err);
         if (status == SYNCGUARD_OK && remote && !service)
@@ -252,6 +261,8 @@ static syncguard_status add_defaults(const PQconninfoOption *all, int64_t sessio
         status = add_keepalives(all, target, err);
     if (status == SYNCGUARD_OK)
         status = add(target, "fallback_application_name", "syncguard", err);
+    if (status == SYNCGUARD_OK && target->passfile_refused)
+        status = add(target, "passfile", NO_FILE, err);
     if (status == SYNCGUARD_OK && (session_ms > 0 || own)) {
         int length = snprintf(settings, sizeof settings,
                               session_ms > 0 ? PLAN_SETTINGS " %s " OWN_SETTINGS : "%s",
@@ -289,12 +300,16 @@ static syncguard_status build(const PQconninfoOption *all, int64_t session_ms, s
 
     while (all[count].keyword)
         count++;
+    target->service = has_service(all);
+    target->passfile_refused = !target->service && sg_pg_passfile_refused(all);
     target->keywords = syncguard_calloc(count + EXTRA_PARAMETERS, sizeof *target->keywords);
     target->values = syncguard_calloc(count + EXTRA_PARAMETERS, sizeof *target->values);
     if (!target->keywords || !target->values)
         return syncguard_fail_memory(err);
     for (i = 0; i < count && status == SYNCGUARD_OK; i++) {
-        if (all[i].val && *all[i].val && !taken_apart(all[i].keyword))
+        bool dropped = target->passfile_refused && strcmp(all[i].keyword, "passfile") == 0;
+
+        if (all[i].val && *all[i].val && !dropped && !taken_apart(all[i].keyword))
             status = add(target, all[i].keyword, all[i].val, err);
     }
     if (timeout && isdigit((unsigned char)*timeout))
@@ -326,7 +341,9 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t session_ms, sg_
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the connection string is not one that libpq can read");
     target = syncguard_calloc(1, sizeof *target);
-    status = target ? build(all, session_ms, target, err) : syncguard_fail_memory(err);
+    status = target ? sg_pg_parameters_check(all, err) : syncguard_fail_memory(err);
+    if (status == SYNCGUARD_OK)
+        status = build(all, session_ms, target, err);
     PQconninfoFree(all);
     if (status == SYNCGUARD_OK) {
         *out = target;

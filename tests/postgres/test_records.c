@@ -1,0 +1,193 @@
+/*
+ * Records that cannot be read (ADR 0043): the expiry decides; its owner can extend and release a
+ * live one; only what has to hand out a damaged field fails.
+ */
+#include "support.h"
+
+#include "syncguard/sys/backend.h"
+
+#define DATABASE "records"
+
+static pg_server *server;
+static PGconn *plain;
+static syncguard_backend *backend;
+static int logged;
+
+static void count_warnings(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context;
+    if (level == SYNCGUARD_LOG_WARN && strstr(message, "cannot be read"))
+        logged++;
+}
+
+static bool count_listed(void *context, const syncguard_lock_info *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return true;
+}
+
+static void damage(const char *key, const char *change)
+{
+    pg_sql(plain, "UPDATE syncguard_locks SET %s WHERE key = '%s'", change, key);
+}
+
+static const char *const harmless[] = {"fence = '1234567890123456'", "fence = '-00000000000001'",
+                                       "fence = ''"};
+
+static void live_record_is_held(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
+        syncguard_grant grant, other;
+        syncguard_lock_info info;
+        int64_t expires = 0;
+        bool locked = false;
+        int listed = 0;
+
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "odd", 30000, NULL, &grant, &err));
+        damage("odd", harmless[i]);
+        assert_status(SYNCGUARD_LOCKED,
+                      syncguard_acquire(backend, "odd", 30000, NULL, &other, &err));
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "odd", NULL, &locked, &err));
+        assert_true(locked);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_get_by_key(backend, "odd", NULL, &info, &err));
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
+        logged = 0;
+        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_listed, &listed, &err));
+        assert_int_equal(listed, 0);
+        assert_int_equal(logged, 1);
+        assert_status(SYNCGUARD_OK,
+                      syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    }
+}
+
+static void dead_record_is_dead(void **state)
+{
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool locked = true;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "dead", 30000, NULL, &grant, &err));
+    damage("dead", "fence = 'x', expires_at_ms = 5");
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "dead", NULL, &locked, &err));
+    assert_false(locked);
+    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(backend, "dead", NULL, &info, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "dead", 30000, NULL, &grant, &err));
+    assert_string_equal(grant.fence, "000000000000002");
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+}
+
+static const char *const endless[] = {"expires_at_ms = 9007199254740992",
+                                      "expires_at_ms = 9223372036854775807",
+                                      "expires_at_ms = -9223372036854775807"};
+
+/* Nobody can tell whether it is live: nothing is changed, and nothing else suffers. */
+static void unreadable_expiry_is_left_alone(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof endless / sizeof *endless; i++) {
+        syncguard_grant grant, other, healthy;
+        syncguard_lock_info info;
+        syncguard_extend_op ops[2];
+        syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), NULL};
+        int64_t expires = 0;
+        bool locked = false;
+        int listed = 0;
+
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "ends", 30000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(backend, "healthy", 30000, NULL, &healthy, &err));
+        damage("ends", endless[i]);
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_acquire(backend, "ends", 30000, NULL, &other, &err));
+        assert_non_null(strstr(err.message, "the stored record cannot be read"));
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_is_locked(backend, "ends", NULL, &locked, &err));
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_get_by_key(backend, "ends", NULL, &info, &err));
+        assert_status(SYNCGUARD_E_INTERNAL,
+                      syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
+        assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(backend, grant.lock_id, NULL, &err));
+        /* Renewed together with others it delays nobody. */
+        memset(ops, 0, sizeof ops);
+        ops[0].lock_id = grant.lock_id;
+        ops[1].lock_id = healthy.lock_id;
+        ops[0].ttl_ms = ops[1].ttl_ms = 30000;
+        assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, ops, 2, &limits, &err));
+        assert_true(ops[0].status < 0);
+        assert_int_equal(ops[1].status, SYNCGUARD_OK);
+        logged = 0;
+        assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_listed, &listed, &err));
+        assert_int_equal(listed, 1);
+        assert_int_equal(logged, 1);
+        assert_int_equal(
+            pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE %s", endless[i]), 1);
+        pg_sql(plain, "DELETE FROM syncguard_locks WHERE key = 'ends'");
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, healthy.lock_id, NULL, &err));
+    }
+}
+
+static void note_finding(void *context, syncguard_severity severity, const char *topic,
+                         const char *text)
+{
+    char *found = context;
+
+    (void)text;
+    if (severity == SYNCGUARD_WARN)
+        found[strlen(found)] = topic[0];
+}
+
+/* The doctor finds records that cannot be read, and snapshots that slow busy keys down. */
+static void doctor_finds_them(void **state)
+{
+    PGconn *reader = pg_plain(server, DATABASE);
+    char found[32] = "";
+    syncguard_grant grant;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, found, &err));
+    assert_null(strpbrk(found, "rs"));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "odd", 30000, NULL, &grant, &err));
+    damage("odd", "fence = 'x'");
+    pg_sql(reader, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    pg_sql(reader, "SELECT count(*) FROM syncguard_locks");
+    pg_sql(plain, "CREATE TABLE busy (n int)");
+    pg_sql(plain, "DO $$ BEGIN FOR i IN 1..11000 LOOP BEGIN INSERT INTO busy VALUES (i); EXCEPTION "
+                  "WHEN OTHERS THEN NULL; END; END LOOP; END $$");
+    memset(found, 0, sizeof found);
+    assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, found, &err));
+    assert_non_null(strchr(found, 'r'));
+    assert_non_null(strchr(found, 's'));
+    PQfinish(reader);
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(live_record_is_held),
+        cmocka_unit_test(dead_record_is_dead),
+        cmocka_unit_test(unreadable_expiry_is_left_alone),
+        cmocka_unit_test(doctor_finds_them),
+    };
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    int failed;
+
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    options.log = count_warnings;
+    if (syncguard_open(pg_url(server, DATABASE, NULL), &options, &backend, &err) != SYNCGUARD_OK)
+        pg_die("open: %s", err.message);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    syncguard_close(backend);
+    PQfinish(plain);
+    pg_server_end(server);
+    return failed;
+}
