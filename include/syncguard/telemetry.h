@@ -70,11 +70,17 @@ typedef struct syncguard_telemetry_options {
     void *on_event_context;
     bool include_raw;    /* default false */
     size_t queue_length; /* events, at most 1048576; 0 and default: 1024 */
+    /* The label `handle` of this handle's Prometheus series: up to 64 printable ASCII characters
+     * without blanks, quotes and backslashes. NULL (default): a number that no other handle of
+     * this process has. Copied. */
+    const char *handle_name;
 } syncguard_telemetry_options;
+
+#define SYNCGUARD_MAX_HANDLE_NAME 64
 
 #define SYNCGUARD_TELEMETRY_OPTIONS_INIT                                                           \
     {                                                                                              \
-        sizeof(syncguard_telemetry_options), NULL, NULL, false, 1024                               \
+        sizeof(syncguard_telemetry_options), NULL, NULL, false, 1024, NULL                         \
     }
 
 /* Function twin of SYNCGUARD_TELEMETRY_OPTIONS_INIT. */
@@ -93,11 +99,12 @@ syncguard_telemetry_wrap(syncguard_backend *inner, const syncguard_telemetry_opt
 SYNCGUARD_API uint64_t syncguard_telemetry_dropped(const syncguard_backend *backend);
 
 /*
- * Writes counters and latency histograms in the Prometheus text format, NUL
- * included, into buffer (which may be NULL when size is 0). Returns the length
- * without the NUL that the whole text needs: if it is size or more, the text was cut
- * and the call can be repeated with a larger buffer. 0 for a backend that is no
- * telemetry decorator.
+ * Writes counters and latency histograms in the Prometheus text format. Every series has the
+ * labels `backend` and `handle`, so that those of several handles can be served together (once
+ * with, else without the lines that begin with #). The text goes, NUL included, into
+ * buffer (which may be NULL when size is 0). Returns the length without the NUL that the whole text
+ * needs: if it is size or more, the text was cut and the call can be repeated with a larger buffer.
+ * 0 for a backend that is no telemetry decorator.
  */
 SYNCGUARD_API size_t syncguard_telemetry_prometheus(const syncguard_backend *backend, char *buffer,
                                                     size_t size);

@@ -117,6 +117,7 @@ typedef struct text_sink {
     char *buffer;
     size_t size;
     size_t length;
+    const char *labels; /* of every series */
 } text_sink;
 
 static void SYNCGUARD_PRINTF(2, 3) put(text_sink *sink, const char *format, ...)
@@ -163,9 +164,10 @@ static void put_operation(text_sink *sink, syncguard_event_type type, size_t out
     else if (outcome > 0)
         reason = syncguard_event_reason_name((syncguard_event_reason)(outcome - 1));
     put(sink,
-        "syncguard_operations_total{type=\"%s\",result=\"%s\",reason=\"%s\",error=\"%s\"} %" PRIu64
-        "\n",
-        syncguard_event_type_name(type), outcome == 0 ? "ok" : "fail", reason, error, value);
+        "syncguard_operations_total{%s,type=\"%s\",result=\"%s\",reason=\"%s\",error=\"%s\"} "
+        "%" PRIu64 "\n",
+        sink->labels, syncguard_event_type_name(type), outcome == 0 ? "ok" : "fail", reason, error,
+        value);
 }
 
 static void put_operations(text_sink *sink, const sg_metrics *metrics)
@@ -180,47 +182,45 @@ static void put_operations(text_sink *sink, const sg_metrics *metrics)
     }
 }
 
-/* label is `type="acquire"` or "". in_ns: the sum is nanoseconds, shown as seconds. */
-static void put_histogram(text_sink *sink, const char *name, const char *label,
+/* more is `,type="acquire"` or "". in_ns: the sum is nanoseconds, shown as seconds. */
+static void put_histogram(text_sink *sink, const char *name, const char *more,
                           const sg_histogram *histogram, const bound *bounds, size_t count,
                           bool in_ns)
 {
-    const char *comma = label[0] != '\0' ? "," : "";
-    const char *open = label[0] != '\0' ? "{" : "";
-    const char *close = label[0] != '\0' ? "}" : "";
     uint64_t sum = value_of(&histogram->sum);
     uint64_t total = 0;
 
     for (size_t i = 0; i <= count; i++) {
         total += value_of(&histogram->buckets[i]);
-        put(sink, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", name, label, comma,
+        put(sink, "%s_bucket{%s%s,le=\"%s\"} %" PRIu64 "\n", name, sink->labels, more,
             i < count ? bounds[i].text : "+Inf", total);
     }
     if (in_ns)
-        put(sink, "%s_sum%s%s%s %" PRIu64 ".%09" PRIu64 "\n", name, open, label, close,
+        put(sink, "%s_sum{%s%s} %" PRIu64 ".%09" PRIu64 "\n", name, sink->labels, more,
             sum / (uint64_t)SECOND, sum % (uint64_t)SECOND);
     else
-        put(sink, "%s_sum%s%s%s %" PRIu64 "\n", name, open, label, close, sum);
-    put(sink, "%s_count%s%s%s %" PRIu64 "\n", name, open, label, close, total);
+        put(sink, "%s_sum{%s%s} %" PRIu64 "\n", name, sink->labels, more, sum);
+    put(sink, "%s_count{%s%s} %" PRIu64 "\n", name, sink->labels, more, total);
 }
 
 static void put_durations(text_sink *sink, const sg_metrics *metrics)
 {
-    char label[32];
+    char more[32];
 
     put_head(sink, "syncguard_operation_duration_seconds", "histogram",
              "Time that lock operations took.");
     for (int type = 0; type < SG_EVENT_TYPES; type++) {
-        snprintf(label, sizeof label, "type=\"%s\"",
+        snprintf(more, sizeof more, ",type=\"%s\"",
                  syncguard_event_type_name((syncguard_event_type)type));
-        put_histogram(sink, "syncguard_operation_duration_seconds", label,
-                      &metrics->durations[type], duration_bounds, COUNT(duration_bounds), true);
+        put_histogram(sink, "syncguard_operation_duration_seconds", more, &metrics->durations[type],
+                      duration_bounds, COUNT(duration_bounds), true);
     }
 }
 
-size_t sg_metrics_text(const sg_metrics *metrics, uint64_t dropped, char *buffer, size_t size)
+size_t sg_metrics_text(const sg_metrics *metrics, const char *labels, uint64_t dropped,
+                       char *buffer, size_t size)
 {
-    text_sink sink = {buffer, buffer != NULL ? size : 0, 0};
+    text_sink sink = {buffer, buffer != NULL ? size : 0, 0, labels};
 
     if (sink.size > 0)
         buffer[0] = '\0';
@@ -236,6 +236,6 @@ size_t sg_metrics_text(const sg_metrics *metrics, uint64_t dropped, char *buffer
                   COUNT(attempt_bounds), false);
     put_head(&sink, "syncguard_events_dropped_total", "counter",
              "Telemetry events that the full queue refused.");
-    put(&sink, "syncguard_events_dropped_total %" PRIu64 "\n", dropped);
+    put(&sink, "syncguard_events_dropped_total{%s} %" PRIu64 "\n", labels, dropped);
     return sink.length;
 }

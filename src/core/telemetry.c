@@ -15,14 +15,25 @@
  */
 #include "core/telemetry.h"
 
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "core/core.h"
 #include "syncguard/sys/options.h"
 
 /* Without a dispose timeout, closing delivers queued events for this long. */
 #define DEFAULT_DRAIN_MS 1000
 
+/* The longest backend name and handle_name, and the words around them. */
+#define LABELS_SIZE (SYNCGUARD_MAX_HANDLE_NAME + 96)
+
+/* Numbers the handles of this process that were given no name. */
+static atomic_uint unnamed;
+
 typedef struct telemetry {
     syncguard_backend base;
+    char labels[LABELS_SIZE]; /* tell the series of this handle from those of others */
     syncguard_backend *inner;
     sg_event_queue *queue; /* NULL: counters only */
     sg_metrics metrics;
@@ -349,6 +360,28 @@ void syncguard_telemetry_options_init(syncguard_telemetry_options *options, size
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
+static syncguard_status make_labels(telemetry *self, const char *name, syncguard_error *err)
+{
+    const char *backend = self->inner->capabilities.backend;
+    size_t length = name != NULL ? strnlen(name, SYNCGUARD_MAX_HANDLE_NAME + 1) : 1;
+
+    if (length == 0 || length > SYNCGUARD_MAX_HANDLE_NAME)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "handle_name must have 1 to 64 bytes");
+    for (size_t i = 0; name != NULL && i < length; i++) {
+        if (name[i] <= ' ' || name[i] > '~' || name[i] == '"' || name[i] == '\\')
+            return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                  "handle_name must be printable ASCII without blanks and quotes");
+    }
+    if (name != NULL)
+        snprintf(self->labels, sizeof self->labels, "backend=\"%.32s\",handle=\"%s\"", backend,
+                 name);
+    else
+        snprintf(self->labels, sizeof self->labels, "backend=\"%.32s\",handle=\"%u\"", backend,
+                 atomic_fetch_add(&unnamed, 1) + 1);
+    return SYNCGUARD_OK;
+}
+
 syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
                                           const syncguard_telemetry_options *options,
                                           syncguard_backend **out, syncguard_error *err)
@@ -364,7 +397,8 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
     if (inner == NULL || out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "telemetry needs a backend and a place for the result");
-    status = syncguard_struct_read(options, &known, sizeof known, sizeof known,
+    status = syncguard_struct_read(options, &known, sizeof known,
+                                   offsetof(syncguard_telemetry_options, handle_name),
                                    "the telemetry options", err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -374,7 +408,8 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
         return syncguard_fail_memory(err);
     self->inner = inner;
     sg_metrics_reset(&self->metrics);
-    if (known.on_event != NULL)
+    status = make_labels(self, known.handle_name, err);
+    if (status == SYNCGUARD_OK && known.on_event != NULL)
         status = sg_event_queue_open(&known, inner->core->hash_secret, &self->queue, err);
     if (status == SYNCGUARD_OK)
         status = sg_backend_init_over(&self->base, &telemetry_ops, inner, err);
@@ -405,5 +440,6 @@ size_t syncguard_telemetry_prometheus(const syncguard_backend *backend, char *bu
         buffer[0] = '\0';
     if (backend == NULL || backend->ops != &telemetry_ops)
         return 0;
-    return sg_metrics_text(&self->metrics, syncguard_telemetry_dropped(backend), buffer, size);
+    return sg_metrics_text(&self->metrics, self->labels, syncguard_telemetry_dropped(backend),
+                           buffer, size);
 }

@@ -48,8 +48,9 @@ typedef struct sg_metrics {
 void sg_metrics_reset(sg_metrics *metrics);
 void sg_metrics_count(sg_metrics *metrics, const sg_observation *seen);
 void sg_metrics_wait(sg_metrics *metrics, int64_t waited_ns, int attempts);
-/* The contract of syncguard_telemetry_prometheus. */
-size_t sg_metrics_text(const sg_metrics *metrics, uint64_t dropped, char *buffer, size_t size);
+/* The contract of syncguard_telemetry_prometheus. labels are those of every series. */
+size_t sg_metrics_text(const sg_metrics *metrics, const char *labels, uint64_t dropped,
+                       char *buffer, size_t size);
 
 typedef struct sg_event_queue sg_event_queue;
 

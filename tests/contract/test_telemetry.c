@@ -315,9 +315,20 @@ static void check_format(const char *text)
     }
 }
 
+/* A series of the handle that is named "metrics-1"; labels are those after the common ones. */
+static double sample_of(const char *text, const char *name, const char *labels)
+{
+    char series[300];
+
+    snprintf(series, sizeof series, "%s{backend=\"%s\",handle=\"metrics-1\"%s%s}", name,
+             syncguard_capabilities_get(store)->backend, labels[0] != '\0' ? "," : "", labels);
+    return sample(text, series);
+}
+
 static void counters_in_prometheus_text(void **state)
 {
-    syncguard_backend *counted = decorate(NULL);
+    syncguard_backend *bare = NULL, *counted = NULL;
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     key name = fresh_key("metrics");
     syncguard_lock *lock = NULL, *second = NULL;
@@ -326,6 +337,9 @@ static void counters_in_prometheus_text(void **state)
     size_t length;
 
     (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_open(contract.url, NULL, &bare, &err));
+    telemetry.handle_name = "metrics-1";
+    assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &telemetry, &counted, &err));
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(counted, name.text, NULL, &lock, &err));
     options.max_retries = 2;
     options.retry_delay_ms = 5;
@@ -344,26 +358,50 @@ static void counters_in_prometheus_text(void **state)
     assert_int_equal(strlen(text), length);
     check_format(text);
     assert_null(strstr(text, name.text));
-    assert_true(sample(text,
-                       "syncguard_operations_total{type=\"acquire\",result=\"ok\",reason=\"\","
-                       "error=\"\"}") == 1);
+    assert_true(sample_of(text, "syncguard_operations_total",
+                          "type=\"acquire\",result=\"ok\",reason=\"\",error=\"\"") == 1);
     /* Three counted tries, one after joining the waiters, and some after idle news. */
-    failed = sample(text, "syncguard_operations_total{type=\"acquire\",result=\"fail\",reason="
-                          "\"locked\",error=\"\"}");
+    failed = sample_of(text, "syncguard_operations_total",
+                       "type=\"acquire\",result=\"fail\",reason=\"locked\",error=\"\"");
     assert_true(failed >= 3 && failed <= 6);
-    assert_true(sample(text,
-                       "syncguard_operations_total{type=\"release\",result=\"ok\",reason=\"\","
-                       "error=\"\"}") == 1);
-    assert_true(sample(text, "syncguard_operation_duration_seconds_count{type=\"acquire\"}") ==
+    assert_true(sample_of(text, "syncguard_operations_total",
+                          "type=\"release\",result=\"ok\",reason=\"\",error=\"\"") == 1);
+    assert_true(sample_of(text, "syncguard_operation_duration_seconds_count", "type=\"acquire\"") ==
                 failed + 1);
-    assert_true(sample(text, "syncguard_operation_duration_seconds_bucket{type=\"acquire\",le="
-                             "\"+Inf\"}") == failed + 1);
-    assert_true(sample(text, "syncguard_operation_duration_seconds_sum{type=\"acquire\"}") > 0);
-    assert_true(sample(text, "syncguard_wait_seconds_count") >= 1);
-    assert_true(sample(text, "syncguard_wait_attempts_sum") >= 3);
-    assert_true(sample(text, "syncguard_events_dropped_total") == 0);
+    assert_true(sample_of(text, "syncguard_operation_duration_seconds_bucket",
+                          "type=\"acquire\",le=\"+Inf\"") == failed + 1);
+    assert_true(sample_of(text, "syncguard_operation_duration_seconds_sum", "type=\"acquire\"") >
+                0);
+    assert_true(sample_of(text, "syncguard_wait_seconds_count", "") >= 1);
+    assert_true(sample_of(text, "syncguard_wait_attempts_sum", "") >= 3);
+    assert_true(sample_of(text, "syncguard_events_dropped_total", "") == 0);
     free(text);
     syncguard_close(counted);
+}
+
+/* The first line that is no comment. */
+static void first_series(const syncguard_backend *backend, char line[300])
+{
+    static char text[32768];
+
+    assert_in_range(syncguard_telemetry_prometheus(backend, text, sizeof text), 1, sizeof text - 1);
+    const char *at = text;
+    while (*at == '#')
+        at = strchr(at, '\n') + 1;
+    snprintf(line, 300, "%.*s", (int)strcspn(at, " "), at);
+}
+
+static void two_handles_have_series_of_their_own(void **state)
+{
+    syncguard_backend *one = decorate(NULL), *other = decorate(NULL);
+    char series[2][300];
+
+    (void)state;
+    first_series(one, series[0]);
+    first_series(other, series[1]);
+    assert_string_not_equal(series[0], series[1]);
+    syncguard_close(one);
+    syncguard_close(other);
 }
 
 static void bad_telemetry_options_are_refused(void **state)
@@ -384,6 +422,19 @@ static void bad_telemetry_options_are_refused(void **state)
     options.queue_length = SIZE_MAX / 2;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_telemetry_wrap(bare, &options, &decorated, &err));
+    syncguard_telemetry_options_init(&options, sizeof options);
+    const char *bad_names[] = {"",
+                               "with blank",
+                               "quote\"",
+                               "back\\slash",
+                               "line\n",
+                               "\xC3\xA9",
+                               "12345678901234567890123456789012345678901234567890123456789012345"};
+    for (size_t i = 0; i < sizeof bad_names / sizeof bad_names[0]; i++) {
+        options.handle_name = bad_names[i];
+        assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                      syncguard_telemetry_wrap(bare, &options, &decorated, &err));
+    }
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_telemetry_wrap(NULL, NULL, &decorated, &err));
     /* The bare handle is still the caller's, and works. */
@@ -423,6 +474,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(errors_are_events_too),
     cmocka_unit_test(names_of_events),
     cmocka_unit_test(counters_in_prometheus_text),
+    cmocka_unit_test(two_handles_have_series_of_their_own),
     cmocka_unit_test(bad_telemetry_options_are_refused),
     cmocka_unit_test(decorators_can_be_stacked),
 };

@@ -314,7 +314,7 @@ static void a_child_counts_for_itself(void **state)
         if (!puppet_reached(&seen.count, 6))
             _exit(2);
         syncguard_telemetry_prometheus(decorated, text, sizeof text);
-        if (strstr(text, "{type=\"isLocked\",result=\"ok\",reason=\"\",error=\"\"} 1\n") == NULL)
+        if (strstr(text, ",type=\"isLocked\",result=\"ok\",reason=\"\",error=\"\"} 1\n") == NULL)
             _exit(3);
         syncguard_close(decorated);
         _exit(0);
