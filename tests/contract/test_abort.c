@@ -141,6 +141,80 @@ static void invalid_input_wins_over_an_abort(void **state)
     syncguard_abort_free(abort_object);
 }
 
+static bool ignore_one(void *context, const syncguard_lock_info *info)
+{
+    (void)context, (void)info;
+    return true;
+}
+
+/* Every other argument of every call, too, and none of it is an event. */
+static void no_argument_waits_for_its_turn(void **state)
+{
+    key name = fresh_key("first");
+    syncguard_abort *abort_object = triggered_abort();
+    syncguard_call bad = SYNCGUARD_CALL_INIT;
+    syncguard_grant grant;
+    syncguard_lock_info info;
+    bool flag = false;
+    size_t before = count_events((event_filter){-1, name.text, NULL}, NULL);
+    size_t foreign = count_events((event_filter){-1, NULL, FOREIGN_ID}, NULL);
+
+    (void)state;
+    bad.abort_object = abort_object;
+    bad.timeout_ms = -1;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_acquire(store, name.text, 1000, &bad, &grant, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(store, FOREIGN_ID, &bad, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_extend(store, FOREIGN_ID, 1000, &bad, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_is_locked(store, name.text, &bad, &flag, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_get_by_key(store, name.text, &bad, &info, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_get_by_id(store, FOREIGN_ID, &bad, &info, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_owns(store, FOREIGN_ID, &bad, &flag, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_list(store, &bad, ignore_one, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_examine(store, &bad, ignore_finding, NULL, &err));
+    if (contract.telemetry) {
+        sleep_ms(50);
+        assert_int_equal(count_events((event_filter){-1, name.text, NULL}, NULL), before);
+        assert_int_equal(count_events((event_filter){-1, NULL, FOREIGN_ID}, NULL), foreign);
+    }
+    syncguard_abort_free(abort_object);
+}
+
+/* Keys that a store keeps for itself are bad arguments like any other. */
+static void reserved_keys_are_refused_first(void **state)
+{
+    const char *reserved = "id:" FOREIGN_ID;
+    syncguard_abort *abort_object = triggered_abort();
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_grant grant;
+    syncguard_lock_info info;
+    bool flag = false;
+
+    (void)state;
+    call.abort_object = options.abort_object = abort_object;
+    syncguard_status expected =
+        store_is("redis") ? SYNCGUARD_E_INVALID_ARGUMENT : SYNCGUARD_E_ABORTED;
+    assert_status(expected, syncguard_acquire(store, reserved, 1000, &call, &grant, &err));
+    assert_status(expected, syncguard_is_locked(store, reserved, &call, &flag, &err));
+    assert_status(expected, syncguard_get_by_key(store, reserved, &call, &info, &err));
+    assert_status(expected, syncguard_lock_acquire(store, reserved, &options, &lock, &err));
+    assert_status(expected, syncguard_lock_try(store, reserved, &options, &lock, &err));
+    if (contract.telemetry) {
+        sleep_ms(50);
+        assert_int_equal(count_events((event_filter){-1, reserved, NULL}, NULL), 0);
+    }
+    syncguard_abort_free(abort_object);
+}
+
 static void abort_objects_take_nothing_for_granted(void **state)
 {
     syncguard_abort *untouched = NULL;
@@ -259,6 +333,8 @@ static void signal_handler_ends_a_blocked_acquire(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_operation_answers_aborted),
     cmocka_unit_test(invalid_input_wins_over_an_abort),
+    cmocka_unit_test(no_argument_waits_for_its_turn),
+    cmocka_unit_test(reserved_keys_are_refused_first),
     cmocka_unit_test(abort_objects_take_nothing_for_granted),
     cmocka_unit_test(signal_handler_ends_a_blocked_acquire),
 };

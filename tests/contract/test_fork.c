@@ -228,6 +228,41 @@ static void fork_in_the_middle_of_waiting(void **state)
     give_back(&held);
 }
 
+/* Before the handle is made the child's own, and before a handle of the parent answers ABSENT. */
+static int refuse_in_child(void *context)
+{
+    syncguard_call bad = SYNCGUARD_CALL_INIT;
+    syncguard_grant grant;
+    syncguard_error mine;
+    bool flag = false;
+
+    bad.timeout_ms = -1;
+    if (syncguard_lock_release(context, &bad, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
+        syncguard_lock_extend(context, 0, NULL, NULL, &mine) != SYNCGUARD_E_INVALID_ARGUMENT)
+        return 1;
+    if (syncguard_acquire(store, "", 1000, NULL, &grant, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
+        strstr(mine.message, "key") == NULL)
+        return 2;
+    if (syncguard_release(store, "x", NULL, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
+        strstr(mine.message, "lock id") == NULL)
+        return 3;
+    if (syncguard_is_locked(store, "k", &bad, &flag, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
+        strstr(mine.message, "timeout_ms") == NULL)
+        return 4;
+    return 0;
+}
+
+static void bad_arguments_are_refused_in_a_child(void **state)
+{
+    key name = fresh_key("fork-bad");
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, NULL, &lock, &err));
+    assert_int_equal(in_child(refuse_in_child, lock), 0);
+    syncguard_lock_dispose(lock);
+}
+
 /* ---- a daemon: all descriptors closed, others opened ------------------------------------------
  */
 
@@ -371,6 +406,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(child_makes_the_handle_its_own),
     cmocka_unit_test(abort_in_a_child_does_not_reach_the_parent),
     cmocka_unit_test(fork_in_the_middle_of_waiting),
+    cmocka_unit_test(bad_arguments_are_refused_in_a_child),
     cmocka_unit_test(a_daemons_own_files_are_left_alone),
 };
 const contract_group fork_group = {"fork", tests, sizeof tests / sizeof tests[0]};
