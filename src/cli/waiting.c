@@ -56,9 +56,13 @@ static void describe(const cli_waiting *waiting, const syncguard_lock_info_raw *
              owner, since, left);
 }
 
-static void describe_failure(const syncguard_error *err, char *out, size_t size)
+static void describe_failure(const cli_waiting *waiting, const syncguard_error *err, char *out,
+                             size_t size)
 {
-    snprintf(out, size, "still trying: %s (%s)", err->message, syncguard_status_name(err->code));
+    char waited[24];
+    cli_span(waited_ms(waiting), waited, sizeof waited);
+    snprintf(out, size, "still trying after %s: %s (%s)", waited, err->message,
+             syncguard_status_name(err->code));
 }
 
 /* One look at the store; true if there is something to tell about it. */
@@ -77,7 +81,7 @@ static bool look(cli_waiting *waiting, char *out, size_t size, bool *failed)
     if (status == SYNCGUARD_OK)
         describe(waiting, &info, out, size);
     else if (*failed)
-        describe_failure(&err, out, size);
+        describe_failure(waiting, &err, out, size);
     return status == SYNCGUARD_OK || *failed;
 }
 
@@ -124,7 +128,7 @@ bool cli_wait_for_store(cli_waiting *waiting, const syncguard_error *err)
     struct pollfd woken = {cli_wake_fd(), POLLIN, 0};
     if (cli_exit_code(err->code) != CLI_UNAVAILABLE || waiting->options->nonblock || pause == 0)
         return false;
-    describe_failure(err, text, sizeof text);
+    describe_failure(waiting, err, text, sizeof text);
     if (report_is_due(waiting, terminal))
         report(text, terminal, true);
     if (cli_signals_ended() == 0 && poll(&woken, 1, (int)pause) > 0)

@@ -21,6 +21,7 @@ on_screen() { screen | grep -Eq -- "$1"; }
 sees() {
     check "$1: /$2/ appears" until_true 20 on_screen "$2" || screen | sed '/^$/d; s/^/    screen: /'
 }
+lacks_line() { ! screen | grep -Fqx -- "$1"; }
 keys() { tmux_ send-keys "$@"; }
 # Each piece of work begins on an empty screen, with a prompt of its own number.
 number=0
@@ -69,7 +70,7 @@ keys C-z
 sees "stopped" 'Stopped'
 check "free when the lease is over" until_true 20 free k
 keys 'fg; echo code=$?' Enter
-sees "told" 'lock is lost'
+sees "told" 'lock (is|was) lost'
 sees "ended" '^code=76'
 check "and did not go on" lacks "$(screen)" finish
 
@@ -99,6 +100,38 @@ keys '$SG run -n k -- echo mi\ne' Enter
 sees "-n says why" 'another owner holds the lock'
 kill $holder
 wait $holder
+
+# A store that refuses, and one that does not answer: both are told of again and again, and Ctrl-C
+# ends the waiting at once.
+if [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ]; then
+    python3 -c 'import socket, sys, time
+refusing, silent = socket.socket(), socket.socket()
+refusing.bind(("127.0.0.1", 0))
+silent.bind(("127.0.0.1", 0))
+silent.listen(20)
+print(refusing.getsockname()[1], silent.getsockname()[1], flush=True)
+time.sleep(120)' >ports &
+    servers=$!
+    until_true 20 test -s ports
+    read -r refusing silent <ports
+    for port in $refusing $silent; do
+        fresh
+        keys '$SG run -b redis://127.0.0.1:'"$port"' k -- echo mi\ne' Enter
+        sees "what is wrong" '^still trying after .*(ServiceUnavailable|NetworkTimeout)'
+        line=$(screen | grep '^still trying')
+        check "told again" until_true 20 lacks_line "$line"
+        sees "still" '^still trying'
+        keys C-c
+        begun=$(now_ms)
+        sees "the prompt is back" "^ready$number> *$"
+        check "at once" [ $(($(now_ms) - begun)) -lt 4000 ]
+        keys 'echo code=$?' Enter
+        sees "Ctrl-C ends the waiting" '^code=130'
+        check "nothing ran" lacks "$(screen)" mine
+    done
+    kill $servers
+    wait $servers 2>/dev/null
+fi
 
 # A script is interrupted as a whole, as it would be without us.
 cat >script <<'SCRIPT'
