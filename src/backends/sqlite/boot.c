@@ -14,7 +14,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,19 +80,32 @@ static syncguard_status read_id(char id[SG_BOOT_ID_SIZE], syncguard_error *err)
     return got > 0 ? SYNCGUARD_OK : unreadable(source, "locks of an earlier boot", err);
 }
 
+/* A number that ends at white space or with the text; *at moves behind it. */
+static bool parse_number(const char **at, int64_t *out)
+{
+    char *end = NULL;
+    errno = 0;
+    *out = strtoll(*at, &end, 10);
+    bool good = errno == 0 && end != *at && strchr(" \t\n", *end) != NULL; /* NUL included */
+    *at = end;
+    return good;
+}
+
 /* Lines like "boottime 100000 0"; the first kernels with time namespaces wrote 7 for the name. */
 static bool parse_offset(const char *text, int64_t *offset_ns)
 {
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        char name[16];
-        long long seconds = 0;
-        long nanoseconds = 0;
+        int64_t seconds = 0;
+        int64_t nanoseconds = 0;
         line += *line == '\n';
-        if (sscanf(line, "%15s %lld %ld", name, &seconds, &nanoseconds) == 3 &&
-            (strcmp(name, "boottime") == 0 || strcmp(name, "7") == 0)) {
-            *offset_ns = seconds * 1000 * SYNCGUARD_NS_PER_MS + nanoseconds;
-            return true;
-        }
+        size_t name = strcspn(line, " \t");
+        const char *at = line + name;
+        if ((name != 8 || memcmp(line, "boottime", 8) != 0) && (name != 1 || line[0] != '7'))
+            continue;
+        if (!parse_number(&at, &seconds) || !parse_number(&at, &nanoseconds))
+            return false;
+        *offset_ns = seconds * 1000 * SYNCGUARD_NS_PER_MS + nanoseconds;
+        return true;
     }
     return false;
 }
