@@ -316,7 +316,7 @@ static void cleanup_removes_only_what_it_saw(void **state)
                                .expires_at_ms = grant.expires_at_ms,
                                .limits = soon()};
     /* Expired, past the tolerance, but not past the guard. */
-    sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 2900", NULL, 0);
+    sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 2300", NULL, 0);
     assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
     sql(here->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
     assert_string_equal(text, "1");

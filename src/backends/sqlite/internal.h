@@ -178,6 +178,8 @@ syncguard_status sg_sqlite_resolve(const char *given, char out[SG_SQLITE_MAX_PAT
 /* Makes the file if it is missing, refuses places and files that are not safe. Fills *mode. Busy
  * while somebody else is making it. */
 syncguard_status sg_sqlite_place(const char *path, mode_t *mode, syncguard_error *err);
+/* Keeps others from making the file at the same time: until *out is closed. Busy if they are. */
+syncguard_status sg_sqlite_lock_folder(const char *path, int *out, syncguard_error *err);
 /* Refuses a file that is not regular, has a second name, or is not root's if we are root. */
 syncguard_status sg_sqlite_check_kind(const char *path, const struct stat *about,
                                       syncguard_error *err);

@@ -352,17 +352,32 @@ static syncguard_status make_locked(const char *path, const char *folder, syncgu
     return SYNCGUARD_OK;
 }
 
-static syncguard_status make_file(const char *path, const char *folder, syncguard_error *err)
+syncguard_status sg_sqlite_lock_folder(const char *path, int *out, syncguard_error *err)
 {
-    syncguard_status status = SG_SQLITE_BUSY;
+    char folder[SG_SQLITE_MAX_PATH_BYTES + 1];
+    syncguard_status status = SYNCGUARD_OK;
+    folder_of(path, folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return sg_sqlite_fail_errno(err, errno, folder, "cannot be opened");
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-        status = make_locked(path, folder, err);
-    else if (errno != EWOULDBLOCK)
-        status = sg_sqlite_fail_errno(err, errno, folder, "cannot be locked");
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        *out = fd;
+        return status;
+    }
+    status = errno == EWOULDBLOCK ? SG_SQLITE_BUSY
+                                  : sg_sqlite_fail_errno(err, errno, folder, "cannot be locked");
     close(fd);
+    return status;
+}
+
+static syncguard_status make_file(const char *path, const char *folder, syncguard_error *err)
+{
+    int lock = -1;
+    syncguard_status status = sg_sqlite_lock_folder(path, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = make_locked(path, folder, err);
+    close(lock);
     return status;
 }
 

@@ -7,6 +7,7 @@
  * with our application id is switched to WAL.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -166,12 +167,9 @@ static int probe(sqlite3 *db)
     return code;
 }
 
-static syncguard_status recognise_once(sqlite3 *db, const char *path, syncguard_error *err)
+static syncguard_status set_up(sqlite3 *db, const char *path, file_kind kind, syncguard_error *err)
 {
-    file_kind kind = FILE_EMPTY;
-    syncguard_status status = read_header(db, path, &kind, err);
-    if (status != SYNCGUARD_OK)
-        return status;
+    syncguard_status status = SYNCGUARD_OK;
     int code = kind == FILE_EMPTY ? SQLITE_ERROR : probe(db);
     if (code == SQLITE_ERROR) {
         /* Empty, of the layout before, or its making was cut short and has just been rolled
@@ -192,9 +190,30 @@ static syncguard_status recognise_once(sqlite3 *db, const char *path, syncguard_
     return kind == FILE_OURS ? SYNCGUARD_OK : switch_to_wal(db, path, err);
 }
 
+/* The switch to WAL needs the file alone, so those who make it come one after the other: many at
+ * once would keep each other from it. */
+static syncguard_status make_alone(sqlite3 *db, const char *path, syncguard_error *err)
+{
+    file_kind kind = FILE_EMPTY;
+    int lock = -1;
+    syncguard_status status = sg_sqlite_lock_folder(path, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = read_header(db, path, &kind, err); /* somebody may have been faster */
+    if (status == SYNCGUARD_OK)
+        status = set_up(db, path, kind, err);
+    if (sqlite3_get_autocommit(db) == 0)
+        (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    close(lock);
+    return status;
+}
+
 syncguard_status sg_sqlite_recognise(sqlite3 *db, const char *path, syncguard_error *err)
 {
-    syncguard_status status = recognise_once(db, path, err);
+    file_kind kind = FILE_EMPTY;
+    syncguard_status status = read_header(db, path, &kind, err);
+    if (status == SYNCGUARD_OK)
+        status = kind == FILE_OURS ? set_up(db, path, kind, err) : make_alone(db, path, err);
     if (sqlite3_get_autocommit(db) == 0)
         (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
     return status;
