@@ -34,6 +34,7 @@ ONE_KEY = ["--keys", "1"]
 MANY_KEYS = ["--keys", "200"]  # a dead lock is not taken over at once
 TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6",
           "--query", "?cleanup=1", "--seconds", "8"]
+MOVING = ["--faults", "moving-slot", "--seconds", "8"]
 STOPPED = ["--faults", "stopped-server", "--seconds", "8"]
 
 # The emulator wants less at a time, and longer.
@@ -53,6 +54,8 @@ LEASE = "a lease that is counted too long"
 TWICE = "on_lost called twice"
 SILENT = "on_lost not called"
 CHILD = "a child that nobody ends"
+HALF = "a script that sees half of the names"
+EARLY = "a fence from before the lock was taken"
 
 # store, what is broken, changes (file, old text, new text), further arguments for run.py
 MUTANTS = [
@@ -107,6 +110,19 @@ MUTANTS = [
     ("redis", TOLERANCE, [(REDIS + "acquire.lua",
                            "local left = expires + ARGV[2] - ARGV[1] - now",
                            "local left = expires + 500 - now")], EXPIRING),
+
+    ("redis-cluster", HALF, [("src/backends/redis/call.c", "    if (!call->alone) {",
+                              "    if (!call->alone && call->keys > 1) {")], MOVING),
+    ("redis-cluster", EARLY, [
+        ("src/backends/redis/moving.c",
+         "    syncguard_status status = hold(backend, call, lock, op, take_ms(op), NO_FENCE, err);",
+         "    sg_call first = *call;\n"
+         "    sg_redis_call_init(&first, SG_SCRIPTS, 1);\n"
+         "    (void)count(backend, &first, counter, &op->limits, fence, err);\n"
+         "    syncguard_status status = hold(backend, call, lock, op, take_ms(op), NO_FENCE, err);"),
+        ("src/backends/redis/moving.c",
+         "        status = count(backend, call, counter, &op->limits, fence, err);",
+         "        syncguard_error_clear(err);")], MOVING),
 
     # The helper and the command: the same code on every store.
     ("redis", WAKE, [("src/core/waiting_room.c", "if (group->trying == 0)\n        wake_one(group);",
@@ -292,7 +308,7 @@ def check_texts():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--stores", default="sqlite,redis,postgres,postgres-standby,firestore")
+    parser.add_argument("--stores", default="sqlite,redis,redis-cluster,postgres,postgres-standby,firestore")
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--times", type=int, default=1)
