@@ -1,8 +1,8 @@
 /*
  * A primary with a synchronous standby that stops, and a failover to it. A COMMIT waits for the
- * standby; the wait ends early if its server process is terminated, is cancelled, or runs into
- * statement_timeout. The transaction is then committed on the primary only, so nobody may be told
- * that it succeeded: after the failover it has never been.
+ * standby; the wait ends early if its server process is terminated or it is cancelled, which our
+ * side does too when the caller's time is up. The transaction is then committed on the primary
+ * only, so nobody may be told that it succeeded: after the failover it has never been.
  *
  * The tests run in order, on one pair of servers.
  */
@@ -171,7 +171,6 @@ static void nothing_succeeds_without_the_standby(void **state)
         void *(*const runs[])(void *) = {run_extend, run_batch, run_acquire};
 
         for (int i = 0; i < 3; i++) {
-            /* A timeout of the session that is the call's: the server's limit is a moment less. */
             each[i]->backend = open_primary(2500);
             begin(each[i], runs[i]);
         }

@@ -572,15 +572,14 @@ static void full_queue_keeps_no_lock(void **state)
     syncguard_close(other);
 }
 
+static atomic_bool kill_no_more;
+
 static void *kill_listeners(void *context)
 {
-    PGconn *pg = pg_plain(server, DATABASE);
-
-    while (!atomic_load((atomic_bool *)context)) {
-        pg_sql(pg, "SELECT pg_terminate_backend(pid) FROM " LISTENING " l");
+    while (!atomic_load(&kill_no_more)) {
+        pg_sql(context, "SELECT pg_terminate_backend(pid) FROM " LISTENING " l");
         sleep_ms(7);
     }
-    PQfinish(pg);
     return NULL;
 }
 
@@ -613,14 +612,15 @@ static void killed_listener_ends_no_wait(void **state)
 {
     syncguard_backend *backends[4];
     pthread_t threads[4], killer;
+    PGconn *pg = pg_plain(server, DATABASE);
     intptr_t failed = 0;
-    atomic_bool stop;
 
     (void)state;
-    atomic_init(&stop, false);
-    assert_int_equal(pthread_create(&killer, NULL, kill_listeners, &stop), 0);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         backends[i] = open_url(pg_url(server, DATABASE, NULL));
+    atomic_store(&kill_no_more, false);
+    assert_int_equal(pthread_create(&killer, NULL, kill_listeners, pg), 0);
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, take_turns, backends[i]), 0);
     }
     for (int i = 0; i < 4; i++) {
@@ -629,8 +629,9 @@ static void killed_listener_ends_no_wait(void **state)
         pthread_join(threads[i], &result);
         failed += (intptr_t)result;
     }
-    atomic_store(&stop, true);
+    atomic_store(&kill_no_more, true);
     pthread_join(killer, NULL);
+    PQfinish(pg);
     for (int i = 0; i < 4; i++)
         syncguard_close(backends[i]);
     assert_int_equal(failed, 0);
