@@ -247,6 +247,27 @@ static void bound_renewed(history *h)
     }
 }
 
+/* The library releases a lock that is lost, so it is live only for as long as it is believed in. */
+static void bound_lost(history *h)
+{
+    for (size_t i = 0; i < h->count; i++) {
+        const history_record *r = &h->ops[i].r;
+        bool lost =
+            r->kind == HISTORY_LOST || (r->kind == HISTORY_HELD && r->outcome == HISTORY_NO);
+        if (!lost || h->ops[i].holder < 0)
+            continue;
+        op *grant = &h->ops[h->ops[i].holder];
+        if (!(grant->r.flags & HISTORY_RENEWED))
+            continue;
+        grant->live_until = grant->r.return_ns;
+        for (const op *o = grant; o < h->ops + i; o++) {
+            if (o->holder == (int)(grant - h->ops) && o->r.kind == HISTORY_HELD &&
+                o->r.outcome == HISTORY_OK && o->r.call_ns > grant->live_until)
+                grant->live_until = o->r.call_ns;
+        }
+    }
+}
+
 static void connect_ops(history *h)
 {
     resolve_pending(h);
@@ -255,6 +276,7 @@ static void connect_ops(history *h)
     for (size_t i = 0; i < h->grant_count; i++)
         bound_grant(&h->ops[h->grants[i]]);
     bound_renewed(h);
+    bound_lost(h);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------
