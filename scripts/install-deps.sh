@@ -46,6 +46,7 @@ cmd:strace strace
 cmd:expect expect
 cmd:tmux tmux
 cmd:python3 python3
+cmd:spin spin
 cmd:openssl openssl
 cmd:ps procps
 cmd:flock util-linux
