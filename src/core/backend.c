@@ -334,10 +334,11 @@ static void warn_of_fence(syncguard_backend *backend, const char *key, size_t le
                               (long long)SYNCGUARD_FENCE_WARN, (long long)SYNCGUARD_FENCE_MAX);
 }
 
+/* Counted from now: the store may have granted it a moment ago, however long ago it was sent. */
 static void undo(syncguard_backend *backend, const syncguard_acquire_op *op)
 {
     int64_t until_ns =
-        syncguard_clock_after(op->first_sent_ns, op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
+        syncguard_clock_after(syncguard_clock_ns(), op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
     sg_background_undo(&backend->core->background, op->key, op->key_length, op->lock_id, until_ns);
 }
 

@@ -94,6 +94,24 @@ static void undos_go_in_batches(void **state)
     syncguard_close(&p->base);
 }
 
+/* A deadline longer than the ttl: the store may have granted the lock just before it passed. */
+static syncguard_status give_up_late(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    op->first_sent_ns -= (op->ttl_ms + 10000) * SYNCGUARD_NS_PER_MS;
+    return lose_reply(p, op, err);
+}
+
+static void an_acquire_that_was_given_up_late_is_undone(void **state)
+{
+    (void)state;
+    puppet *p = puppet_open(NULL);
+    p->on_acquire = give_up_late;
+    syncguard_grant grant;
+    (void)!syncguard_acquire(&p->base, "k", 100, NULL, &grant, NULL);
+    assert_true(puppet_reached(&p->undos, 1));
+    syncguard_close(&p->base);
+}
+
 static void known_failure_is_not_undone(void **state)
 {
     (void)state;
@@ -315,6 +333,7 @@ int main(void)
         cmocka_unit_test(unknown_outcome_is_undone),
         cmocka_unit_test(undo_is_repeated_until_final),
         cmocka_unit_test(undos_go_in_batches),
+        cmocka_unit_test(an_acquire_that_was_given_up_late_is_undone),
         cmocka_unit_test(known_failure_is_not_undone),
         cmocka_unit_test(late_grant_is_undone),
         cmocka_unit_test(close_drains_for_the_dispose_timeout),

@@ -240,7 +240,7 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
     if (status == SYNCGUARD_LOCKED && call.unanswered) {
         /* A former sending may still reach the script, when the present holder is gone. */
         int64_t until =
-            op->first_sent_ns +
+            syncguard_clock_ns() +
             (op->ttl_ms < INT64_C(86400000) ? op->ttl_ms : INT64_C(86400000)) * SYNCGUARD_NS_PER_MS;
         syncguard_status undone =
             sg_redis_undo(base, op->key, op->key_length, op->lock_id, until, &op->limits, err);
