@@ -2,6 +2,8 @@
 #include "contract.h"
 
 #define PAUSES 32
+/* Tries of a wait that are not counted: more than any store's reports cause, on a slow machine. */
+#define UNCOUNTED 20
 
 /* What on_wait saw of one waiting acquire. */
 typedef struct pauses {
@@ -58,9 +60,9 @@ static void ten_retries_are_eleven_attempts(void **state)
     wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 10);
     for (int i = 0; i < 10; i++) {
-        /* All tries: the counted ones, one after joining the waiters, and those after news of the
-         * store that turned out to be none (a connection for news that was just made or lost). */
-        assert_in_range(all.attempts[i], i + 1, i + 4);
+        /* All tries: the counted ones, one after joining the waiters, and those after reports of
+         * the store, which come when they come. tests/core counts exactly. */
+        assert_in_range(all.attempts[i], i + 1, i + 1 + UNCOUNTED);
         assert_true(all.waited[i] >= 0);
         /* Between -1 (unknown) and what the holder may still have, tolerance included. */
         assert_true(all.remaining[i] >= -1 && all.remaining[i] <= 61000);
@@ -70,7 +72,7 @@ static void ten_retries_are_eleven_attempts(void **state)
         /* The holder's, eleven, and the uncounted ones. */
         await_events(filter, 12, NULL);
         sleep_ms(50);
-        assert_in_range(count_events(filter, NULL), 12, 15);
+        assert_in_range(count_events(filter, NULL), 12, 12 + UNCOUNTED);
     }
     give_back(&holder);
 }
