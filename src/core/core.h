@@ -142,10 +142,17 @@ void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *se
 
 /* ---- heartbeat (heartbeat.c) ------------------------------------------------------------- */
 
+typedef enum sg_lane_name {
+    SG_LANE_NONE,
+    SG_LANE_BATCH,
+    SG_LANE_SINGLE, /* renews one lock per request: for those that a batch could not decide */
+    SG_LANE_RETRY   /* those whose request failed: the batch lane's thread takes them first */
+} sg_lane_name;
+
 /* A heap of locks by the time of their next renewal, and the thread that serves it. */
 typedef struct sg_lane {
     struct sg_heartbeat *heartbeat;
-    bool single; /* renews one lock per request: for those that a batch could not decide */
+    sg_lane_name name;
     bool started;
     pthread_t thread;
     syncguard_parker parker;
@@ -161,6 +168,7 @@ typedef struct sg_heartbeat {
     pthread_cond_t told;   /* a callback has returned, or the queue is not empty any more */
     sg_lane batch;
     sg_lane single;
+    sg_lane retry;   /* a heap without a thread */
     size_t expected; /* acquires under way whose locks are to be renewed */
     bool stopping;
     bool dispatcher_started;
@@ -179,6 +187,10 @@ void sg_lane_push(sg_lane *lane, syncguard_lock *lock);
 void sg_lane_remove(sg_lane *lane, syncguard_lock *lock);
 /* After the time of the first lock was put off. */
 void sg_lane_sink(sg_lane *lane);
+/* Sets the time of the next thing to happen to a lock that is in no heap: a renewal, or the end of
+ * a lease that is not renewed; or the next attempt of a renewal that failed. */
+void sg_lane_schedule(syncguard_lock *lock);
+void sg_lane_schedule_retry(syncguard_lock *lock);
 
 syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *backend,
                                    syncguard_error *err);
@@ -274,8 +286,6 @@ syncguard_status sg_list(syncguard_backend *backend, const syncguard_call *call,
                          syncguard_record_fn fn, void *context, syncguard_error *err);
 
 /* ---- lock handles (lock.c) --------------------------------------------------------------- */
-
-typedef enum sg_lane_name { SG_LANE_NONE, SG_LANE_BATCH, SG_LANE_SINGLE } sg_lane_name;
 
 struct syncguard_lock {
     syncguard_backend *backend;

@@ -8,6 +8,9 @@
  * which can wait for it, so that one stuck key costs nobody else; a renewal that succeeds
  * there brings it back.
  *
+ * A request that fails as a whole is repeated before what became due meanwhile: its locks have
+ * the least time left, and after an outage everything is due.
+ *
  * Invariants:
  *   - A lock is renewed only while its thread has claimed it (lock->claimed), and
  *     disposing claims it too: a lock that is in a request is never freed.
@@ -37,7 +40,6 @@
 /* A store may be slow without being dead, and giving up a request can cost its connection. */
 #define SHORTEST_REQUEST_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
-#define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
 /* Ended leases that one look of the dispatcher takes out, and the least time between two looks. */
 #define ENDED_MAX 64
 #define SHORTEST_LOOK_NS (2 * SYNCGUARD_NS_PER_MS)
@@ -46,45 +48,9 @@
 
 static sg_lane *lane_of(sg_heartbeat *heartbeat, const syncguard_lock *lock)
 {
+    if (lock->lane == SG_LANE_RETRY)
+        return &heartbeat->retry;
     return lock->lane == SG_LANE_SINGLE ? &heartbeat->single : &heartbeat->batch;
-}
-
-/* ---- when to renew ----------------------------------------------------------------------------
- */
-
-/* A third of the TTL after the lease began, up to a tenth of that earlier so that locks taken
- * together do not stay together. */
-static int64_t renewal_time(const syncguard_lock *lock)
-{
-    int64_t ttl_ns = syncguard_clock_after(0, atomic_load(&lock->ttl_ms));
-    int64_t lease_end = sg_lock_lease_end(lock);
-    int64_t third = ttl_ns / 3;
-    uint32_t chance = 0;
-    if (getentropy(&chance, sizeof chance) != 0)
-        chance = (uint32_t)(uintptr_t)lock;
-    int64_t early = third / 10 / UINT32_C(1024) * (int64_t)(chance % 1024);
-    return lease_end - ttl_ns + third - early;
-}
-
-/* The next thing to happen to a lock: a renewal, or the end of a lease that is not renewed. */
-static void schedule(syncguard_lock *lock)
-{
-    int64_t next = renewal_time(lock);
-    if (next >= lock->hold_end_ns)
-        next = sg_lock_lease_end(lock);
-    lock->next_ns = next;
-}
-
-static void schedule_retry(syncguard_lock *lock)
-{
-    int64_t pause = syncguard_clock_after(0, atomic_load(&lock->ttl_ms)) / 20;
-    if (pause < SHORTEST_RETRY_NS)
-        pause = SHORTEST_RETRY_NS;
-    if (pause > LONGEST_RETRY_NS)
-        pause = LONGEST_RETRY_NS;
-    int64_t next = syncguard_clock_ns() + pause;
-    int64_t lease_end = sg_lock_lease_end(lock);
-    lock->next_ns = next < lease_end ? next : lease_end;
 }
 
 /* ---- telling of losses ---------------------------------------------------------------------- */
@@ -133,7 +99,9 @@ static void look_for_ended(sg_heartbeat *heartbeat)
     int64_t soonest = syncguard_clock_ns() + SHORTEST_LOOK_NS;
     int64_t batch = look_at(&heartbeat->batch);
     int64_t single = look_at(&heartbeat->single);
+    int64_t retry = look_at(&heartbeat->retry);
     int64_t next = batch < single ? batch : single;
+    next = retry < next ? retry : next;
     heartbeat->watch_ns = next < soonest ? soonest : next;
 }
 
@@ -222,13 +190,13 @@ void sg_heartbeat_silence(sg_heartbeat *heartbeat, syncguard_lock *lock)
 /*
  * Takes due locks out of the heap and claims them; once one is due, those that
  * are nearly so come along. A lock whose lease is over is lost; one that its
- * owner is just using comes again a moment later. Caller holds the mutex.
+ * owner is just using comes again a moment later. There are count in batch already, and it has
+ * room for most. Caller holds the mutex.
  */
-static size_t collect(sg_lane *lane, syncguard_lock **batch, size_t most)
+static size_t collect_from(sg_lane *lane, syncguard_lock **batch, size_t count, size_t most)
 {
     int64_t now = syncguard_clock_ns();
     int64_t due = now;
-    size_t count = 0;
     while (count < most && lane->count > 0 && lane->heap[0]->next_ns <= due) {
         syncguard_lock *lock = lane->heap[0];
         int64_t lease_end = sg_lock_lease_end(lock);
@@ -254,13 +222,35 @@ static size_t collect(sg_lane *lane, syncguard_lock **batch, size_t most)
     return count;
 }
 
+/* Those whose last request failed have the least time left, whatever has become due meanwhile. */
+static size_t collect(sg_lane *lane, syncguard_lock **batch)
+{
+    if (lane->name == SG_LANE_SINGLE)
+        return collect_from(lane, batch, 0, 1);
+    size_t count = collect_from(&lane->heartbeat->retry, batch, 0, BATCH_MAX);
+    return collect_from(lane, batch, count, BATCH_MAX);
+}
+
+static int64_t next_of(const sg_lane *lane)
+{
+    return lane->count > 0 ? lane->heap[0]->next_ns : SYNCGUARD_NO_DEADLINE;
+}
+
+/* When the thread of a lane has to look again. Caller holds the mutex. */
+static int64_t next_look(const sg_lane *lane)
+{
+    int64_t next = next_of(lane);
+    int64_t retry = next_of(&lane->heartbeat->retry);
+    return lane->name == SG_LANE_BATCH && retry < next ? retry : next;
+}
+
 /* A request takes at most half of the time that is left, and no longer than any other operation:
  * if it hangs on a connection that is dead, there must be time for another one. */
 static int64_t request_end(const sg_lane *lane, int64_t now, int64_t earliest_end)
 {
     int64_t timeout_ms = lane->heartbeat->backend->core->options.timeout_ms;
     int64_t end = syncguard_clock_after(now, timeout_ms);
-    if (lane->single && now + SINGLE_STEP_NS < end)
+    if (lane->name == SG_LANE_SINGLE && now + SINGLE_STEP_NS < end)
         end = now + SINGLE_STEP_NS;
     int64_t left = earliest_end > now ? earliest_end - now : 0;
     int64_t most = left > 2 * SHORTEST_REQUEST_NS ? left / 2 : SHORTEST_REQUEST_NS;
@@ -280,7 +270,7 @@ static bool send(sg_lane *lane, syncguard_extend_op *items, size_t count, int64_
         items[i].first_sent_ns = now;
         items[i].status = SYNCGUARD_E_NETWORK_TIMEOUT;
     }
-    if (!lane->single && backend->ops->extend_many != NULL)
+    if (lane->name != SG_LANE_SINGLE && backend->ops->extend_many != NULL)
         return backend->ops->extend_many(backend, items, count, &limits, NULL) == SYNCGUARD_OK;
     bool answered = false;
     for (size_t i = 0; i < count; i++) {
@@ -297,6 +287,7 @@ static syncguard_status start_lane(sg_lane *lane, syncguard_error *err);
 static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *lock,
                      const syncguard_extend_op *item, bool answered)
 {
+    bool is_single = lane->name == SG_LANE_SINGLE;
     if (atomic_load(&lock->released)) /* its release waits in the background */
         return;
     if (item->status == SYNCGUARD_OK) {
@@ -305,17 +296,17 @@ static void conclude(sg_heartbeat *heartbeat, sg_lane *lane, syncguard_lock *loc
             tell_lost(heartbeat, lock);
             return;
         }
-        schedule(lock);
+        sg_lane_schedule(lock);
         sg_lane_push(&heartbeat->batch, lock);
-        if (lane->single)
+        if (is_single)
             syncguard_parker_unpark(&heartbeat->batch.parker);
     } else if (item->status == SYNCGUARD_ABSENT) {
         sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
         tell_lost(heartbeat, lock);
     } else {
-        schedule_retry(lock);
+        sg_lane_schedule_retry(lock);
         bool aside = answered && start_lane(&heartbeat->single, NULL) == SYNCGUARD_OK;
-        sg_lane_push(lane->single || aside ? &heartbeat->single : &heartbeat->batch, lock);
+        sg_lane_push(is_single || aside ? &heartbeat->single : &heartbeat->retry, lock);
         if (aside)
             syncguard_parker_unpark(&heartbeat->single.parker);
     }
@@ -373,8 +364,8 @@ static void *lane_loop(void *argument)
     pthread_mutex_lock(&heartbeat->mutex);
     while (!heartbeat->stopping) {
         rearm(lane);
-        size_t count = collect(lane, batch, lane->single ? 1 : BATCH_MAX);
-        int64_t next = lane->count > 0 ? lane->heap[0]->next_ns : SYNCGUARD_NO_DEADLINE;
+        size_t count = collect(lane, batch);
+        int64_t next = next_look(lane);
         pthread_mutex_unlock(&heartbeat->mutex);
         if (count > 0) {
             renew(lane, batch, count);
@@ -421,10 +412,12 @@ static syncguard_status start_lane(sg_lane *lane, syncguard_error *err)
 /* Caller holds the mutex. */
 static syncguard_status start_all(sg_heartbeat *heartbeat, bool tells, syncguard_error *err)
 {
-    size_t total = heartbeat->batch.count + heartbeat->single.count + heartbeat->expected + 1;
+    size_t total = heartbeat->batch.count + heartbeat->single.count + heartbeat->retry.count +
+                   heartbeat->expected + 1;
     /* Locks that are in a request are in no heap but come back: BATCH_MAX + 1 at most. */
     if (!sg_lane_reserve(&heartbeat->batch, total + BATCH_MAX + 1) ||
-        !sg_lane_reserve(&heartbeat->single, total + BATCH_MAX + 1))
+        !sg_lane_reserve(&heartbeat->single, total + BATCH_MAX + 1) ||
+        !sg_lane_reserve(&heartbeat->retry, total + BATCH_MAX + 1))
         return syncguard_fail_memory(err);
     syncguard_status status = start_lane(&heartbeat->batch, err);
     if (status == SYNCGUARD_OK && tells && !heartbeat->dispatcher_started)
@@ -454,7 +447,7 @@ void sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     pthread_mutex_lock(&heartbeat->mutex);
     heartbeat->expected--;
-    schedule(lock);
+    sg_lane_schedule(lock);
     sg_lane_push(&heartbeat->batch, lock);
     if (lock->heap_index == 0)
         syncguard_parker_unpark(&heartbeat->batch.parker);
@@ -466,7 +459,7 @@ void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock)
     pthread_mutex_lock(&heartbeat->mutex);
     if (lock->lane != SG_LANE_NONE) {
         sg_lane_remove(lane_of(heartbeat, lock), lock);
-        schedule(lock);
+        sg_lane_schedule(lock);
         sg_lane_push(&heartbeat->batch, lock);
         syncguard_parker_unpark(&heartbeat->batch.parker);
     }
@@ -494,10 +487,10 @@ void sg_heartbeat_lost(sg_heartbeat *heartbeat, syncguard_lock *lock)
 /* ---- life cycle -------------------------------------------------------------------------------
  */
 
-static void init_lane(sg_lane *lane, sg_heartbeat *heartbeat, bool single)
+static void init_lane(sg_lane *lane, sg_heartbeat *heartbeat, sg_lane_name name)
 {
     lane->heartbeat = heartbeat;
-    lane->single = single;
+    lane->name = name;
     lane->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
 }
 
@@ -519,8 +512,9 @@ syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *b
     memset(heartbeat, 0, sizeof *heartbeat);
     heartbeat->backend = backend;
     heartbeat->watch_ns = SYNCGUARD_NO_DEADLINE;
-    init_lane(&heartbeat->batch, heartbeat, false);
-    init_lane(&heartbeat->single, heartbeat, true);
+    init_lane(&heartbeat->batch, heartbeat, SG_LANE_BATCH);
+    init_lane(&heartbeat->single, heartbeat, SG_LANE_SINGLE);
+    init_lane(&heartbeat->retry, heartbeat, SG_LANE_RETRY);
     if (pthread_mutex_init(&heartbeat->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
     if (!init_condition(&heartbeat->told)) {
@@ -558,6 +552,7 @@ static void free_all(sg_heartbeat *heartbeat)
 {
     syncguard_free(heartbeat->batch.heap);
     syncguard_free(heartbeat->single.heap);
+    syncguard_free(heartbeat->retry.heap);
     syncguard_parker_close(&heartbeat->batch.parker);
     syncguard_parker_close(&heartbeat->single.parker);
     syncguard_abort_free(heartbeat->batch.abort_object);

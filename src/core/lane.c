@@ -1,12 +1,16 @@
 /*
- * The heap of a lane of the heartbeat: locks by the time of their next renewal.
+ * The heap of a lane of the heartbeat: locks by the time of their next renewal, and that time.
  * Each lock knows its place, so that it can be taken out from anywhere.
  *
  * Locking: the caller of everything here holds heartbeat.mutex.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "core.h"
+
+#define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
+#define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
 
 static void heap_place(sg_lane *lane, syncguard_lock *lock, size_t index)
 {
@@ -66,7 +70,7 @@ void sg_lane_push(sg_lane *lane, syncguard_lock *lock)
     sg_heartbeat *heartbeat = lane->heartbeat;
     heap_place(lane, lock, lane->count++);
     heap_rise(lane, lock->heap_index);
-    lock->lane = lane->single ? SG_LANE_SINGLE : SG_LANE_BATCH;
+    lock->lane = lane->name;
     if (lock->on_lost != NULL && sg_lock_lease_end(lock) < heartbeat->watch_ns) {
         heartbeat->watch_ns = sg_lock_lease_end(lock);
         pthread_cond_broadcast(&heartbeat->told);
@@ -88,4 +92,41 @@ void sg_lane_remove(sg_lane *lane, syncguard_lock *lock)
 void sg_lane_sink(sg_lane *lane)
 {
     heap_sink(lane, 0);
+}
+
+/* ---- when to renew ----------------------------------------------------------------------------
+ */
+
+/* A third of the TTL after the lease began, up to a tenth of that earlier so that locks taken
+ * together do not stay together. */
+static int64_t renewal_time(const syncguard_lock *lock)
+{
+    int64_t ttl_ns = syncguard_clock_after(0, atomic_load(&lock->ttl_ms));
+    int64_t lease_end = sg_lock_lease_end(lock);
+    int64_t third = ttl_ns / 3;
+    uint32_t chance = 0;
+    if (getentropy(&chance, sizeof chance) != 0)
+        chance = (uint32_t)(uintptr_t)lock;
+    int64_t early = third / 10 / UINT32_C(1024) * (int64_t)(chance % 1024);
+    return lease_end - ttl_ns + third - early;
+}
+
+void sg_lane_schedule(syncguard_lock *lock)
+{
+    int64_t next = renewal_time(lock);
+    if (next >= lock->hold_end_ns)
+        next = sg_lock_lease_end(lock);
+    lock->next_ns = next;
+}
+
+void sg_lane_schedule_retry(syncguard_lock *lock)
+{
+    int64_t pause = syncguard_clock_after(0, atomic_load(&lock->ttl_ms)) / 20;
+    if (pause < SHORTEST_RETRY_NS)
+        pause = SHORTEST_RETRY_NS;
+    if (pause > LONGEST_RETRY_NS)
+        pause = LONGEST_RETRY_NS;
+    int64_t next = syncguard_clock_ns() + pause;
+    int64_t lease_end = sg_lock_lease_end(lock);
+    lock->next_ns = next < lease_end ? next : lease_end;
 }

@@ -287,6 +287,47 @@ static void a_lone_stuck_key_is_tried_alone(void **state)
     syncguard_close(&p->base);
 }
 
+#define FIRST 256
+#define LATER 2048
+
+static atomic_int last_batch;
+/* The first request gets no answer, and later ones take their time: much is due by then. */
+static syncguard_status slow_after_an_outage(puppet *p, syncguard_extend_op *op,
+                                             syncguard_error *err)
+{
+    int batch = atomic_load(&p->batches);
+    if (batch == 1)
+        return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+    if (atomic_exchange(&last_batch, batch) != batch)
+        puppet_sleep_ms(300);
+    return SYNCGUARD_OK;
+}
+
+/* Times in ms, with a TTL of 6000: the first ask at 1800 and give up at 3900, with 2100 left. The
+ * others are due by then, and take 2400. */
+static void a_failed_batch_does_not_queue_up_behind_the_others(void **state)
+{
+    (void)state;
+    static syncguard_lock *locks[FIRST + LATER];
+    puppet *p = puppet_open(NULL);
+    char key[16];
+    atomic_store(&last_batch, 0);
+    atomic_store(&p->on_extend, slow_after_an_outage);
+    for (int i = 0; i < FIRST + LATER; i++) {
+        if (i == FIRST)
+            puppet_sleep_ms(1200);
+        snprintf(key, sizeof key, "k%d", i);
+        locks[i] = take(p, key, TTL_MS, 0);
+    }
+    puppet_sleep_ms(5500);
+    for (int i = 0; i < FIRST + LATER; i++) {
+        assert_true(syncguard_lock_held(locks[i]));
+        syncguard_lock_dispose(locks[i]);
+    }
+    assert_int_equal(atomic_load(&told), 0);
+    syncguard_close(&p->base);
+}
+
 static void max_hold_ends_the_renewing(void **state)
 {
     (void)state;
@@ -445,6 +486,7 @@ int main(void)
         cmocka_unit_test(a_hanging_request_does_not_use_up_the_lease),
         cmocka_unit_test(a_stuck_key_costs_nobody_else),
         cmocka_unit_test(a_lone_stuck_key_is_tried_alone),
+        cmocka_unit_test(a_failed_batch_does_not_queue_up_behind_the_others),
         cmocka_unit_test(max_hold_ends_the_renewing),
         cmocka_unit_test(max_hold_ends_the_retrying),
         cmocka_unit_test(a_tiny_ttl_is_no_busy_loop),
