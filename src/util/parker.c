@@ -10,6 +10,9 @@
 
 #include <unistd.h>
 
+/* Between two looks at a parker whose descriptor is closed. */
+#define PAUSE_NS (INT64_C(100) * SYNCGUARD_NS_PER_MS)
+
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -101,6 +104,18 @@ void syncguard_parker_unpark(syncguard_parker *parker)
     sg_event_set(parker->fds);
 }
 
+/* Somebody has closed the descriptor behind our back, and nobody can wake us. The pause keeps who
+ * parks in a loop from turning it into a busy one. */
+static syncguard_status park_closed(const syncguard_limits *limits, syncguard_error *err)
+{
+    syncguard_status status = syncguard_wait_until(syncguard_clock_ns() + PAUSE_NS, limits, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
+                          "a file descriptor of the library was closed by the program");
+}
+
 syncguard_status syncguard_parker_park(syncguard_parker *parker, const syncguard_limits *limits,
                                        syncguard_error *err)
 {
@@ -117,6 +132,8 @@ syncguard_status syncguard_parker_park(syncguard_parker *parker, const syncguard
         syncguard_error_clear(err);
         status = SYNCGUARD_OK;
     }
+    if (status == SYNCGUARD_OK && (fd.revents & POLLNVAL) != 0)
+        return park_closed(limits, err);
     if (status == SYNCGUARD_OK)
         sg_event_reset(parker->fds);
     return status;

@@ -18,6 +18,9 @@
  * delay the end of a wait. */
 #define SLICE_NS (INT64_C(10000) * SYNCGUARD_NS_PER_MS)
 
+/* How often an abort object is looked at whose descriptor somebody else has closed. */
+#define BLIND_NS (INT64_C(100) * SYNCGUARD_NS_PER_MS)
+
 static syncguard_status fail_aborted(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_ABORTED, NULL, "the operation was aborted");
@@ -94,6 +97,13 @@ static syncguard_status watch_abort(struct pollfd *set, nfds_t *count,
     return SYNCGUARD_OK;
 }
 
+static int64_t blind_slice(const syncguard_limits *limits)
+{
+    int64_t left = syncguard_limits_left_ns(limits);
+
+    return left < BLIND_NS ? left : BLIND_NS;
+}
+
 syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
                                     const syncguard_limits *limits, syncguard_error *err)
 {
@@ -103,6 +113,7 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
     syncguard_status status;
     int ready;
     bool any;
+    bool blind = false;
 
     if (count > MAX_FDS)
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "too many descriptors to wait for");
@@ -115,13 +126,17 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
         status = syncguard_limits_check(limits, err);
         if (status != SYNCGUARD_OK)
             return status;
-        ready = poll_once(set, all, syncguard_limits_left_ns(limits));
+        ready = poll_once(set, all, blind ? blind_slice(limits) : syncguard_limits_left_ns(limits));
         if (ready < 0 && errno != EINTR && errno != EAGAIN)
             return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "poll failed (errno %d)", errno);
         if (limits && syncguard_abort_triggered(limits->abort_object))
             return fail_aborted(err);
         if (ready <= 0)
             continue;
+        if (all > count && (set[count].revents & POLLNVAL) != 0) {
+            all = count; /* it would be reported for ever: ask the flag from now on */
+            blind = true;
+        }
         for (any = false, i = 0; i < count; i++) {
             fds[i].revents = set[i].revents;
             any = any || set[i].revents;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "syncguard/sys/wait.h"
@@ -482,6 +483,54 @@ static void test_gate_takes_in_order(void **state)
     pthread_mutex_destroy(&l.mutex);
 }
 
+static int64_t cpu_ms(void)
+{
+    struct timespec used;
+
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
+    return (int64_t)used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+static void *trigger_later(void *abort_object)
+{
+    usleep(50000);
+    syncguard_abort_trigger(abort_object);
+    return NULL;
+}
+
+/* A program that closes all descriptors while the library works gets no busy loop for it. */
+static void test_closed_behind_our_back(void **state)
+{
+    syncguard_abort *abort_object = NULL;
+    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
+    int64_t start = syncguard_clock_ns();
+    int64_t used = cpu_ms();
+    int parks = 0;
+
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&abort_object, NULL), SYNCGUARD_OK);
+    syncguard_limits limits = {start + 1000 * MS, abort_object};
+    assert_int_equal(syncguard_parker_open(&parker, NULL), SYNCGUARD_OK);
+    close(syncguard_abort_fd(abort_object));
+    close(parker.fds[0]);
+    assert_int_equal(syncguard_wait_until(start + 500 * MS, &limits, NULL), SYNCGUARD_OK);
+    while (syncguard_clock_ns() < limits.deadline_ns) {
+        syncguard_status status = syncguard_parker_park(&parker, &limits, NULL);
+        assert_true(status == SYNCGUARD_E_INTERNAL || status == SYNCGUARD_E_NETWORK_TIMEOUT);
+        parks++;
+    }
+    assert_in_range(parks, 1, 10);
+    assert_true(cpu_ms() - used < 250);
+    /* The abort is still seen. */
+    limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, trigger_later, abort_object), 0);
+    assert_int_equal(syncguard_wait_fds(NULL, 0, &limits, NULL), SYNCGUARD_E_ABORTED);
+    pthread_join(thread, NULL);
+    /* The numbers are free: not for us to close again. */
+    parker.fds[0] = parker.fds[1] = -1;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_parker),
         cmocka_unit_test(test_parker_with_abort),
         cmocka_unit_test(test_parkers_of_two),
+        cmocka_unit_test(test_closed_behind_our_back),
         cmocka_unit_test(test_thread),
         cmocka_unit_test(test_gate),
         cmocka_unit_test(test_gate_order),

@@ -45,7 +45,8 @@ SYNCGUARD_API syncguard_limits syncguard_limits_until(const syncguard_limits *li
 /*
  * poll(2) over fds (at most 130) that also ends by deadline and abort. OK when a
  * descriptor is ready (revents are filled in), else Aborted or NetworkTimeout.
- * Interrupted calls go on.
+ * Interrupted calls go on. POLLNVAL is an answer, too (the program has closed the descriptor):
+ * who waits in a loop must take it for the end of what it waits for, or the loop never rests.
  */
 SYNCGUARD_API syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
                                                   const syncguard_limits *limits,
@@ -83,7 +84,8 @@ SYNCGUARD_API syncguard_status syncguard_parker_open_light(syncguard_parker *par
 /* In a forked child the parent's descriptors stay open: see sys/descriptor.h. */
 SYNCGUARD_API void syncguard_parker_close(syncguard_parker *parker);
 SYNCGUARD_API void syncguard_parker_unpark(syncguard_parker *parker);
-/* OK when unparked, also with a deadline that has passed; else Aborted or NetworkTimeout. */
+/* OK when unparked, also with a deadline that has passed; else Aborted or NetworkTimeout. Internal,
+ * after a pause, if the program has closed the descriptor. */
 SYNCGUARD_API syncguard_status syncguard_parker_park(syncguard_parker *parker,
                                                      const syncguard_limits *limits,
                                                      syncguard_error *err);
