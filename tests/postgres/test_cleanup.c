@@ -1,0 +1,179 @@
+/* Cleanup of dead rows behind is_locked: off by default, late enough, only what was seen, silent.
+ */
+#include "support.h"
+
+#define DATABASE "cleanup"
+#define KEY "k"
+#define ID "AAAAAAAAAAAAAAAAAAAAAA"
+#define OTHER_ID "NNNNNNNNNNNNNNNNNNNNNN"
+#define NOW "floor(extract(epoch from clock_timestamp()) * 1000)::bigint"
+
+static pg_server *server;
+static PGconn *plain;
+
+/* A lock that expired so many ms ago, and its counter. */
+static void plant(int dead_ms)
+{
+    pg_sql(plain, "DELETE FROM syncguard_locks");
+    pg_sql(plain,
+           "INSERT INTO syncguard_locks (key, lock_id, expires_at_ms, acquired_at_ms, fence, "
+           "user_key) VALUES ('" KEY "', '" ID "', " NOW " - %d, 1, '000000000000001', '" KEY "')",
+           dead_ms);
+}
+
+static long rows(void)
+{
+    return pg_number(plain, "SELECT count(*) FROM syncguard_locks");
+}
+
+static bool gone_within(int64_t ms)
+{
+    int64_t end = now_ms() + ms;
+
+    while (rows() > 0 && now_ms() < end)
+        sleep_ms(20);
+    return rows() == 0;
+}
+
+static void ask(syncguard_backend *backend)
+{
+    bool locked = true;
+
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, KEY, NULL, &locked, &err));
+    assert_false(locked);
+}
+
+/* I-ISL-02, I-ISL-03 */
+static void off_by_default(void **state)
+{
+    syncguard_backend *backend = open_used(pg_url(server, DATABASE, NULL));
+    char before[64];
+
+    (void)state;
+    plant(60000);
+    snprintf(before, sizeof before, "%s",
+             pg_sql(plain, "SELECT xmin || ' ' || ctid FROM syncguard_locks"));
+    for (int i = 0; i < 200; i++)
+        ask(backend);
+    sleep_ms(300);
+    assert_string_equal(pg_sql(plain, "SELECT xmin || ' ' || ctid FROM syncguard_locks"), before);
+    syncguard_close(backend);
+}
+
+/* I-ISL-04: not before 2000 ms past the expiry. On a slow machine a row may become old enough
+ * before it is looked at again: that says nothing, so it is tried again. */
+static void waits_for_two_seconds_past_the_expiry(void **state)
+{
+    syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
+    bool stayed = false;
+
+    (void)state;
+    for (int i = 0; i < 20 && !stayed; i++) {
+        long age;
+
+        plant(1200);
+        ask(backend);
+        sleep_ms(200);
+        stayed = rows() == 1;
+        age = pg_number(plain, "SELECT " NOW " - max(expires_at_ms) FROM syncguard_locks");
+        stayed = stayed && age < 2000;
+    }
+    assert_true(stayed);
+    plant(2200);
+    sleep_ms(150); /* the pause between two cleanups */
+    ask(backend);
+    assert_true(gone_within(20000));
+    syncguard_close(backend);
+}
+
+/* I-ISL-05: its failure changes no answer, and nothing after it. */
+static void failure_is_silent(void **state)
+{
+    syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
+    syncguard_grant grant;
+
+    (void)state;
+    plant(60000);
+    pg_sql(plain, "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                  "$$ BEGIN RAISE EXCEPTION 'no'; END $$");
+    pg_sql(plain, "CREATE TRIGGER refuse BEFORE DELETE ON syncguard_locks FOR EACH ROW EXECUTE "
+                  "FUNCTION refuse()");
+    for (int i = 0; i < 5; i++) {
+        ask(backend);
+        sleep_ms(120);
+    }
+    assert_int_equal(rows(), 1);
+    pg_sql(plain, "DROP FUNCTION refuse CASCADE");
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, KEY, 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    syncguard_close(backend);
+}
+
+/* While the cleanup waits for the key, the row becomes another: change says how. */
+static void meanwhile(const char *change)
+{
+    syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
+    PGconn *holder = pg_plain(server, DATABASE);
+    bool waits = false;
+
+    plant(60000);
+    pg_sql(holder, "SELECT pg_advisory_lock(hashtext('" KEY "'))");
+    ask(backend);
+    for (int i = 0; i < 500 && !waits; i++) {
+        waits = pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
+                                 "NOT granted") > 0;
+        sleep_ms(2);
+    }
+    assert_true(waits);
+    pg_sql(plain, "UPDATE syncguard_locks SET %s", change);
+    PQfinish(holder); /* frees the key */
+    syncguard_close(backend);
+    assert_int_equal(rows(), 1);
+}
+
+/* I-ISL-06 */
+static void only_what_was_seen(void **state)
+{
+    (void)state;
+    meanwhile("lock_id = '" OTHER_ID "'");
+    meanwhile("expires_at_ms = expires_at_ms + 1");
+}
+
+/* I-FEN-03 */
+static void counters_stay(void **state)
+{
+    syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
+    syncguard_grant grant;
+    long before;
+
+    (void)state;
+    pg_sql(plain, "DELETE FROM syncguard_locks");
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, KEY, 30000, NULL, &grant, &err));
+    before = pg_number(plain, "SELECT sum(fence) FROM syncguard_fence_counters");
+    pg_sql(plain, "UPDATE syncguard_locks SET expires_at_ms = 1");
+    sleep_ms(150);
+    ask(backend);
+    assert_true(gone_within(20000));
+    assert_int_equal(pg_number(plain, "SELECT sum(fence) FROM syncguard_fence_counters"), before);
+    syncguard_close(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(off_by_default),
+        cmocka_unit_test(waits_for_two_seconds_past_the_expiry),
+        cmocka_unit_test(failure_is_silent),
+        cmocka_unit_test(only_what_was_seen),
+        cmocka_unit_test(counters_stay),
+    };
+    int failed;
+
+    server = pg_server_start(NULL);
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    PQfinish(plain);
+    pg_server_end(server);
+    return failed;
+}
