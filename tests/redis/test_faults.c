@@ -5,6 +5,10 @@
  */
 #include "support.h"
 
+/* Well before the default timeout of 5 s, which is when what hangs would end: a busy machine may
+ * need this long for what takes milliseconds. */
+#define PROMPT_MS 3000
+
 static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
 
 static syncguard_call call_of(int64_t timeout_ms)
@@ -60,7 +64,7 @@ static void dead_server_is_told_at_once(void **state)
                                     grant.lock_id[0] ? grant.lock_id : "AAAAAAAAAAAAAAAAAAAAAA",
                                     NULL, &err),
                   SYNCGUARD_E_SERVICE_UNAVAILABLE);
-    assert_true(now_ms() - start < 1000);
+    assert_true(now_ms() - start < PROMPT_MS);
     /* It comes back without its data, and the handle finds it. */
     server_start(&s, s.port, plain);
     assert_status(syncguard_acquire(store, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -110,7 +114,7 @@ static void unknown_outcome_is_undone(void **state)
     int64_t start = now_ms();
     assert_status(syncguard_acquire(store, "ghost", 30000, &brief, &grant, &err),
                   SYNCGUARD_E_NETWORK_TIMEOUT);
-    assert_true(now_ms() - start < 1000);
+    assert_true(now_ms() - start < PROMPT_MS);
     kill(s.pid, SIGCONT);
     /* Long before the 30 s of its ttl the key is free, and stays so. */
     syncguard_status status = SYNCGUARD_LOCKED;
@@ -160,7 +164,7 @@ static void abort_ends_a_hanging_call(void **state)
             status = syncguard_is_locked(used, "hang", &call, &locked, &err);
         int64_t took = now_ms() - start;
         assert_int_equal(status, SYNCGUARD_E_ABORTED);
-        assert_in_range(took, 0, 1000); /* generous: a busy machine starts threads late */
+        assert_in_range(took, 0, PROMPT_MS);
         pthread_join(thread, NULL);
         syncguard_abort_free(call.abort_object);
         if (i == 3)
@@ -189,7 +193,7 @@ static void black_hole_ends_by_the_deadline(void **state)
     syncguard_status status = syncguard_acquire(store, "a", 5000, &brief, &grant, &err);
     /* Some networks answer that address with an error at once. */
     assert_true(status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_SERVICE_UNAVAILABLE);
-    assert_true(now_ms() - start < 1000);
+    assert_true(now_ms() - start < PROMPT_MS);
     syncguard_close(store);
     store = open_url("redis://name.invalid");
     assert_status(syncguard_acquire(store, "a", 5000, NULL, &grant, &err),
@@ -484,7 +488,7 @@ static void stuck_follower_holds_up_nobody(void **state)
     assert_status(syncguard_is_locked(store, "asked", NULL, &locked, &err), SYNCGUARD_OK);
     int64_t took = now_ms() - start;
     pthread_join(follower, NULL);
-    assert_in_range(took, 0, 1000);
+    assert_in_range(took, 0, PROMPT_MS);
     assert_int_equal(atomic_load(&failures), 0);
     syncguard_close(store);
     server_remove(&s);
@@ -589,7 +593,7 @@ static void close_ends_connecting(void **state)
                   SYNCGUARD_E_NETWORK_TIMEOUT);
     int64_t start = now_ms();
     syncguard_close(store);
-    assert_in_range(now_ms() - start, 0, 1000);
+    assert_in_range(now_ms() - start, 0, PROMPT_MS);
     proxy_stop(&p);
 }
 
