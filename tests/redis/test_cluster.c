@@ -30,16 +30,18 @@ static int close_store(void **state)
 
 /* --- moving a slot --- */
 
+static int witness; /* a primary that is up */
+
 static int our_slot(void)
 {
-    redisReply *reply = raw_at(test_port(1), "CLUSTER KEYSLOT {syncguard}");
+    redisReply *reply = raw_at(test_port(witness), "CLUSTER KEYSLOT {syncguard}");
     int slot = (int)reply->integer;
     freeReplyObject(reply);
     return slot;
 }
 
-/* Which server has the slot, as server `witness` sees it, and its id. */
-static int owner_of(int slot, int witness, char id[64])
+/* Which server has the slot, and its id. */
+static int owner_of(int slot, char id[64])
 {
     redisReply *reply = raw_at(test_port(witness), "CLUSTER SLOTS");
     int owner = -1;
@@ -81,7 +83,7 @@ static void begin_move(move *m)
 {
     char from_id[64];
     m->slot = our_slot();
-    m->from = owner_of(m->slot, 1, from_id);
+    m->from = owner_of(m->slot, from_id);
     m->to = (m->from + 1) % PRIMARIES;
     node_id(m->to, m->to_id);
     node_do(m->to, "CLUSTER SETSLOT %d IMPORTING %s", m->slot, from_id);
@@ -291,7 +293,7 @@ static void half_moved_dead_locks_are_taken_over(void **state)
         snprintf(key, sizeof key, "dead:%d", mask);
         assert_status(syncguard_acquire(store, key, 100, NULL, &grants[mask], &err), SYNCGUARD_OK);
         char id[64];
-        int owner = owner_of(our_slot(), 1, id);
+        int owner = owner_of(our_slot(), id);
         freeReplyObject(raw_at(test_port(owner), "PERSIST {syncguard}:%s", key));
         freeReplyObject(
             raw_at(test_port(owner), "PERSIST {syncguard}:id:%s", grants[mask].lock_id));
@@ -570,11 +572,12 @@ static void cluster_outlives_its_seed(void **state)
     syncguard_grant grant;
     int64_t expires;
     int slot = our_slot();
-    int owner = owner_of(slot, 0, id);
+    int owner = owner_of(slot, id);
     snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(owner));
     syncguard_backend *other = open_url(url);
     assert_status(syncguard_acquire(other, "outlives", 120000, NULL, &grant, &err), SYNCGUARD_OK);
     pause_ms(500); /* replication */
+    witness = (owner + 1) % PRIMARIES;
     kill(test_pid(owner), SIGKILL);
     int64_t start = now_ms();
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
@@ -587,9 +590,42 @@ static void cluster_outlives_its_seed(void **state)
     }
     assert_status(status, SYNCGUARD_OK);
     print_message("followed after %d ms\n", (int)(now_ms() - start));
-    assert_int_equal(owner_of(slot, (owner + 1) % PRIMARIES, id), owner + PRIMARIES);
+    assert_int_equal(owner_of(slot, id), owner + PRIMARIES);
     assert_status(syncguard_release(other, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     syncguard_close(other);
+}
+
+/* A server that has the address of a node that was, and would grant anything. */
+static void stranger_is_not_taken_for_a_node(void **state)
+{
+    (void)state;
+    char url[128], id[64];
+    syncguard_grant grant;
+    server stranger;
+    int slot = our_slot();
+    int owner = owner_of(slot, id);
+    if (owner == witness)
+        witness = (owner + 1) % PRIMARIES;
+    snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(witness));
+    syncguard_backend *other = open_url(url);
+    assert_status(syncguard_acquire(other, "strange", 60000, NULL, &grant, &err), SYNCGUARD_OK);
+    server_start(&stranger, 0, NULL);
+    server_kill(&stranger);
+    kill(test_pid(owner), SIGKILL);
+    pause_ms(300);
+    server_start(&stranger, test_port(owner), NULL);
+    for (int i = 0; i < 3; i++) {
+        syncguard_grant wrong;
+        syncguard_status status =
+            syncguard_acquire(other, "strange", 60000, briefly(), &wrong, &err);
+        assert_true(status < 0 || status == SYNCGUARD_LOCKED);
+    }
+    redisReply *reply = raw_at(stranger.port, "DBSIZE");
+    assert_int_equal(reply->integer, 0);
+    freeReplyObject(reply);
+    syncguard_close(other);
+    server_kill(&stranger);
+    server_remove(&stranger);
 }
 
 int main(int argc, char **argv)
@@ -606,7 +642,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(list_sees_both_nodes),
         cmocka_unit_test(waiters_follow_the_slot),
         cmocka_unit_test(half_moved_grants_are_undone),
-        cmocka_unit_test(cluster_outlives_its_seed), /* the last: a server is missing then */
+        cmocka_unit_test(cluster_outlives_its_seed), /* the last: servers are missing then */
+        cmocka_unit_test(stranger_is_not_taken_for_a_node),
     };
     return cmocka_run_group_tests_name("redis cluster", tests, open_store, close_store);
 }

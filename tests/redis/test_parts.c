@@ -367,11 +367,13 @@ static void other_sentinels_are_learnt(void **state)
 {
     (void)state;
     sg_route route = learn("*2\r\n"
-                           "*4\r\n$2\r\nip\r\n$4\r\n10.1\r\n$4\r\nport\r\n$5\r\n26379\r\n"
-                           "*4\r\n$4\r\nport\r\n$5\r\n26380\r\n$4\r\nname\r\n$1\r\nx\r\n",
+                           "*6\r\n$2\r\nip\r\n$4\r\n10.1\r\n$4\r\nport\r\n$5\r\n26379\r\n"
+                           "$5\r\nrunid\r\n$3\r\nabc\r\n"
+                           "*4\r\n$4\r\nport\r\n$5\r\n26380\r\n$2\r\nip\r\n$1\r\nx\r\n",
                            sg_redis_topology_read_sentinels);
-    assert_int_equal(route.node_count, 1);
+    assert_int_equal(route.node_count, 1); /* the second could not be recognised */
     assert_string_equal(route.nodes[0].host, "10.1");
+    assert_string_equal(route.nodes[0].id, "abc");
     assert_int_equal(route.nodes[0].port, 26379);
 }
 

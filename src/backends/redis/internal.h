@@ -211,6 +211,7 @@ void sg_redis_replies_free(redisReply **replies, size_t count);
 typedef struct sg_node {
     char host[256];
     int port;
+    char id[48]; /* its own, which does not change; "": any */
 } sg_node;
 
 typedef struct sg_route {
@@ -243,9 +244,15 @@ syncguard_status sg_redis_route_probe(sg_backend *backend, const syncguard_limit
 
 /* --- other servers (topology.c) --- */
 
-/* Learns the nodes over a new connection, but not every time. Failure: the connection is broken. */
-syncguard_status sg_redis_topology_learn(sg_backend *backend, sg_conn *conn,
+/*
+ * Over a new connection: learns the nodes, but not every time, and makes sure that the server is
+ * the node of that id, if it is not "". Failure: the connection must not be used.
+ */
+syncguard_status sg_redis_topology_learn(sg_backend *backend, sg_conn *conn, const char *id,
                                          const syncguard_limits *limits, syncguard_error *err);
+/* Whether the answer to MYID is that id. */
+syncguard_status sg_redis_topology_check(const redisReply *reply, const char *id,
+                                         syncguard_error *err);
 /* Learns them over a shared connection, once in a while. */
 void sg_redis_topology_refresh(sg_backend *backend, const syncguard_limits *limits);
 /* Reads the answer to CLUSTER SLOTS of peer. */

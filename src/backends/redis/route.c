@@ -114,6 +114,7 @@ static void get_candidate(sg_backend *backend, size_t number, sg_node *out)
     if (number < config->seed_count) {
         snprintf(out->host, sizeof out->host, "%s", config->seeds[number].host);
         out->port = config->seeds[number].port;
+        out->id[0] = '\0';
     } else {
         *out = route->nodes[number - config->seed_count];
     }
@@ -130,16 +131,17 @@ static void begin_with(sg_route *route, size_t number)
 /* --- Sentinel --- */
 
 /* The address of the primary as one sentinel knows it. */
-static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sentinel,
+static syncguard_status ask_sentinel(sg_backend *backend, sg_node *sentinel,
                                      const syncguard_limits *limits, char host[256], int *port,
                                      syncguard_error *err)
 {
     sg_conn *conn = NULL;
-    redisReply *replies[2] = {NULL, NULL};
+    redisReply *replies[3] = {NULL, NULL, NULL};
     sg_text text;
     sg_redis_text_init(&text);
+    sg_address address = {sentinel->host, sentinel->port};
     syncguard_status status =
-        sg_redis_conn_open(backend, sentinel, SG_ROLE_SENTINEL, limits, &conn, err);
+        sg_redis_conn_open(backend, &address, SG_ROLE_SENTINEL, limits, &conn, err);
     if (status != SYNCGUARD_OK)
         goto out;
     sg_redis_text_command(&text, 3);
@@ -150,7 +152,12 @@ static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sent
     sg_redis_text_arg_str(&text, "SENTINEL");
     sg_redis_text_arg_str(&text, "SENTINELS");
     sg_redis_text_arg_str(&text, backend->config.master_name);
-    status = sg_redis_conn_call(conn, &text, replies, 2, limits, err);
+    sg_redis_text_command(&text, 2);
+    sg_redis_text_arg_str(&text, "SENTINEL");
+    sg_redis_text_arg_str(&text, "MYID");
+    status = sg_redis_conn_call(conn, &text, replies, 3, limits, err);
+    if (status == SYNCGUARD_OK && sentinel->id[0] != '\0')
+        status = sg_redis_topology_check(replies[2], sentinel->id, err);
     if (status != SYNCGUARD_OK)
         goto out;
     sg_redis_topology_read_sentinels(&backend->route, replies[1]);
@@ -167,7 +174,7 @@ static syncguard_status ask_sentinel(sg_backend *backend, const sg_address *sent
         snprintf(host, 256, "%s", reply->element[0]->str);
     }
 out:
-    sg_redis_replies_free(replies, 2);
+    sg_redis_replies_free(replies, 3);
     sg_redis_text_free(&text);
     sg_redis_conn_close(conn);
     return status;
@@ -207,8 +214,7 @@ static syncguard_status connect_sentinel(sg_backend *backend, const syncguard_li
         char host[256];
         int port = 0;
         get_candidate(backend, first + i, &node);
-        sg_address sentinel = {node.host, node.port};
-        status = ask_sentinel(backend, &sentinel, &share, host, &port, err);
+        status = ask_sentinel(backend, &node, &share, host, &port, err);
         if (status == SYNCGUARD_E_ABORTED)
             break;
         if (status != SYNCGUARD_OK)
@@ -249,7 +255,7 @@ static syncguard_status connect_node(sg_backend *backend, sg_node *node,
     syncguard_status status =
         sg_redis_conn_open(backend, &address, SG_ROLE_STORE, limits, &conn, err);
     if (status == SYNCGUARD_OK)
-        status = sg_redis_topology_learn(backend, conn, limits, err);
+        status = sg_redis_topology_learn(backend, conn, node->id, limits, err);
     if (status == SYNCGUARD_OK)
         *out = conn;
     else
@@ -266,6 +272,11 @@ static syncguard_status connect_cluster(sg_backend *backend, const syncguard_lim
     bool known = route->known;
     memcpy(node.host, route->target, sizeof node.host);
     node.port = route->port;
+    node.id[0] = '\0';
+    for (size_t i = 0; i < route->node_count; i++) {
+        if (route->nodes[i].port == node.port && strcmp(route->nodes[i].host, node.host) == 0)
+            memcpy(node.id, route->nodes[i].id, sizeof node.id);
+    }
     pthread_mutex_unlock(&route->mutex);
 
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;

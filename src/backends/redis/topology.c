@@ -3,6 +3,10 @@
  * a Cluster (CLUSTER SLOTS), or the other sentinels (SENTINEL SENTINELS). They are only candidates
  * for a connection; which node has our slot is told by MOVED, and who the primary is by a sentinel.
  *
+ * An address that was learnt may belong to somebody else by the time it is used: a lock that such a
+ * server granted would be none. So a node or sentinel must still have its id. An address of the
+ * configuration is the user's word.
+ *
  * The list is made anew with a new connection, at most once a second, and once a minute
  * in between. A server that does not tell leaves the list as it is.
  */
@@ -15,7 +19,8 @@
 #define REFRESH_NS (60000 * SYNCGUARD_NS_PER_MS)
 
 /* Adds a node to the list, unless it is known or the list is full. */
-static void add_node(sg_node *nodes, size_t *count, const char *host, size_t length, int port)
+static void add_node(sg_node *nodes, size_t *count, const char *host, size_t length, int port,
+                     const char *id)
 {
     if (length == 0 || length >= sizeof nodes->host || *count == SG_MAX_NODES)
         return;
@@ -26,6 +31,7 @@ static void add_node(sg_node *nodes, size_t *count, const char *host, size_t len
     }
     memcpy(nodes[*count].host, host, length);
     nodes[*count].host[length] = '\0';
+    snprintf(nodes[*count].id, sizeof nodes->id, "%s", id);
     nodes[(*count)++].port = port;
 }
 
@@ -42,7 +48,8 @@ static void keep(sg_route *route, const sg_node *nodes, size_t count)
 /* [host, port, id, [name, value, ...]]; peer stands in for a host that is not told. */
 static void read_node(const redisReply *node, const char *peer, sg_node *nodes, size_t *count)
 {
-    if (node->type != REDIS_REPLY_ARRAY || node->elements < 2 ||
+    if (node->type != REDIS_REPLY_ARRAY || node->elements < 3 ||
+        node->element[2]->type != REDIS_REPLY_STRING ||
         node->element[1]->type != REDIS_REPLY_INTEGER || node->element[1]->integer < 1 ||
         node->element[1]->integer > 65535)
         return;
@@ -64,7 +71,7 @@ static void read_node(const redisReply *node, const char *peer, sg_node *nodes, 
             }
         }
     }
-    add_node(nodes, count, host, length, (int)node->element[1]->integer);
+    add_node(nodes, count, host, length, (int)node->element[1]->integer, node->element[2]->str);
 }
 
 /* Ranges of slots: [first, last, primary, replica, ...]. */
@@ -87,7 +94,7 @@ void sg_redis_topology_read_sentinels(sg_route *route, const redisReply *sentine
     size_t count = 0;
     for (size_t i = 0; sentinels->type == REDIS_REPLY_ARRAY && i < sentinels->elements; i++) {
         const redisReply *fields = sentinels->element[i];
-        const redisReply *host = NULL;
+        const redisReply *host = NULL, *id = NULL;
         int port = 0;
         for (size_t k = 0; fields->type == REDIS_REPLY_ARRAY && k + 1 < fields->elements; k += 2) {
             const redisReply *name = fields->element[k], *value = fields->element[k + 1];
@@ -95,11 +102,13 @@ void sg_redis_topology_read_sentinels(sg_route *route, const redisReply *sentine
                 continue;
             if (strcmp(name->str, "ip") == 0)
                 host = value;
+            else if (strcmp(name->str, "runid") == 0)
+                id = value;
             else if (strcmp(name->str, "port") == 0 && !sg_redis_route_port(value->str, &port))
                 port = 0;
         }
-        if (host != NULL && port != 0)
-            add_node(nodes, &count, host->str, (size_t)host->len, port);
+        if (host != NULL && id != NULL && port != 0)
+            add_node(nodes, &count, host->str, (size_t)host->len, port, id->str);
     }
     keep(route, nodes, count);
 }
@@ -113,26 +122,45 @@ static bool is_due(sg_route *route, int64_t age_ns)
            atomic_compare_exchange_strong(&route->learned_ns, &learned, now);
 }
 
-static void add_request(sg_text *text)
+syncguard_status sg_redis_topology_check(const redisReply *reply, const char *id,
+                                         syncguard_error *err)
 {
-    sg_redis_text_init(text);
-    sg_redis_text_command(text, 2);
-    sg_redis_text_arg_str(text, "CLUSTER");
-    sg_redis_text_arg_str(text, "SLOTS");
+    if (reply->type == REDIS_REPLY_STRING && strcmp(reply->str, id) == 0)
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "MYID",
+                          "redis: another server has the address of one that was learnt");
 }
 
-syncguard_status sg_redis_topology_learn(sg_backend *backend, sg_conn *conn,
+static void add_request(sg_text *text, const char *word)
+{
+    sg_redis_text_command(text, 2);
+    sg_redis_text_arg_str(text, "CLUSTER");
+    sg_redis_text_arg_str(text, word);
+}
+
+syncguard_status sg_redis_topology_learn(sg_backend *backend, sg_conn *conn, const char *id,
                                          const syncguard_limits *limits, syncguard_error *err)
 {
     sg_text text;
-    redisReply *reply = NULL;
-    if (!is_due(&backend->route, LEARN_NS))
-        return SYNCGUARD_OK;
-    add_request(&text);
-    syncguard_status status = sg_redis_conn_call(conn, &text, &reply, 1, limits, err);
-    if (status == SYNCGUARD_OK)
-        sg_redis_topology_read(&backend->route, reply, conn->peer);
-    sg_redis_replies_free(&reply, 1);
+    redisReply *replies[2] = {NULL, NULL};
+    size_t count = 0, slots = 0;
+    sg_redis_text_init(&text);
+    if (id[0] != '\0') {
+        add_request(&text, "MYID");
+        slots = count = 1;
+    }
+    if (is_due(&backend->route, LEARN_NS)) {
+        add_request(&text, "SLOTS");
+        count++;
+    }
+    syncguard_status status = SYNCGUARD_OK;
+    if (count > 0)
+        status = sg_redis_conn_call(conn, &text, replies, count, limits, err);
+    if (status == SYNCGUARD_OK && id[0] != '\0')
+        status = sg_redis_topology_check(replies[0], id, err);
+    if (status == SYNCGUARD_OK && count > slots)
+        sg_redis_topology_read(&backend->route, replies[slots], conn->peer);
+    sg_redis_replies_free(replies, 2);
     sg_redis_text_free(&text);
     return status;
 }
@@ -145,7 +173,8 @@ void sg_redis_topology_refresh(sg_backend *backend, const syncguard_limits *limi
     if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER || !is_due(&backend->route, REFRESH_NS))
         return;
     syncguard_limits share = syncguard_limits_until(limits, syncguard_clock_ns() + LEARN_NS);
-    add_request(&text);
+    sg_redis_text_init(&text);
+    add_request(&text, "SLOTS");
     memset(&request, 0, sizeof request);
     request.text = &text;
     request.replies = &reply;

@@ -492,12 +492,14 @@ static bool probe(sg_tracker *tracker, const sg_conn *conn)
     sg_backend *backend = tracker->backend;
     syncguard_limits limits = {syncguard_clock_ns() + CONNECT_NS, tracker->stop};
     bool moving = false;
-    if (sg_redis_route_probe(backend, &limits, &moving, NULL) != SYNCGUARD_OK)
-        return false;
+    syncguard_status status = sg_redis_route_probe(backend, &limits, &moving, NULL);
     pthread_mutex_lock(&tracker->mutex);
     bool arrived = tracker->moving && !moving;
-    tracker->moving = moving;
+    tracker->moving = status == SYNCGUARD_OK && moving;
     pthread_mutex_unlock(&tracker->mutex);
+    if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_E_NETWORK_TIMEOUT ||
+        status == SYNCGUARD_E_ABORTED)
+        return false;
     if (conn->route != sg_redis_route_generation(&backend->route))
         return false;
     if (arrived)
