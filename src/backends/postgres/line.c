@@ -279,7 +279,7 @@ bool sg_pg_listener_lend(sg_pg_listener *listener, sg_pg_connection **out)
 
     pthread_mutex_lock(&listener->mutex);
     idle = listener->user == SG_PG_NOBODY && !listener->thread_waits && !listener->thread_reads &&
-           !listener->next_ear && listener->connection &&
+           !listener->next_ear && listener->connection && !listener->connection->ended &&
            sg_pg_line_is_ready(listener->connection) && sg_pg_is_trusted(listener->connection) &&
            syncguard_clock_ns() - listener->alive_ns < ALIVE_NS;
     if (idle) {

@@ -105,6 +105,7 @@ static void arm_one(sg_pg_listener *listener, sg_pg_watch *w)
     const char *values[] = {name};
     PGresult *result = NULL;
     int64_t hash = 0;
+    bool late;
     syncguard_status status = sg_pg_name(w->key, name, NULL);
 
     if (listener->connection && !sg_pg_is_trusted(listener->connection))
@@ -124,8 +125,12 @@ static void arm_one(sg_pg_listener *listener, sg_pg_watch *w)
     pthread_mutex_lock(&listener->mutex);
     w->hash = hash;
     w->armed = true;
+    late = w->wanted && w->requests == 0;
     sg_pg_listener_answer(listener, w, true);
     pthread_mutex_unlock(&listener->mutex);
+    /* Who asked has tried without being armed: a release between the two would go unnoticed. */
+    if (late)
+        syncguard_backend_stirred(&listener->pg->base, w->key, w->length);
     if (listener->connection->settled && atomic_load(&listener->pg->form) >= 0 &&
         !sg_pg_line_is_ready(listener->connection) && syncguard_clock_ns() >= listener->prepare_ns)
         prepare(listener);
