@@ -189,6 +189,28 @@ static void a_database_replaced_without_its_wal_is_refused(void **state)
     syncguard_close(backend);
 }
 
+/* File systems give the numbers of removed files to new ones. */
+static void inode_numbers_that_come_again_do_not_matter(void **state)
+{
+    const place *here = *state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_backend *backend = open_file(here->file);
+    call.timeout_ms = 100;
+    for (int i = 0; i < 6; i++) {
+        char line[400];
+        syncguard_grant grant;
+        syncguard_error err;
+        (void)acquire(backend, "k");
+        shell(here, "rm locks.db");
+        pause_ms(20);
+        /* Noticed, and closed; somebody else makes the new files. */
+        assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                      syncguard_acquire(backend, "k", 1000, &call, &grant, &err), &err);
+        assert_int_equal(run_worker(line, sizeof line, "open", here->url, NULL), 0);
+    }
+    syncguard_close(backend);
+}
+
 /* SQLite would truncate a mapping that the other one uses. */
 static void two_handles_of_a_process_change_over_together(void **state)
 {
@@ -223,6 +245,7 @@ int main(int argc, char **argv)
         TEST(files_beside_the_database_are_noticed),
         TEST(a_replaced_wake_file_loses_no_release),
         TEST(a_database_replaced_without_its_wal_is_refused),
+        TEST(inode_numbers_that_come_again_do_not_matter),
         TEST(two_handles_of_a_process_change_over_together),
     };
     if (argc < 2)

@@ -19,9 +19,11 @@
  *
  * All functions are called inside the gate; locking order: gate, list_mutex.
  */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -143,8 +145,7 @@ static syncguard_status open_file(sg_sqlite *sqlite, syncguard_error *err)
                                 "has not noticed yet",
                                 sqlite->path);
     /* SQLite would take what the old -wal and -shm files hold for part of the new database. */
-    if (status == SYNCGUARD_OK && same(now.shm, sqlite->files.shm) &&
-        !same(now.database, sqlite->files.database))
+    if (status == SYNCGUARD_OK && sqlite->old_shm >= 0 && same(now.shm, sqlite->files.shm))
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_READONLY_DBMOVED",
                                 "%s: was replaced, but not its -wal and -shm files; stop what uses "
                                 "it and remove those",
@@ -163,6 +164,13 @@ static bool note_files(sg_sqlite *sqlite)
     return sqlite3_file_control(sqlite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
            !moved && sqlite->files.database.known && sqlite->files.wal.known &&
            sqlite->files.shm.known;
+}
+
+static void forget_old_shm(sg_sqlite *sqlite)
+{
+    if (sqlite->old_shm >= 0)
+        close(sqlite->old_shm);
+    sqlite->old_shm = -1;
 }
 
 static syncguard_status connect_files(sg_sqlite *sqlite, syncguard_error *err)
@@ -187,8 +195,26 @@ static syncguard_status connect_files(sg_sqlite *sqlite, syncguard_error *err)
     sqlite3_wal_hook(sqlite->db, note_frames, sqlite);
     sqlite->checkpoint_frames = frames_for(sqlite->path);
     sqlite->ready = true;
+    forget_old_shm(sqlite);
     list_add(sqlite);
     return SYNCGUARD_OK;
+}
+
+/* Keeps the number of the -shm file from being given to another, so that it can be recognised when
+ * the connection is closed. Such a descriptor is none for POSIX locks: closing it drops none. */
+static int keep_shm(const sg_sqlite *sqlite)
+{
+    int fd = -1;
+#ifdef O_PATH
+    fd = open(sqlite->shm_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && !syncguard_fd_same(fd, sqlite->files.shm)) {
+        close(fd);
+        fd = -1;
+    }
+#else
+    (void)sqlite;
+#endif
+    return fd;
 }
 
 /* Without a checkpoint: it would write to files that are not ours any more. */
@@ -197,7 +223,9 @@ static void give_up(sg_sqlite *sqlite)
     syncguard_backend_log(&sqlite->base, SYNCGUARD_LOG_WARN,
                           "%s: was removed or replaced while it was open; its locks are lost",
                           sqlite->path);
+    int kept = same(identify(sqlite->path), sqlite->files.database) ? -1 : keep_shm(sqlite);
     sg_sqlite_detach(sqlite);
+    sqlite->old_shm = kept;
 }
 
 void sg_sqlite_detach(sg_sqlite *sqlite)
@@ -207,6 +235,7 @@ void sg_sqlite_detach(sg_sqlite *sqlite)
     sqlite->ready = false;
     sg_sqlite_disconnect(sqlite);
     sg_sync_forget(sqlite);
+    forget_old_shm(sqlite);
 }
 
 syncguard_status sg_sqlite_ready(sg_sqlite *sqlite, syncguard_error *err)

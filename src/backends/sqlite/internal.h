@@ -137,6 +137,7 @@ typedef struct sg_sqlite {
     sqlite3 *db;
     sqlite3_stmt *statements[SG_STATEMENT_COUNT];
     sg_files files;         /* as they were when db was opened */
+    int old_shm;            /* of a database that was replaced, until we are connected again; -1 */
     struct sg_sqlite *next; /* connected, in this process: see file.c */
     int64_t looked_ns;      /* when files and clock were last seen to be the same */
     int64_t lost_ns;        /* when the files were seen to be others; 0: they are ours */

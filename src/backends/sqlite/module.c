@@ -158,6 +158,7 @@ static syncguard_status open_backend(const char *given, bool durable,
     sqlite->pid = getpid();
     sqlite->durable = durable;
     sqlite->wal_fd = -1;
+    sqlite->old_shm = -1;
 
     status = syncguard_backend_init(&sqlite->base, &OPS, &CAPABILITIES, options, err);
     if (status != SYNCGUARD_OK)
