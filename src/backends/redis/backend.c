@@ -24,9 +24,9 @@ static void make_tombstone(sg_backend *backend)
 static syncguard_status make_live_parts(sg_backend *backend, syncguard_error *err)
 {
     const sg_config *config = &backend->config;
-    size_t count = (size_t)config->connections;
+    size_t count = (size_t)config->connections + 1;
     if (config->wait_replicas > 0)
-        count += (size_t)config->wait_connections + 1;
+        count += (size_t)config->wait_connections;
     syncguard_status status = sg_redis_resolver_create(&backend->resolver, err);
     if (status != SYNCGUARD_OK)
         return status;

@@ -91,7 +91,8 @@ static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *i
 {
     redisReply *replies[CHUNK + 1] = {NULL};
     sg_link *link = sg_redis_extend_link(backend);
-    size_t all = link != NULL ? count + 1 : count;
+    bool confirm = backend->config.wait_replicas > 0;
+    size_t all = confirm ? count + 1 : count;
     sg_text text;
     sg_redis_text_init(&text);
     for (size_t i = 0; i < count; i++) {
@@ -101,11 +102,11 @@ static syncguard_status extend_chunk(sg_backend *backend, syncguard_extend_op *i
         sg_redis_call_free(&call);
         items[i].first_sent_ns = syncguard_clock_ns();
     }
-    if (link != NULL)
+    if (confirm)
         sg_redis_text_wait(backend, limits, &text);
     syncguard_status status = run(backend, link, SG_EXTEND, &text, replies, all, limits, err);
-    bool confirmed = link == NULL ||
-                     (status == SYNCGUARD_OK && sg_redis_replicas_have_it(backend, replies[count]));
+    bool confirmed =
+        !confirm || (status == SYNCGUARD_OK && sg_redis_replicas_have_it(backend, replies[count]));
     for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++) {
         items[i].status = sg_redis_judge_extend(&items[i], replies[i], err);
         if (items[i].status == SYNCGUARD_OK && !confirmed)

@@ -30,6 +30,7 @@ void sg_redis_call_init(sg_call *call, sg_script_id script, int keys)
     call->reply = NULL;
     call->moving = false;
     call->asked = false;
+    call->armed = false;
     call->confirmed = false;
     call->again = false;
     call->unanswered = false;
@@ -181,6 +182,7 @@ static syncguard_status send_once(sg_backend *backend, sg_call *call, progress *
         sg_redis_replies_free(replies, count - 1);
         sg_redis_replies_free(&call->reply, 1);
         call->reply = replies[count - 1];
+        call->armed = p->request.armed;
         call->confirmed = call->confirm && sg_redis_replicas_have_it(backend, replies[count]);
         if (call->confirm)
             sg_redis_replies_free(&replies[count], 1);

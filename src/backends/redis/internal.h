@@ -299,6 +299,7 @@ typedef struct sg_request {
     bool watch; /* needs a connection that reports to the tracker */
     bool hurry; /* others wait for what comes of it */
     /* out */
+    bool armed;      /* watch: what it read is going to be reported */
     bool sent;       /* the server may have got it */
     int64_t sent_ns; /* just before the first byte left */
     uint64_t route;  /* route generation of the connection */
@@ -334,8 +335,8 @@ typedef struct sg_keymap {
     sg_keymap_entry *buckets[SG_KEYMAP_BUCKETS];
 } sg_keymap;
 
-/* Without memory nothing is kept. */
-void sg_redis_keymap_put(sg_keymap *map, const char *name, size_t name_length, const char *key,
+/* False without memory. */
+bool sg_redis_keymap_put(sg_keymap *map, const char *name, size_t name_length, const char *key,
                          size_t key_length);
 /* The key's length; 0: unknown. */
 size_t sg_redis_keymap_get(sg_keymap *map, const char *name, size_t length,
@@ -354,11 +355,13 @@ bool sg_redis_tracker_watch(sg_tracker *tracker, const char *name, size_t name_l
                             const char *key, size_t key_length);
 void sg_redis_tracker_unwatch(sg_tracker *tracker, const char *name, size_t name_length);
 /*
- * Before an armed try leaves on conn: appends what makes conn report, if it does
- * not yet, and returns 1 if a reply to it must be expected. Called with the
- * link's mutex held.
+ * Before a try that is to be armed leaves on conn: appends what makes conn report, if it does not
+ * yet; *expected: a reply to that must be expected. True if reports of what the try reads will
+ * come. Called with the link's mutex held.
  */
-int sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn);
+bool sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn, bool *expected);
+/* Whether there have been waiters. */
+bool sg_redis_tracker_started(sg_tracker *tracker);
 /* The reply to that; epoch: conn->tracked as prepare has set it. */
 void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisReply *reply);
 /* See syncguard_backend_ops. */
@@ -409,6 +412,7 @@ typedef struct sg_call {
     bool moving;     /* not carried out: the slot moves, and its names may be on two nodes */
     bool asked;      /* the answer is that of the new node of a slot that moves */
     bool confirmed;  /* enough replicas have what the connection that answered wrote */
+    bool armed;      /* changes of watch_name are going to be reported */
     bool again;      /* was sent more than once */
     bool unanswered; /* some sending of it has no reply: it may still be carried out */
     int64_t first_sent_ns;
@@ -477,7 +481,7 @@ struct sg_backend {
     sg_tls *tls;
     sg_resolver *resolver;
     sg_route route;
-    sg_link *links; /* config.connections; if wait_replicas, config.wait_connections and one for
+    sg_link *links; /* config.connections; if wait_replicas, config.wait_connections; one for
                        extends */
     size_t link_count;
     sg_link ask; /* Cluster: to the node that our slot moves to */
@@ -506,9 +510,10 @@ void sg_redis_extend_args(const sg_backend *backend, const syncguard_extend_op *
 syncguard_status sg_redis_judge_extend(syncguard_extend_op *op, const redisReply *reply,
                                        syncguard_error *err);
 /*
- * With wait_replicas: the connection of all extends, NULL without. They wait for the replicas
- * as acquires do: after a failover, a lease that the new primary does not know of would be
- * another client's to take. One connection will do, as all of them wait for the same replicas.
+ * A connection of their own for extends, or NULL if they may use any. With wait_replicas, because
+ * they wait for the replicas as acquires do: after a failover, a lease that the new primary does
+ * not know of would be another client's to take. With waiters, because the server does not report
+ * a change to the connection that made it, but forgets that it was to report further ones.
  */
 sg_link *sg_redis_extend_link(const sg_backend *backend);
 /* Free the call in any case. */

@@ -23,19 +23,20 @@ static sg_keymap_entry **find(sg_keymap *map, const char *name, size_t length)
     return at;
 }
 
-void sg_redis_keymap_put(sg_keymap *map, const char *name, size_t name_length, const char *key,
+bool sg_redis_keymap_put(sg_keymap *map, const char *name, size_t name_length, const char *key,
                          size_t key_length)
 {
     sg_keymap_entry **at = find(map, name, name_length);
     if (*at != NULL)
-        return;
+        return true;
     sg_keymap_entry *made = syncguard_calloc(1, sizeof *made + key_length + 1);
     if (made == NULL)
-        return;
+        return false;
     memcpy(made->name, name, name_length);
     memcpy(made->key, key, key_length);
     made->key_length = key_length;
     *at = made;
+    return true;
 }
 
 size_t sg_redis_keymap_get(sg_keymap *map, const char *name, size_t length,

@@ -109,8 +109,11 @@ static void submit(sg_link *link, sg_slot *slot)
     sg_request *request = slot->request;
     if (request->watch && link->backend->tracker != NULL) {
         sg_slot *extra = NULL;
+        bool expected = false;
         (void)sg_redis_slot_take(link, false, &extra, NULL);
-        if (extra != NULL && sg_redis_tracker_prepare(link->backend->tracker, conn)) {
+        if (extra != NULL)
+            request->armed = sg_redis_tracker_prepare(link->backend->tracker, conn, &expected);
+        if (expected) {
             extra->tracking = true;
             extra->epoch = conn->tracked;
             extra->sent_ns = syncguard_clock_ns();
@@ -454,7 +457,7 @@ static syncguard_status take_result(sg_link *link, sg_slot *slot, sg_request *re
 syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
                                         const syncguard_limits *limits, syncguard_error *err)
 {
-    request->sent = false;
+    request->sent = request->armed = false;
     memset(request->replies, 0, request->count * sizeof *request->replies);
     if (request->text->failed)
         return syncguard_fail_memory(err);

@@ -176,6 +176,7 @@ static syncguard_status acquire_call(sg_backend *backend, syncguard_acquire_op *
         call->confirm = true;
     }
     status = sg_redis_call_run(backend, call, &op->limits, err);
+    op->armed_ms = call->armed && !call->moving ? SYNCGUARD_ARMED_MS : 0;
     if (status == SYNCGUARD_OK && call->moving)
         status = sg_redis_moving_acquire(backend, call, lock, index, counter, op, err);
     if (call->first_sent_ns != 0)
@@ -340,7 +341,9 @@ syncguard_status sg_redis_judge_extend(syncguard_extend_op *op, const redisReply
 
 sg_link *sg_redis_extend_link(const sg_backend *backend)
 {
-    return backend->config.wait_replicas > 0 ? &backend->links[backend->link_count - 1] : NULL;
+    bool apart = backend->config.wait_replicas > 0 ||
+                 (backend->tracker != NULL && sg_redis_tracker_started(backend->tracker));
+    return apart ? &backend->links[backend->link_count - 1] : NULL;
 }
 
 syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *op,
@@ -351,7 +354,7 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
     sg_name index;
     sg_redis_extend_args(backend, op, &call);
     call.link = sg_redis_extend_link(backend);
-    call.confirm = call.link != NULL;
+    call.confirm = backend->config.wait_replicas > 0;
     syncguard_status status = sg_redis_call_run(backend, &call, &op->limits, err);
     if (status == SYNCGUARD_OK && call.moving) {
         sg_redis_name_index(backend, op->lock_id, &index);

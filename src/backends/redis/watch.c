@@ -16,9 +16,12 @@
  * where it listens, and often while their slot moves, when waiters poll; then everybody tries
  * again.
  *
- * The thread starts with the first waiter. Tries made before it is ready, and
- * waiters whose reporting connection is lost, are stirred when it is ready
- * again, so nobody is forgotten. A server or user that may not do this turns
+ * The thread starts with the first waiter. Waiters are told for how long they may
+ * rest on a report (armed_ms), so none may be lost: all of them are stirred when a
+ * reporting connection is lost, and again when there is a new one, and so are those
+ * whose tries were made before it was ready. NOLOOP would also hide this handle's
+ * extends, after which the server no longer watches: they go over a connection that
+ * does not report (sg_redis_extend_link). A server or user that may not do this turns
  * it off for the handle, with one line in the log; waiters then poll.
  *
  * Locking: tracker->mutex guards the fields below it; it is never held while
@@ -135,7 +138,7 @@ bool sg_redis_tracker_watch(sg_tracker *tracker, const char *name, size_t name_l
     bool armed = !tracker->off && start(tracker);
     if (armed && tracker->backend->config.names_hashed &&
         !is_plain(tracker, name_length, key_length))
-        sg_redis_keymap_put(&tracker->keys, name, name_length, key, key_length);
+        armed = sg_redis_keymap_put(&tracker->keys, name, name_length, key, key_length);
     armed = armed && tracker->ready;
     pthread_mutex_unlock(&tracker->mutex);
     return armed;
@@ -148,9 +151,9 @@ void sg_redis_tracker_unwatch(sg_tracker *tracker, const char *name, size_t name
     pthread_mutex_unlock(&tracker->mutex);
 }
 
-int sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn)
+bool sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn, bool *expected)
 {
-    int expected = 0;
+    *expected = false;
     pthread_mutex_lock(&tracker->mutex);
     if (tracker->ready && strcmp(tracker->peer, conn->peer) != 0) {
         memcpy(tracker->wanted, conn->peer, sizeof tracker->wanted);
@@ -167,11 +170,12 @@ int sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn)
         sg_redis_text_arg_str(&conn->out, "OPTIN");
         sg_redis_text_arg_str(&conn->out, "NOLOOP");
         conn->tracked = tracker->epoch;
-        expected = 1;
+        *expected = true;
         syncguard_parker_unpark(&tracker->parker); /* one more connection to keep an eye on */
     }
+    bool armed = tracker->ready && conn->tracked == tracker->epoch;
     pthread_mutex_unlock(&tracker->mutex);
-    return expected;
+    return armed;
 }
 
 void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisReply *reply)
@@ -202,6 +206,14 @@ void sg_redis_tracker_moving(sg_tracker *tracker)
         syncguard_parker_unpark(&tracker->parker);
     tracker->moving = true;
     pthread_mutex_unlock(&tracker->mutex);
+}
+
+bool sg_redis_tracker_started(sg_tracker *tracker)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    bool started = tracker->started;
+    pthread_mutex_unlock(&tracker->mutex);
+    return started;
 }
 
 void sg_redis_tracker_lost(sg_tracker *tracker)
@@ -549,11 +561,14 @@ static void *run(void *argument)
             syncguard_backend_stirred_all(&tracker->backend->base);
             read_reports(tracker, conn);
             pthread_mutex_lock(&tracker->mutex);
+            tracker->ready = false;
             tracker->conn = NULL;
             drop_conn(conn);
             if (tracker->listener != NULL)
                 syncguard_parker_unpark(tracker->listener); /* it listens in vain */
             pthread_mutex_unlock(&tracker->mutex);
+            /* Nobody may rest any longer: they try, find nothing armed, and poll. */
+            syncguard_backend_stirred_all(&tracker->backend->base);
         } else {
             bool denied = status == SYNCGUARD_E_AUTH_FAILED || status == SYNCGUARD_E_INTERNAL;
             denials = denied ? denials + 1 : 0;
