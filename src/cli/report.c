@@ -110,7 +110,7 @@ static const char *hint(syncguard_status status)
     case SYNCGUARD_E_NETWORK_TIMEOUT:
         return "the store did not answer in time; ?timeout_ms=N in the URL allows more";
     case SYNCGUARD_E_RATE_LIMITED:
-        return "the store is at its limit; try later";
+        return "a limit of the store or of this process is reached; try later";
     case SYNCGUARD_E_AUTH_FAILED:
         return "check user, password and rights on the store";
     case SYNCGUARD_E_OUT_OF_MEMORY:

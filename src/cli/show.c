@@ -40,12 +40,12 @@ size_t cli_character(const unsigned char *text)
     return length;
 }
 
-uint32_t cli_code_point(const unsigned char *at, size_t length)
+uint32_t cli_code_point(const unsigned char *text, size_t length)
 {
     static const unsigned char masks[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
-    uint32_t point = at[0] & masks[length];
+    uint32_t point = text[0] & masks[length];
     for (size_t i = 1; i < length; i++)
-        point = point << 6 | (at[i] & 0x3F);
+        point = point << 6 | (text[i] & 0x3F);
     return point;
 }
 
