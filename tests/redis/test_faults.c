@@ -5,6 +5,9 @@
  */
 #include "support.h"
 
+#include <sys/wait.h>
+#include <time.h>
+
 /* Well before the default timeout of 5 s, which is when what hangs would end: a busy machine may
  * need this long for what takes milliseconds. */
 #define PROMPT_MS 3000
@@ -668,6 +671,74 @@ static void undoing_keeps_up(void **state)
     server_remove(&s);
 }
 
+static void *wait_long(void *argument)
+{
+    syncguard_lock *lock = NULL;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = 60000;
+    if (syncguard_lock_acquire(argument, "awaited", &options, &lock, NULL) == SYNCGUARD_OK)
+        syncguard_lock_dispose(lock);
+    return NULL;
+}
+
+static double processor_s(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* Threads of every kind sleep on descriptors when all of them are closed. 0: all is well. */
+static int close_all_and_go_on(void)
+{
+    syncguard_backend *store = NULL;
+    syncguard_lock *lock = NULL;
+    syncguard_grant grant, other;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_call brief = call_of(1);
+    pthread_t thread;
+    options.auto_extend = true;
+    if (syncguard_open(test_url, NULL, &store, NULL) != SYNCGUARD_OK ||
+        syncguard_lock_acquire(store, "renewed", &options, &lock, NULL) != SYNCGUARD_OK ||
+        syncguard_acquire(store, "awaited", 30000, NULL, &grant, NULL) != SYNCGUARD_OK)
+        return 1;
+    pthread_create(&thread, NULL, wait_long, store);
+    for (int i = 0; i < 20; i++) { /* something for the background */
+        if (syncguard_acquire(store, "late", 1000, &brief, &other, NULL) == SYNCGUARD_OK)
+            (void)!syncguard_release(store, other.lock_id, NULL, NULL);
+    }
+    pause_ms(500);
+    for (int fd = 3; fd < 256; fd++)
+        close(fd);
+    pause_ms(500);
+    double before = processor_s();
+    pause_ms(2000);
+    double used = processor_s() - before;
+    fprintf(stderr, "used %.3f s of 2 s\n", used);
+    if (used > 0.3)
+        return 2;
+    if (syncguard_release(store, grant.lock_id, NULL, NULL) < SYNCGUARD_OK)
+        return 3;
+    pthread_join(thread, NULL);
+    return syncguard_lock_lost(lock) == SYNCGUARD_LOST_NO ? 0 : 4;
+}
+
+static void closed_descriptors_burn_no_processor(void **state)
+{
+    (void)state;
+    int status = -1;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(30);
+        _exit(close_all_and_go_on());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -689,6 +760,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(connection_outlives_who_asked_for_it),
         cmocka_unit_test(close_ends_connecting),
         cmocka_unit_test(undoing_keeps_up),
+        cmocka_unit_test(closed_descriptors_burn_no_processor),
         cmocka_unit_test(followers_keep_their_own_deadlines),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(stuck_follower_holds_up_nobody),

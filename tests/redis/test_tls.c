@@ -4,6 +4,8 @@
  */
 #include "support.h"
 
+#include <sys/wait.h>
+
 static char host[64];
 static const char *dir;
 
@@ -94,6 +96,79 @@ static void many_threads_share_a_session(void **state)
     syncguard_close(store);
 }
 
+static const char *url_via(const proxy *p)
+{
+    static char url[1024];
+    snprintf(url, sizeof url,
+             "rediss://locker:s3cret@localhost:%d?connections=1&tls_ca=%s/ca.pem&" CLIENT, p->port,
+             dir, dir, dir);
+    return url;
+}
+
+/* Connecting takes two round trips of 40 ms, an operation one: with 70 ms the first calls fail, but
+ * what they began is finished. */
+static void short_deadlines_connect_in_the_end(void **state)
+{
+    (void)state;
+    proxy p;
+    bool locked;
+    int good = 0;
+    syncguard_call brief = SYNCGUARD_CALL_INIT;
+    brief.timeout_ms = 70;
+    proxy_start(&p, (int)strtol(host, NULL, 10));
+    atomic_store(&p.delay_ms, 20);
+    syncguard_backend *store = open_url(url_via(&p));
+    for (int i = 0; i < 100; i++)
+        good += syncguard_is_locked(store, "short", &brief, &locked, &err) == SYNCGUARD_OK;
+    print_message("%d of 100\n", good);
+    assert_true(good > 50);
+    syncguard_close(store);
+    proxy_stop(&p);
+}
+
+static void *keep_connecting(void *argument)
+{
+    bool locked;
+    syncguard_call brief = SYNCGUARD_CALL_INIT;
+    brief.timeout_ms = 20;
+    for (;;) {
+        syncguard_backend *store = NULL;
+        if (syncguard_open(argument, NULL, &store, NULL) == SYNCGUARD_OK &&
+            syncguard_is_locked(store, "exit", &brief, &locked, NULL) != SYNCGUARD_OK)
+            locked = false;
+        syncguard_close(store);
+    }
+    return NULL;
+}
+
+/* exit() while threads are in the middle of handshakes, and others of sessions. */
+static void exit_is_safe_at_any_moment(void **state)
+{
+    (void)state;
+    enum { CHILDREN = 100, THREADS = 8 };
+    proxy p;
+    proxy_start(&p, (int)strtol(host, NULL, 10));
+    (void)url_via(&p);
+    fflush(NULL);
+    for (int i = 0; i < CHILDREN; i++) {
+        int status = -1;
+        pid_t pid = fork();
+        if (pid == 0) {
+            pthread_t threads[THREADS];
+            char *url = strdup(i % 2 == 0 ? test_url : url_via(&p));
+            alarm(20);
+            for (int k = 0; k < THREADS; k++)
+                pthread_create(&threads[k], NULL, keep_connecting, url);
+            pause_ms(20 + i % 50);
+            exit(0);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (!WIFEXITED(status))
+            fail_msg("child %d died of signal %d", i, WTERMSIG(status));
+    }
+    proxy_stop(&p);
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
@@ -105,6 +180,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(name_is_checked),
         cmocka_unit_test(missing_certificate_and_plain_text_fail),
         cmocka_unit_test(many_threads_share_a_session),
+        cmocka_unit_test(short_deadlines_connect_in_the_end),
+        cmocka_unit_test(exit_is_safe_at_any_moment),
     };
     return cmocka_run_group_tests_name("redis TLS", tests, NULL, NULL);
 }

@@ -150,11 +150,16 @@ ssize_t sg_redis_conn_send(sg_conn *conn, const void *data, size_t length)
 {
     if (conn->ssl == NULL)
         return send(conn->fd, data, length, MSG_NOSIGNAL);
+    if (!sg_redis_tls_enter()) {
+        errno = EPIPE;
+        return -1;
+    }
     pthread_mutex_lock(&conn->ssl_mutex);
     ERR_clear_error();
     int n = SSL_write(conn->ssl, data, length > (1 << 30) ? 1 << 30 : (int)length);
     int why = n > 0 ? SSL_ERROR_NONE : SSL_get_error(conn->ssl, n);
     pthread_mutex_unlock(&conn->ssl_mutex);
+    sg_redis_tls_leave();
     if (n > 0)
         return n;
     errno = why == SSL_ERROR_WANT_WRITE || why == SSL_ERROR_WANT_READ ? EAGAIN : EPIPE;
@@ -165,11 +170,16 @@ ssize_t sg_redis_conn_recv(sg_conn *conn, void *data, size_t size)
 {
     if (conn->ssl == NULL)
         return recv(conn->fd, data, size, 0);
+    if (!sg_redis_tls_enter()) {
+        errno = EPIPE;
+        return -1;
+    }
     pthread_mutex_lock(&conn->ssl_mutex);
     ERR_clear_error();
     int n = SSL_read(conn->ssl, data, (int)size);
     int why = n > 0 ? SSL_ERROR_NONE : SSL_get_error(conn->ssl, n);
     pthread_mutex_unlock(&conn->ssl_mutex);
+    sg_redis_tls_leave();
     if (n > 0)
         return n;
     if (why == SSL_ERROR_ZERO_RETURN)
@@ -422,8 +432,10 @@ void sg_redis_conn_close(sg_conn *conn)
     if (conn == NULL)
         return;
     int saved = errno;
-    if (conn->ssl != NULL)
+    if (conn->ssl != NULL && sg_redis_tls_enter()) {
         SSL_free(conn->ssl);
+        sg_redis_tls_leave();
+    }
     if (conn->fd >= 0)
         close(conn->fd);
     redisReaderFree(conn->reader);

@@ -121,6 +121,9 @@ void sg_redis_value_quote(sg_text *out, const char *text, size_t length);
 typedef struct sg_tls sg_tls;
 syncguard_status sg_redis_tls_create(const sg_config *config, sg_tls **out, syncguard_error *err);
 void sg_redis_tls_free(sg_tls *tls);
+/* Around every call of OpenSSL. False: the process exits, and OpenSSL may be gone. */
+bool sg_redis_tls_enter(void);
+void sg_redis_tls_leave(void);
 /* A session over fd, checked against host. */
 syncguard_status sg_redis_tls_session(sg_tls *tls, int fd, const char *host, SSL **out,
                                       syncguard_error *err);

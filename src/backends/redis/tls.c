@@ -1,6 +1,11 @@
 /*
  * TLS over our own non-blocking sockets.
  *
+ * exit() runs OpenSSL's own cleanup while threads of ours, or of the application, may
+ * be inside it. So who calls OpenSSL enters first, and a handler of ours, which runs
+ * before OpenSSL's, lets nobody in any more and waits for those who are: they never
+ * block there. What is not let in fails like a broken connection.
+ *
  * OpenSSL's socket BIO writes with write(2), which raises SIGPIPE; ours sends
  * with MSG_NOSIGNAL. Verification is on unless the configuration turns it off;
  * then the session is still encrypted, but with whomever answers.
@@ -9,10 +14,51 @@
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "internal.h"
+
+/* Longest wait at exit for threads that are inside OpenSSL. */
+#define EXIT_WAIT_MS 1000
+
+static atomic_int inside;
+static atomic_bool exiting;
+static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+
+bool sg_redis_tls_enter(void)
+{
+    atomic_fetch_add(&inside, 1);
+    if (!atomic_load(&exiting))
+        return true;
+    sg_redis_tls_leave();
+    return false;
+}
+
+void sg_redis_tls_leave(void)
+{
+    atomic_fetch_sub(&inside, 1);
+}
+
+static syncguard_status fail_exiting(syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS", "redis: the process exits");
+}
+
+static void shut(void)
+{
+    atomic_store(&exiting, true);
+    for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&inside) > 0; i++)
+        (void)syncguard_wait_until(syncguard_clock_ns() + SYNCGUARD_NS_PER_MS, NULL, NULL);
+}
+
+/* OpenSSL registers its cleanup when it is initialised: handlers run in reverse order. */
+static void prepare(void)
+{
+    (void)OPENSSL_init_ssl(0, NULL);
+    (void)atexit(shut);
+}
 
 struct sg_tls {
     SSL_CTX *context;
@@ -93,6 +139,11 @@ syncguard_status sg_redis_tls_create(const sg_config *config, sg_tls **out, sync
     sg_tls *tls = syncguard_calloc(1, sizeof *tls);
     if (tls == NULL)
         return syncguard_fail_memory(err);
+    (void)pthread_once(&prepared, prepare);
+    if (!sg_redis_tls_enter()) {
+        syncguard_free(tls);
+        return fail_exiting(err);
+    }
     tls->server_name = config->tls_server_name;
     tls->verify = config->tls_verify;
     tls->context = SSL_CTX_new(TLS_client_method());
@@ -112,6 +163,7 @@ syncguard_status sg_redis_tls_create(const sg_config *config, sg_tls **out, sync
     tls = NULL;
 out:
     ERR_clear_error();
+    sg_redis_tls_leave();
     sg_redis_tls_free(tls);
     return status;
 }
@@ -120,8 +172,11 @@ void sg_redis_tls_free(sg_tls *tls)
 {
     if (tls == NULL)
         return;
-    SSL_CTX_free(tls->context);
-    BIO_meth_free(tls->method);
+    if (sg_redis_tls_enter()) {
+        SSL_CTX_free(tls->context);
+        BIO_meth_free(tls->method);
+        sg_redis_tls_leave();
+    }
     syncguard_free(tls);
 }
 
@@ -137,8 +192,8 @@ static bool expect_peer(sg_tls *tls, SSL *ssl, const char *host)
     return !tls->verify || SSL_set1_host(ssl, name) == 1;
 }
 
-syncguard_status sg_redis_tls_session(sg_tls *tls, int fd, const char *host, SSL **out,
-                                      syncguard_error *err)
+static syncguard_status make_session(sg_tls *tls, int fd, const char *host, SSL **out,
+                                     syncguard_error *err)
 {
     SSL *ssl = SSL_new(tls->context);
     BIO *bio = BIO_new(tls->method);
@@ -159,22 +214,27 @@ syncguard_status sg_redis_tls_session(sg_tls *tls, int fd, const char *host, SSL
     return SYNCGUARD_OK;
 }
 
-syncguard_status sg_redis_tls_handshake(SSL *ssl, int fd, const syncguard_limits *limits,
-                                        syncguard_error *err)
+syncguard_status sg_redis_tls_session(sg_tls *tls, int fd, const char *host, SSL **out,
+                                      syncguard_error *err)
 {
-    for (;;) {
-        ERR_clear_error();
-        int result = SSL_do_handshake(ssl);
-        if (result == 1)
-            return SYNCGUARD_OK;
-        int why = SSL_get_error(ssl, result);
-        if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE)
-            break;
-        struct pollfd fds = {fd, why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, 0};
-        syncguard_status status = syncguard_wait_fds(&fds, 1, limits, err);
-        if (status != SYNCGUARD_OK)
-            return status;
-    }
+    if (!sg_redis_tls_enter())
+        return fail_exiting(err);
+    syncguard_status status = make_session(tls, fd, host, out, err);
+    sg_redis_tls_leave();
+    return status;
+}
+
+/* One step of the handshake. OK: done. ABSENT: *events must come first. */
+static syncguard_status step(SSL *ssl, short *events, syncguard_error *err)
+{
+    ERR_clear_error();
+    int result = SSL_do_handshake(ssl);
+    if (result == 1)
+        return SYNCGUARD_OK;
+    int why = SSL_get_error(ssl, result);
+    *events = why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
+    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE)
+        return SYNCGUARD_ABSENT;
     ERR_clear_error();
     long verdict = SSL_get_verify_result(ssl);
     if (verdict != X509_V_OK && SSL_get_verify_mode(ssl) != SSL_VERIFY_NONE)
@@ -183,4 +243,22 @@ syncguard_status sg_redis_tls_handshake(SSL *ssl, int fd, const syncguard_limits
                               X509_verify_cert_error_string(verdict));
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
                           "redis: TLS handshake failed");
+}
+
+syncguard_status sg_redis_tls_handshake(SSL *ssl, int fd, const syncguard_limits *limits,
+                                        syncguard_error *err)
+{
+    for (;;) {
+        struct pollfd fds = {fd, 0, 0};
+        if (!sg_redis_tls_enter())
+            return fail_exiting(err);
+        syncguard_status status = step(ssl, &fds.events, err);
+        sg_redis_tls_leave();
+        if (status == SYNCGUARD_ABSENT)
+            status = syncguard_wait_fds(&fds, 1, limits, err);
+        else
+            return status;
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
 }

@@ -286,11 +286,12 @@ static bool handle_messages(sg_tracker *tracker, sg_conn *conn)
 /* Bytes that have left the socket and wait inside OpenSSL, where poll does not see them. */
 static bool has_more(sg_tracker *tracker, const sg_conn *conn)
 {
-    if (conn->ssl == NULL)
+    if (conn->ssl == NULL || !sg_redis_tls_enter())
         return false;
     pthread_mutex_lock(&tracker->read_mutex);
     bool more = SSL_pending(conn->ssl) > 0;
     pthread_mutex_unlock(&tracker->read_mutex);
+    sg_redis_tls_leave();
     return more;
 }
 
