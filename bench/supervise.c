@@ -12,7 +12,7 @@
 #include "bench.h"
 
 static sigset_t watched, before;
-static int ended_by; /* the signal that stopped the measuring; 0: none */
+static int ended_by; /* the last signal that stopped a process of ours; 0: none did */
 
 void bench_supervise_start(void)
 {
@@ -60,21 +60,22 @@ static void end_group(pid_t group)
         ;
 }
 
-static void pass_on(pid_t group, int number)
+/* Returns the signal if it ends the group, else 0. */
+static int pass_on(pid_t group, int number)
 {
     if (number == SIGTSTP) {
         kill(-group, SIGSTOP);
         raise(SIGSTOP);
         kill(-group, SIGCONT);
-        return;
+        return 0;
     }
-    ended_by = number;
     kill(-group, SIGKILL);
+    return number;
 }
 
 int bench_supervise(bench_work work, void *context)
 {
-    int status = 0;
+    int status = 0, stopped_by = 0;
     pid_t pid = start(work, context);
     if (pid < 0)
         bench_die("fork", strerror(errno));
@@ -83,11 +84,13 @@ int bench_supervise(bench_work work, void *context)
         if (gone == pid)
             break;
         int number = sigwaitinfo(&watched, NULL);
-        if (number > 0 && number != SIGCHLD)
-            pass_on(pid, number);
+        if (number > 0 && number != SIGCHLD && stopped_by == 0)
+            stopped_by = pass_on(pid, number);
     }
     end_group(pid);
-    if (ended_by != 0)
-        return 128 + ended_by;
+    if (stopped_by != 0) {
+        ended_by = stopped_by;
+        return 128 + stopped_by;
+    }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 70;
 }

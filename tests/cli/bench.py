@@ -175,6 +175,8 @@ def check(store, into, faults):
         what = "%s during %s" % (signal.Signals(number).name, groups)
         if code != 128 + number:
             faults.append("%s: exit code %d\n%s" % (what, code, output))
+        if "is left" in output:
+            faults.append("%s: says that something is left\n%s" % (what, output))
         compare(what, store, before, into, faults)
 
 
