@@ -175,6 +175,19 @@ static void who_cannot_tell_is_refused(void **state)
         fail_msg("%s", line);
 }
 
+static void who_cannot_tell_any_more_is_refused_for_good(void **state)
+{
+    const place *here = *state;
+    char line[400] = "";
+    child worker = start_worker("stray", "100000", here->url, "k", NULL);
+    while (fgets(line, sizeof line, worker.out) != NULL)
+        ;
+    int code = end_worker(&worker);
+    skip_unless_permitted(code);
+    if (code != 3 || strstr(line, "ServiceUnavailable") == NULL)
+        fail_msg("exit %d, %s", code, line);
+}
+
 static void files_of_the_first_layout_are_brought_up_to_date(void **state)
 {
     const place *here = *state;
@@ -206,6 +219,7 @@ int main(int argc, char **argv)
         TEST(rows_without_a_boot_id_are_judged_by_the_clock),
         TEST(a_handle_follows_its_process_into_another_namespace),
         TEST(who_cannot_tell_is_refused),
+        TEST(who_cannot_tell_any_more_is_refused_for_good),
         TEST(files_of_the_first_layout_are_brought_up_to_date),
     };
     if (argc < 2)

@@ -152,10 +152,13 @@ static syncguard_status read_clock(sg_boot *boot, syncguard_error *err)
 
 syncguard_status sg_boot_read(sg_boot *boot, syncguard_error *err)
 {
-    memset(boot, 0, sizeof *boot);
-    syncguard_status status = read_id(boot->id, err);
+    sg_boot now;
+    memset(&now, 0, sizeof now);
+    syncguard_status status = read_id(now.id, err);
     if (status == SYNCGUARD_OK)
-        status = read_clock(boot, err);
+        status = read_clock(&now, err);
+    if (status == SYNCGUARD_OK) /* half of it would count as all of it at the next look */
+        *boot = now;
     return status;
 }
 
