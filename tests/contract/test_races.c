@@ -35,16 +35,18 @@ static void act_with_old_id(const duels *all, duel *one, int shift)
         one->old_answer = syncguard_release(store, one->old.lock_id, NULL, &mine);
 }
 
-static void take_it_over(duel *one)
+/* Who extends may keep it for good; after a release it must be had in the end. */
+static void take_it_over(const duels *all, duel *one)
 {
     syncguard_error mine;
+    int64_t patience_ms = all->extending ? 60 : 5000;
 
     sleep_until_ms(one->dies_at - 6);
     do {
         one->new_answer = syncguard_acquire(store, one->name.text, 30000, NULL, &one->new, &mine);
         if (one->new_answer == SYNCGUARD_LOCKED)
             sleep_ms(2);
-    } while (one->new_answer == SYNCGUARD_LOCKED && now_ms() < one->dies_at + 60);
+    } while (one->new_answer == SYNCGUARD_LOCKED && now_ms() < one->dies_at + patience_ms);
 }
 
 static void duellist(int index, void *context)
@@ -55,7 +57,7 @@ static void duellist(int index, void *context)
     if (index % 2 == 0)
         act_with_old_id(all, one, index / 2 % 13 - 6);
     else
-        take_it_over(one);
+        take_it_over(all, one);
 }
 
 static void run_duels(duels *all, bool extending)
