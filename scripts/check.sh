@@ -65,7 +65,7 @@ phase_asan() {
 }
 
 phase_tsan() {
-    TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1" \
+    TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 die_after_fork=0" \
         sanitized build-tsan thread "$left_out|notsan"
 }
 

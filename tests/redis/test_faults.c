@@ -671,6 +671,7 @@ static void undoing_keeps_up(void **state)
     server_remove(&s);
 }
 
+#ifndef __SANITIZE_THREAD__ /* which takes closing another thread's descriptor for a race */
 static void *wait_long(void *argument)
 {
     syncguard_lock *lock = NULL;
@@ -738,6 +739,7 @@ static void closed_descriptors_burn_no_processor(void **state)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
 }
+#endif
 
 int main(int argc, char **argv)
 {
@@ -760,7 +762,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(connection_outlives_who_asked_for_it),
         cmocka_unit_test(close_ends_connecting),
         cmocka_unit_test(undoing_keeps_up),
+#ifndef __SANITIZE_THREAD__
         cmocka_unit_test(closed_descriptors_burn_no_processor),
+#endif
         cmocka_unit_test(followers_keep_their_own_deadlines),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(stuck_follower_holds_up_nobody),
