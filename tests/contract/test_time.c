@@ -2,15 +2,24 @@
  * Time: one timeline for all operations. Locks of TTL ms are taken, looked at a
  * little past their expiry (inside the tolerance: everything still works) and
  * long past it (nothing does). It runs once; the tests judge what it saw. A
- * machine that was too slow to look at the right moment looks again.
+ * machine that was too slow to look at the right moment looks again. Where the
+ * library was compiled with another tolerance, CONTRACT_TOLERANCE_MS says so.
  */
 #include "contract.h"
 
 #define TTL 800
-#define INSIDE_MS 250  /* past the last expiry */
-#define INSIDE_END 900 /* past the first expiry: later than this a look says nothing */
-#define OUTSIDE_MS 1500
+#define INSIDE_MS 750     /* before the tolerance of the last lock is over */
+#define INSIDE_END_MS 100 /* before that of the first is: later than this a look says nothing */
+#define OUTSIDE_MS 500    /* after the tolerance */
 #define CLEAN_TTL 600
+#define CLEANUP_MS 2400 /* past the expiry */
+
+static int64_t tolerance_ms(void)
+{
+    const char *other = getenv("CONTRACT_TOLERANCE_MS");
+
+    return other != NULL ? strtoll(other, NULL, 10) : SYNCGUARD_TIME_TOLERANCE_MS;
+}
 
 /* What read-only operations said about one lock. */
 typedef struct look {
@@ -151,7 +160,7 @@ static bool run_timeline(void)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_options cleaning = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *cleaner;
-    int64_t first, last;
+    int64_t first, last, tolerance = tolerance_ms();
     bool in_time;
 
     memset(&seen, 0, sizeof seen);
@@ -172,17 +181,17 @@ static bool run_timeline(void)
     }
     last = now_ms();
 
-    sleep_until_ms(last + TTL + INSIDE_MS);
+    sleep_until_ms(last + TTL + tolerance - INSIDE_MS);
     look_inside(names, grants);
-    in_time = now_ms() < first + TTL + INSIDE_END;
+    in_time = now_ms() < first + TTL + tolerance - INSIDE_END_MS;
     seen.handle_held_late = syncguard_lock_held(lock);
     seen.handle_remaining_late = syncguard_lock_remaining_ms(lock);
     seen.handle_lost_late = syncguard_lock_lost(lock);
 
-    sleep_until_ms(last + TTL + OUTSIDE_MS);
+    sleep_until_ms(last + TTL + tolerance + OUTSIDE_MS);
     look_outside(names, grants);
     syncguard_lock_dispose(lock);
-    sleep_until_ms(last + CLEAN_TTL + 2400);
+    sleep_until_ms(last + CLEAN_TTL + CLEANUP_MS);
     look_with_cleanup(cleaner, clean_name.text);
     syncguard_close(cleaner);
     return in_time;
@@ -195,6 +204,13 @@ static void need_timeline(void)
         seen.done = in_time;
     }
     assert_true(seen.done);
+}
+
+/* Otherwise a timeline of the wrong library would be judged. */
+static void the_tolerance_is_the_one_compiled_in(void **state)
+{
+    (void)state;
+    assert_int_equal(syncguard_constants_get()->time_tolerance_ms, tolerance_ms());
 }
 
 static void live_within_the_tolerance(void **state)
@@ -285,6 +301,7 @@ static void cleanup_keeps_the_answer_and_the_counter(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_tolerance_is_the_one_compiled_in),
     cmocka_unit_test(live_within_the_tolerance),
     cmocka_unit_test(dead_after_the_tolerance),
     cmocka_unit_test(release_within_the_tolerance_succeeds),
