@@ -40,64 +40,6 @@ static void server_is_ahead_by(int ms)
     json_decref(standin_control(&server, "PUT", "settings", text));
 }
 
-static void worst_of(void *context, syncguard_severity severity, const char *topic,
-                     const char *text)
-{
-    (void)text;
-    if (strcmp(topic, "clock") == 0)
-        *(syncguard_severity *)context = severity;
-}
-
-static void the_ladder(void **state)
-{
-    static const struct {
-        int ahead_ms;
-        syncguard_severity severity;
-        bool logs;
-        bool refused;
-    } steps[] = {
-        {0, SYNCGUARD_FINE, false, false},    {150, SYNCGUARD_FINE, false, false},
-        {-150, SYNCGUARD_FINE, false, false}, {300, SYNCGUARD_WARN, true, false},
-        {-300, SYNCGUARD_WARN, true, false},  {700, SYNCGUARD_BLOCK, true, true},
-        {-700, SYNCGUARD_BLOCK, true, true},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        log_book book = LOG_BOOK_INIT;
-        syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-        syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
-        syncguard_severity severity = SYNCGUARD_FINE;
-        syncguard_backend *mine;
-        syncguard_grant grant;
-
-        standin_reset(&server);
-        server_is_ahead_by(steps[i].ahead_ms);
-        options.log = log_book_write;
-        options.log_context = &book;
-        mine = standin_open(&server, &options);
-        assert_status(SYNCGUARD_ABSENT, syncguard_firestore_clock(mine, &info, &err));
-        if (steps[i].refused) {
-            assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
-                          syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
-            assert_string_equal(err.native, "CLOCK_DRIFT");
-            assert_non_null(strstr(err.message, steps[i].ahead_ms > 0 ? "-" : " ms"));
-            assert_int_equal(standin_calls(&server, "commit"), 0);
-        } else {
-            assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
-            assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
-            assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
-        }
-        assert_int_equal(book.warnings, steps[i].logs ? 1 : 0);
-        assert_status(SYNCGUARD_OK, syncguard_firestore_clock(mine, &info, &err));
-        assert_true(llabs(info.offset_us + steps[i].ahead_ms * 1000) <= info.error_us);
-        assert_true(info.error_us < 100000);
-        assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, worst_of, &severity, &err));
-        assert_int_equal(severity, steps[i].severity);
-        syncguard_close(mine);
-    }
-}
-
 static void the_limit_is_an_option(void **state)
 {
     static const struct {
@@ -544,7 +486,6 @@ static void loopback_is_told_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_ladder, clean),
         cmocka_unit_test_setup(the_limit_is_an_option, clean),
         cmocka_unit_test_setup(holders_are_not_refused, clean),
         cmocka_unit_test_setup(an_expiry_that_has_passed_is_no_success, clean),
