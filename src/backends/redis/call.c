@@ -139,6 +139,21 @@ typedef struct progress {
     sg_request request;
 } progress;
 
+/* Whether nothing of what arms a try was refused; what never will be permitted ends the reporting.
+ */
+static bool permitted(sg_backend *backend, redisReply *const *replies, size_t count)
+{
+    bool all = true;
+    for (size_t i = 0; i < count; i++) {
+        char word[SG_WORD_SIZE];
+        sg_redis_reply_word(replies[i], word);
+        all = all && word[0] == '\0';
+        if (strcmp(word, "NOPERM") == 0)
+            sg_redis_tracker_answer(backend->tracker, 0, replies[i]);
+    }
+    return all;
+}
+
 /*
  * One exchange; replies of what goes before the script are dropped. WAIT leaves in the same
  * request as the script, so that it always asks about what this connection has just written: a
@@ -179,10 +194,11 @@ static syncguard_status send_once(sg_backend *backend, sg_call *call, progress *
     if (p->request.sent && call->first_sent_ns == 0)
         call->first_sent_ns = p->request.sent_ns;
     if (status == SYNCGUARD_OK) {
+        bool armed = p->request.armed && permitted(backend, replies, count - 1);
         sg_redis_replies_free(replies, count - 1);
         sg_redis_replies_free(&call->reply, 1);
         call->reply = replies[count - 1];
-        call->armed = p->request.armed;
+        call->armed = armed;
         call->confirmed = call->confirm && sg_redis_replicas_have_it(backend, replies[count]);
         if (call->confirm)
             sg_redis_replies_free(&replies[count], 1);

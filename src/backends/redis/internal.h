@@ -365,7 +365,7 @@ void sg_redis_tracker_unwatch(sg_tracker *tracker, const char *name, size_t name
 bool sg_redis_tracker_prepare(sg_tracker *tracker, sg_conn *conn, bool *expected);
 /* Whether there have been waiters. */
 bool sg_redis_tracker_started(sg_tracker *tracker);
-/* The reply to that; epoch: conn->tracked as prepare has set it. */
+/* The reply to that; epoch: conn->tracked as prepare has set it, 0: the present one. */
 void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisReply *reply);
 /* See syncguard_backend_ops. */
 syncguard_status sg_redis_tracker_listen(sg_tracker *tracker, syncguard_parker *parker,

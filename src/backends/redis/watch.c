@@ -185,7 +185,7 @@ void sg_redis_tracker_answer(sg_tracker *tracker, uint64_t epoch, const redisRep
     pthread_mutex_lock(&tracker->mutex);
     if (word[0] == '\0') {
         tracker->refusals = 0;
-    } else if (epoch == tracker->epoch && !tracker->reconnect) {
+    } else if ((epoch == 0 || epoch == tracker->epoch) && !tracker->reconnect) {
         /* Perhaps only the redirection is out of date, which other connections hear at the same
          * time; but not again and again. */
         memcpy(tracker->refusal, word, sizeof word);
