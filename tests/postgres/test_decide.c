@@ -536,6 +536,29 @@ static void examine_tells_what_is_wrong(void **state)
     syncguard_close(fresh);
 }
 
+/* The server asks for a standby's word, and our sessions do not wait for it. */
+static void examine_tells_of_standbys_that_are_not_waited_for(void **state)
+{
+    syncguard_backend *fresh = NULL;
+    finding found = {0, ""};
+
+    (void)state;
+    pg_sql(plain, "SET synchronous_commit = local");
+    pg_sql(plain, "ALTER DATABASE " DATABASE " SET synchronous_commit = local");
+    pg_sql(plain, "ALTER SYSTEM SET synchronous_standby_names = 'elsewhere'");
+    pg_sql(plain, "SELECT pg_reload_conf()");
+    pg_sql(plain, "SELECT pg_sleep(0.5)");
+    fresh = open_url(pg_url(server, DATABASE, NULL));
+    assert_status(SYNCGUARD_OK, syncguard_examine(fresh, NULL, note, &found, &err));
+    syncguard_close(fresh);
+    pg_sql(plain, "ALTER SYSTEM RESET synchronous_standby_names");
+    pg_sql(plain, "SELECT pg_reload_conf()");
+    pg_sql(plain, "SELECT pg_sleep(0.5)");
+    pg_sql(plain, "ALTER DATABASE " DATABASE " RESET synchronous_commit");
+    assert_int_equal(found.worst, SYNCGUARD_WARN);
+    assert_non_null(strstr(found.topics, "replication"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +578,7 @@ int main(void)
         cmocka_unit_test(long_keys_and_odd_keys),
         cmocka_unit_test(list_goes_over_pages),
         cmocka_unit_test(examine_tells_what_is_wrong),
+        cmocka_unit_test(examine_tells_of_standbys_that_are_not_waited_for),
     };
     int failed;
 

@@ -55,16 +55,22 @@ static void tell(const report *to, bool bad, syncguard_severity severity, const 
 
 static void tell_durability(const report *to, const PGresult *r)
 {
-    tell(to, strcmp(PQgetvalue(r, 0, X_SYNC), "off") == 0, SYNCGUARD_WARN, "durability",
+    const char *commit = PQgetvalue(r, 0, X_SYNC);
+    bool waits = strcmp(commit, "off") != 0 && strcmp(commit, "local") != 0;
+
+    tell(to, strcmp(commit, "off") == 0, SYNCGUARD_WARN, "durability",
          "synchronous_commit is off: a crash can take back grants, and fences are given twice",
          "grants are on the disk before they are told");
     tell(to, strcmp(PQgetvalue(r, 0, X_FSYNC), "on") != 0, SYNCGUARD_BLOCK, "fsync",
          "fsync is off: a crash can corrupt the tables of locks and fences", "fsync is on");
     tell(to, strcmp(PQgetvalue(r, 0, X_PAGES), "on") != 0, SYNCGUARD_WARN, "full_page_writes",
          "full_page_writes is off: a crash can corrupt the tables", "full_page_writes is on");
-    tell(to, strcmp(PQgetvalue(r, 0, X_STANDBYS), "0") != 0 && !*PQgetvalue(r, 0, X_NAMES),
+    tell(to, *PQgetvalue(r, 0, X_NAMES) ? !waits : strcmp(PQgetvalue(r, 0, X_STANDBYS), "0") != 0,
          SYNCGUARD_WARN, "replication",
-         "standbys replicate asynchronously: a failover can lose grants and fences",
+         *PQgetvalue(r, 0, X_NAMES)
+             ? "synchronous_commit is off or local for this role, so that the standbys named in "
+               "synchronous_standby_names are not waited for: a failover can lose grants and fences"
+             : "standbys replicate asynchronously: a failover can lose grants and fences",
          "no standby that could lose grants in a failover");
 }
 
