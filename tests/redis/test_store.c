@@ -590,19 +590,26 @@ static void one_command_per_operation(void **state)
 
 /* --- cleanup --- */
 
+/* A lock that expired so many ms ago, and that Redis does not remove by itself. */
+static void plant_dead(char value[256], int dead_ms)
+{
+    redisReply *time = raw("TIME");
+    long long now = strtoll(time->element[0]->str, NULL, 10) * 1000 +
+                    strtoll(time->element[1]->str, NULL, 10) / 1000;
+    freeReplyObject(time);
+    snprintf(value, 256,
+             "{\"key\":\"old\",\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":%lld,"
+             "\"acquiredAtMs\":1,\"fence\":\"000000000000001\"}",
+             now - dead_ms);
+    plant("old", value);
+}
+
 static void cleanup_takes_dead_records_only(void **state)
 {
     (void)state;
     char value[256];
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
-    redisReply *time = raw("TIME");
-    long long now = strtoll(time->element[0]->str, NULL, 10) * 1000;
-    freeReplyObject(time);
-    snprintf(value, sizeof value,
-             "{\"key\":\"old\",\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":%lld,"
-             "\"acquiredAtMs\":1,\"fence\":\"000000000000001\"}",
-             now - 10000);
-    plant("old", value);
+    plant_dead(value, 10000);
     raw_do("SET syncguard:fence:syncguard:old 1");
     syncguard_is_locked_op op = {.key = "old", .key_length = 3, .limits = limits};
     assert_status(store->ops->is_locked(store, &op, &err), SYNCGUARD_OK);
@@ -616,6 +623,10 @@ static void cleanup_takes_dead_records_only(void **state)
                                   .limits = limits};
     assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_ABSENT);
     clean.expires_at_ms--;
+    clean.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
+    assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_ABSENT);
+    assert_string_equal(raw_text("GET syncguard:old"), value);
+    clean.lock_id = OTHER_ID;
     assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_OK);
     assert_int_equal(raw_int("DBSIZE"), 1);
     /* Take-over removes the dead one's index as well. */
@@ -623,6 +634,74 @@ static void cleanup_takes_dead_records_only(void **state)
     (void)take("old", 5000);
     assert_int_equal(raw_int("EXISTS syncguard:id:" OTHER_ID), 0);
     assert_string_equal(raw_text("GET syncguard:fence:syncguard:old"), "2");
+}
+
+/* I-ISL-04. Where the machine was so slow that the lock became old, it is tried again. */
+static void cleanup_waits_for_two_seconds(void **state)
+{
+    (void)state;
+    char value[256];
+    bool stayed = false;
+    int64_t began = 0;
+    syncguard_is_locked_op op = {
+        .key = "old", .key_length = 3, .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
+    for (int i = 0; i < 20 && !stayed; i++) {
+        began = now_ms();
+        plant_dead(value, 1700);
+        assert_status(store->ops->is_locked(store, &op, &err), SYNCGUARD_OK);
+        assert_string_equal(op.dead_lock_id, OTHER_ID);
+        syncguard_cleanup_op clean = {.key = "old",
+                                      .key_length = 3,
+                                      .lock_id = OTHER_ID,
+                                      .expires_at_ms = op.dead_expires_at_ms,
+                                      .limits = op.limits};
+        stayed = store->ops->cleanup(store, &clean, &err) == SYNCGUARD_ABSENT;
+        if (!stayed) /* was it too early? */
+            assert_true(1700 + (now_ms() - began) >= SYNCGUARD_CLEANUP_GUARD_MS);
+    }
+    assert_true(stayed);
+    assert_string_equal(raw_text("GET syncguard:old"), value);
+}
+
+static void ask_for_dead(syncguard_backend *backend)
+{
+    bool locked = true;
+    assert_status(syncguard_is_locked(backend, "old", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_false(locked);
+}
+
+static bool old_is_gone_within(int ms)
+{
+    int64_t until = now_ms() + ms;
+    while (raw_int("EXISTS syncguard:old") == 1 && now_ms() < until)
+        pause_ms(5);
+    return raw_int("EXISTS syncguard:old") == 0;
+}
+
+/* I-ISL-02, 03, 05: nothing without the option; with it, a failure is nobody's business. */
+static void cleanup_is_an_option_and_silent(void **state)
+{
+    (void)state;
+    char value[256];
+    syncguard_backend *cleaner = open_with("cleanup=1");
+    plant_dead(value, 60000);
+    long writes = raw_calls("set") + raw_calls("del") + raw_calls("pexpire");
+    for (int i = 0; i < 100; i++)
+        ask_for_dead(store);
+    assert_false(old_is_gone_within(150));
+    assert_int_equal(raw_calls("set") + raw_calls("del") + raw_calls("pexpire"), writes);
+    assert_string_equal(raw_text("GET syncguard:old"), value);
+    assert_int_equal(raw_int("PTTL syncguard:old"), -1);
+    raw_do("ACL SETUSER default -del");
+    ask_for_dead(cleaner);
+    bool gone = old_is_gone_within(150);
+    ask_for_dead(cleaner);
+    raw_do("ACL SETUSER default +del");
+    assert_false(gone);
+    pause_ms(150); /* the pause between two cleanups */
+    ask_for_dead(cleaner);
+    assert_true(old_is_gone_within(10000));
+    syncguard_close(cleaner);
 }
 
 /* --- keys and options --- */
@@ -847,6 +926,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(embedded_digests_are_right, flush_all),
         cmocka_unit_test_setup(one_command_per_operation, flush_all),
         cmocka_unit_test_setup(cleanup_takes_dead_records_only, flush_all),
+        cmocka_unit_test_setup(cleanup_waits_for_two_seconds, flush_all),
+        cmocka_unit_test_setup(cleanup_is_an_option_and_silent, flush_all),
         cmocka_unit_test_setup(colliding_keys_are_refused, flush_all),
         cmocka_unit_test_setup(colliding_keys_are_refused_first, flush_all),
         cmocka_unit_test_setup(bad_urls_are_refused, flush_all),

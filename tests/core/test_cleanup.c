@@ -1,0 +1,79 @@
+/* I-ISL-05: cleanup behind is_locked neither delays nor changes its answer, and fails silently. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "puppet.h"
+
+static atomic_int cleanups, lines;
+static atomic_bool answered, was_answered;
+
+static syncguard_status dead(syncguard_backend *backend, syncguard_is_locked_op *op,
+                             syncguard_error *err)
+{
+    (void)backend, (void)err;
+    op->locked = false;
+    memset(op->dead_lock_id, 'A', SYNCGUARD_LOCK_ID_CHARS);
+    op->dead_lock_id[SYNCGUARD_LOCK_ID_CHARS] = '\0';
+    op->dead_expires_at_ms = 1;
+    op->dead_for_ms = 60000;
+    return SYNCGUARD_OK;
+}
+
+/* Ends, with a failure, when is_locked has answered; or after long, if that waits for it. */
+static syncguard_status fail_late(syncguard_backend *backend, const syncguard_cleanup_op *op,
+                                  syncguard_error *err)
+{
+    (void)backend, (void)op;
+    for (int i = 0; i < 5000 && !atomic_load(&answered); i++)
+        puppet_sleep_ms(1);
+    atomic_store(&was_answered, atomic_load(&answered));
+    atomic_fetch_add(&cleanups, 1);
+    return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "NOPERM", "it may not delete");
+}
+
+static void count_line(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context, (void)level, (void)message;
+    atomic_fetch_add(&lines, 1);
+}
+
+static void nobody_notices_a_slow_and_failing_cleanup(void **state)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend_ops ops;
+    syncguard_error err;
+    bool locked = true;
+    (void)state;
+    options.cleanup_in_is_locked = true;
+    options.log = count_line;
+    puppet *p = puppet_open(&options);
+    assert_non_null(p);
+    ops = *p->base.ops;
+    ops.is_locked = dead;
+    ops.cleanup = fail_late;
+    p->base.ops = &ops;
+    assert_int_equal(syncguard_is_locked(&p->base, "k", NULL, &locked, &err), SYNCGUARD_OK);
+    atomic_store(&answered, true);
+    assert_false(locked);
+    assert_string_equal(err.message, "");
+    assert_true(puppet_reached(&cleanups, 1));
+    assert_true(atomic_load(&was_answered));
+    assert_int_equal(syncguard_is_locked(&p->base, "k", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_false(locked);
+    syncguard_close(&p->base);
+    assert_int_equal(atomic_load(&lines), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_notices_a_slow_and_failing_cleanup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
