@@ -22,7 +22,7 @@ static const contract_group *const groups[] = {
 #endif
 /* The address sanitizer takes the stack of a cancelled thread for its own. */
 #if !defined(__SANITIZE_ADDRESS__)
-    &cancel_group,
+    &cancel_group,  &clock_group,  &cleanup_group,
 #endif
 };
 #define GROUPS (sizeof groups / sizeof groups[0])

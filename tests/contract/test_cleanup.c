@@ -1,0 +1,257 @@
+/*
+ * Cleanup behind is_locked, on stores that keep expired records: off by default, late enough, a few
+ * at a time, only what was seen. Whether a dead record is still there only the store's own
+ * operations tell. All records come to their age together.
+ */
+#include "contract.h"
+
+#include <syncguard/sys/backend.h>
+
+#define TTL 50
+#define BURST 20
+#define RACE 60
+#define YOUNG_MS 1300 /* past the expiry: dead, and not old enough */
+#define OLD_MS 2300
+#define PAUSE_MS 100 /* between two cleanups of a handle */
+
+static struct {
+    syncguard_backend *cleaner;
+    key left; /* to the group's handle, which does not clean */
+    key old, wrong, burst[BURST], race[RACE];
+    int64_t old_at;
+} records;
+
+static bool nothing_is_kept(void)
+{
+    if (!store_is("redis"))
+        return false;
+    not_applicable("Redis removes expired records itself: tests/redis/test_store.c");
+    return true;
+}
+
+/* The dead record of a key; its lock id is empty if there is none. */
+static syncguard_is_locked_op peek(syncguard_backend *backend, const key *name)
+{
+    syncguard_is_locked_op op = {.key = name->text, .key_length = strlen(name->text)};
+
+    op.limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
+    assert_status(SYNCGUARD_OK, backend->ops->is_locked(backend, &op, &err));
+    assert_false(op.locked);
+    return op;
+}
+
+static bool is_kept(const key *name)
+{
+    return peek(records.cleaner, name).dead_lock_id[0] != '\0';
+}
+
+static void ask(syncguard_backend *backend, const key *name)
+{
+    bool locked = true;
+
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, name->text, NULL, &locked, &err));
+    assert_false(locked);
+}
+
+/* By the store's own operation, which must look for itself. */
+static void clean(const key *name, const char *lock_id, int64_t expires_at_ms)
+{
+    syncguard_cleanup_op op = {.key = name->text,
+                               .key_length = strlen(name->text),
+                               .lock_id = lock_id,
+                               .expires_at_ms = expires_at_ms,
+                               .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
+    syncguard_error own;
+
+    (void)records.cleaner->ops->cleanup(records.cleaner, &op, &own);
+}
+
+static void let_die(syncguard_backend *backend, key *name)
+{
+    syncguard_grant grant;
+
+    *name = fresh_key("cleanup");
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, name->text, TTL, NULL, &grant, &err));
+}
+
+static void make_records(void)
+{
+    syncguard_options cleaning = SYNCGUARD_OPTIONS_INIT;
+
+    if (records.cleaner != NULL)
+        return;
+    cleaning.cleanup_in_is_locked = true;
+    records.cleaner = open_store(&cleaning);
+    let_die(store, &records.left);
+    let_die(records.cleaner, &records.old);
+    let_die(records.cleaner, &records.wrong);
+    for (int i = 0; i < BURST; i++)
+        let_die(records.cleaner, &records.burst[i]);
+    for (int i = 0; i < RACE; i++)
+        let_die(records.cleaner, &records.race[i]);
+    records.old_at = now_ms() + TTL + OLD_MS;
+}
+
+static bool need_old_records(void)
+{
+    if (nothing_is_kept())
+        return false;
+    make_records();
+    sleep_until_ms(records.old_at);
+    return true;
+}
+
+/* Whether it stayed. False with *too_late: it may have been old enough when it went. */
+static bool young_one_stays(bool *too_late)
+{
+    key name;
+    int64_t began;
+    syncguard_is_locked_op found;
+
+    let_die(records.cleaner, &name);
+    sleep_ms(TTL + YOUNG_MS);
+    began = now_ms();
+    found = peek(records.cleaner, &name);
+    assert_string_not_equal(found.dead_lock_id, "");
+    ask(records.cleaner, &name);
+    clean(&name, found.dead_lock_id, found.dead_expires_at_ms);
+    sleep_ms(150); /* the handle cleans in a thread of its own */
+    if (is_kept(&name))
+        return true;
+    *too_late = found.dead_for_ms + (now_ms() - began) >= SYNCGUARD_CLEANUP_GUARD_MS;
+    return false;
+}
+
+static void young_records_stay(void **state)
+{
+    bool stayed = false, too_late = true;
+
+    (void)state;
+    if (nothing_is_kept())
+        return;
+    make_records(); /* which become old meanwhile */
+    for (int i = 0; i < 5 && !stayed && too_late; i++)
+        stayed = young_one_stays(&too_late);
+    assert_true(stayed);
+}
+
+static void old_records_go(void **state)
+{
+    int64_t until = now_ms() + 20000;
+
+    (void)state;
+    if (!need_old_records())
+        return;
+    assert_true(is_kept(&records.old));
+    while (is_kept(&records.old) && now_ms() < until) {
+        ask(records.cleaner, &records.old);
+        sleep_ms(20);
+    }
+    assert_false(is_kept(&records.old));
+}
+
+static void without_the_option_all_stay(void **state)
+{
+    syncguard_is_locked_op before, after;
+
+    (void)state;
+    if (!need_old_records())
+        return;
+    before = peek(store, &records.left);
+    assert_string_not_equal(before.dead_lock_id, "");
+    for (int i = 0; i < 100; i++)
+        ask(store, &records.left);
+    sleep_ms(150);
+    after = peek(store, &records.left);
+    assert_string_equal(after.dead_lock_id, before.dead_lock_id);
+    assert_int_equal(after.dead_expires_at_ms, before.dead_expires_at_ms);
+}
+
+static void another_id_or_expiry_is_another_lock(void **state)
+{
+    syncguard_is_locked_op found;
+
+    (void)state;
+    if (!need_old_records())
+        return;
+    found = peek(records.cleaner, &records.wrong);
+    clean(&records.wrong, FOREIGN_ID, found.dead_expires_at_ms);
+    assert_true(is_kept(&records.wrong));
+    clean(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms + 1);
+    assert_true(is_kept(&records.wrong));
+    clean(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms - 1);
+    assert_true(is_kept(&records.wrong));
+    clean(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms);
+    assert_false(is_kept(&records.wrong));
+}
+
+static void cleanup_is_limited_in_rate(void **state)
+{
+    int64_t began, took;
+    int gone = 0;
+
+    (void)state;
+    if (!need_old_records())
+        return;
+    began = now_ms();
+    for (int i = 0; i < BURST; i++)
+        ask(records.cleaner, &records.burst[i]);
+    took = now_ms() - began;
+    sleep_ms(150);
+    for (int i = 0; i < BURST; i++)
+        gone += !is_kept(&records.burst[i]);
+    assert_in_range(gone, 0, 2 + took / PAUSE_MS);
+}
+
+typedef struct race {
+    syncguard_is_locked_op found[RACE];
+    syncguard_grant grants[RACE];
+    syncguard_status taken[RACE];
+} race;
+
+/* Both at once; the cleanup also after the take-over, as one that was held up. */
+static void clean_or_take(int index, void *context)
+{
+    race *r = context;
+    syncguard_error own;
+
+    for (int i = 0; i < RACE; i++) {
+        const key *name = &records.race[i];
+        if (index == 0)
+            clean(name, r->found[i].dead_lock_id, r->found[i].dead_expires_at_ms);
+        else
+            r->taken[i] =
+                syncguard_acquire(records.cleaner, name->text, 60000, NULL, &r->grants[i], &own);
+    }
+}
+
+static void cleanup_never_removes_the_next_owner(void **state)
+{
+    static race r;
+
+    (void)state;
+    if (!need_old_records())
+        return;
+    for (int i = 0; i < RACE; i++)
+        r.found[i] = peek(records.cleaner, &records.race[i]);
+    in_threads(2, clean_or_take, &r);
+    clean_or_take(0, &r);
+    for (int i = 0; i < RACE; i++) {
+        assert_int_equal(r.taken[i], SYNCGUARD_OK);
+        assert_string_equal(r.grants[i].fence, "000000000000002");
+        assert_status(SYNCGUARD_OK,
+                      syncguard_release(records.cleaner, r.grants[i].lock_id, NULL, &err));
+    }
+    syncguard_close(records.cleaner); /* the last test */
+    records.cleaner = NULL;
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(young_records_stay),
+    cmocka_unit_test(old_records_go),
+    cmocka_unit_test(without_the_option_all_stay),
+    cmocka_unit_test(another_id_or_expiry_is_another_lock),
+    cmocka_unit_test(cleanup_is_limited_in_rate),
+    cmocka_unit_test(cleanup_never_removes_the_next_owner),
+};
+const contract_group cleanup_group = {"cleanup", tests, sizeof tests / sizeof tests[0]};

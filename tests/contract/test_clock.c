@@ -1,0 +1,175 @@
+/*
+ * Steps of this machine's wall clock, forward and back: no timeout comes early or late, no lease
+ * ends or lasts by them. The program has a clock_gettime of its own, which the libraries use too.
+ */
+#include "contract.h"
+
+#include <sys/syscall.h>
+
+#define STEP_S 20 /* no test here takes as long */
+#define LATE_MS 10000
+
+static atomic_int wall_shift_s;
+
+__attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *out)
+{
+    int result = (int)syscall(SYS_clock_gettime, id, out);
+
+    if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
+        out->tv_sec += atomic_load(&wall_shift_s);
+    return result;
+}
+
+static int set_clock_right(void **state)
+{
+    (void)state;
+    atomic_store(&wall_shift_s, 0);
+    return 0;
+}
+
+/* Where the client's clock decides, a step is another thing: tests/firestore/test_clock.c. */
+static bool clock_decides(void)
+{
+    if (syncguard_capabilities_get(store)->time_authority != SYNCGUARD_TIME_CLIENT)
+        return false;
+    not_applicable("this machine's wall clock is the one that decides here");
+    return true;
+}
+
+static void step(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    (void)attempts;
+    (void)waited_ms;
+    (void)remaining_ms;
+    atomic_store(&wall_shift_s, *(const int *)context);
+}
+
+/* The library does see the steps: else the others would show nothing. */
+static void steps_are_seen(void **state)
+{
+    syncguard_backend *memory = NULL;
+    syncguard_grant before, after;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_open("memory:", NULL, &memory, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(memory, "before", 1000, NULL, &before, &err));
+    atomic_store(&wall_shift_s, STEP_S);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(memory, "after", 1000, NULL, &after, &err));
+    assert_true(after.expires_at_ms - before.expires_at_ms >= STEP_S * 1000);
+    syncguard_close(memory);
+}
+
+static void timeouts_do_not_follow_the_wall_clock(void **state)
+{
+    static const int steps[] = {STEP_S, -STEP_S};
+    key name = fresh_key("step-timeout");
+    syncguard_grant holder;
+
+    (void)state;
+    if (clock_decides())
+        return;
+    holder = take(name.text, 60000);
+    for (int i = 0; i < 2; i++) {
+        syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(500);
+        syncguard_lock *lock = NULL;
+        int64_t began = now_ms();
+
+        options.on_wait = step;
+        options.on_wait_context = (void *)&steps[i];
+        assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
+                      syncguard_lock_acquire(store, name.text, &options, &lock, &err));
+        assert_int_equal(atomic_load(&wall_shift_s), steps[i]);
+        assert_in_range(now_ms() - began, 450, LATE_MS);
+        set_clock_right(NULL);
+    }
+    give_back(&holder);
+}
+
+static void waiters_wake_at_the_expiry_all_the_same(void **state)
+{
+    static const int back = -STEP_S;
+    key name = fresh_key("step-expiry");
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(3 * LATE_MS);
+    syncguard_lock *lock = NULL;
+    int64_t began = now_ms();
+
+    (void)state;
+    if (clock_decides())
+        return;
+    (void)take(name.text, 100);
+    options.on_wait = step;
+    options.on_wait_context = (void *)&back;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &options, &lock, &err));
+    assert_in_range(now_ms() - began, 0, LATE_MS);
+    syncguard_lock_dispose(lock);
+}
+
+static void leases_do_not_follow_the_wall_clock(void **state)
+{
+    key names[2] = {fresh_key("step-lease"), fresh_key("step-lease")};
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *longer = NULL, *shorter = NULL;
+    int64_t until;
+
+    (void)state;
+    if (clock_decides())
+        return;
+    options.ttl_ms = LATE_MS;
+    assert_status(SYNCGUARD_OK, syncguard_lock_try(store, names[0].text, &options, &longer, &err));
+    options.ttl_ms = 300;
+    assert_status(SYNCGUARD_OK, syncguard_lock_try(store, names[1].text, &options, &shorter, &err));
+    atomic_store(&wall_shift_s, STEP_S);
+    assert_true(syncguard_lock_held(longer));
+    assert_in_range(syncguard_lock_remaining_ms(longer), 1, LATE_MS);
+    atomic_store(&wall_shift_s, -STEP_S);
+    until = now_ms() + LATE_MS;
+    while (syncguard_lock_held(shorter) && now_ms() < until)
+        sleep_ms(10);
+    assert_false(syncguard_lock_held(shorter));
+    assert_true(syncguard_lock_remaining_ms(longer) <= LATE_MS);
+    syncguard_lock_dispose(shorter);
+    syncguard_lock_dispose(longer);
+}
+
+static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)lock;
+    (void)reason;
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+/* Back and forth, until the lock would be dead had nobody renewed it. */
+static void renewals_go_on(void **state)
+{
+    key name = fresh_key("step-renewal");
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    atomic_int losses = 0;
+
+    (void)state;
+    if (clock_decides())
+        return;
+    options.ttl_ms = 2000;
+    options.auto_extend = true;
+    options.on_lost = note_loss;
+    options.on_lost_context = &losses;
+    assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name.text, &options, &lock, &err));
+    for (int i = 0; i < 34; i++) {
+        atomic_store(&wall_shift_s, i % 16 < 8 ? -STEP_S : STEP_S);
+        sleep_ms(100);
+    }
+    check_locked(name.text, true);
+    assert_true(syncguard_lock_held(lock));
+    assert_int_equal(atomic_load(&losses), 0);
+    syncguard_lock_dispose(lock);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, set_clock_right)
+static const struct CMUnitTest tests[] = {
+    TEST(steps_are_seen),
+    TEST(timeouts_do_not_follow_the_wall_clock),
+    TEST(waiters_wake_at_the_expiry_all_the_same),
+    TEST(leases_do_not_follow_the_wall_clock),
+    TEST(renewals_go_on),
+};
+const contract_group clock_group = {"clock", tests, sizeof tests / sizeof tests[0]};
