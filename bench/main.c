@@ -22,6 +22,7 @@
 #define MOST_STORES 16
 #define EXIT_USAGE 64
 #define EXIT_UNAVAILABLE 69
+#define EXIT_REFUSED 77
 
 typedef struct group {
     const char *name;
@@ -164,6 +165,7 @@ typedef struct wish {
     const char *urls[MOST_STORES];
     int count;
     int repetitions;
+    int refused; /* exit code for the last store that was left out */
     bool own_server;
     bool brief;
     const char *plot;
@@ -250,7 +252,7 @@ static int measure_all(void *context)
     for (int i = 0; i < w->place_count; i++)
         reached += measure(&w->places[i], w);
     if (reached == 0)
-        return EXIT_UNAVAILABLE;
+        return w->refused != 0 ? w->refused : EXIT_UNAVAILABLE;
     if (w->plot != NULL)
         bench_plot(w->plot);
     return bench_all_hold() ? 0 : 1;
@@ -261,6 +263,34 @@ static int clear(void *context)
     const place *p = context;
     p->raw->clear(p->url);
     return 0;
+}
+
+/* Calls of the library have a deadline, those of the plain clients have none: a server that hangs
+ * is found out here. */
+static int answers(void *context)
+{
+    const place *p = context;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    bool locked = false;
+    syncguard_status status = syncguard_open(p->url, NULL, &backend, &err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_is_locked(backend, "bench:reachable", NULL, &locked, &err);
+    syncguard_close(backend);
+    /* Tables that are not there yet are InvalidArgument. */
+    if (status == SYNCGUARD_OK || status == SYNCGUARD_E_INVALID_ARGUMENT)
+        return 0;
+    fprintf(stderr, "syncguard-bench: %s: %s\n", p->raw->name, err.message);
+    return status == SYNCGUARD_E_AUTH_FAILED ? EXIT_REFUSED : EXIT_UNAVAILABLE;
+}
+
+/* Exit code of the first step that failed, or 0. */
+static int prepare(place *p)
+{
+    int code = p->raw->clear == NULL ? 0 : bench_supervise(answers, p);
+    if (code == 0 && p->raw->clear != NULL)
+        code = bench_supervise(clear, p) == 0 ? 0 : EXIT_UNAVAILABLE;
+    return code;
 }
 
 /* Chooses a place in every store; one that could not be cleaned up is left out. */
@@ -277,10 +307,13 @@ static void choose_places(wish *w)
             p->raw->place(w->urls[i], name, p->url, sizeof p->url);
         else
             snprintf(p->url, sizeof p->url, "%s", w->urls[i]);
-        if (p->raw->clear == NULL || bench_supervise(clear, p) == 0)
+        int code = prepare(p);
+        if (code == 0) {
             w->place_count++;
-        else if (bench_ended_by() == 0)
+        } else if (bench_ended_by() == 0) {
+            w->refused = code;
             fprintf(stderr, "syncguard-bench: %s is left out\n", p->raw->name);
+        }
     }
 }
 

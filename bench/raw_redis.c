@@ -47,7 +47,7 @@ static plain *connect_to(const char *url)
     if (self == NULL)
         bench_die("redis", "out of memory");
     if (strncmp(url, "redis://", 8) != 0 || strcspn(url, "@") < strcspn(url, "?"))
-        bench_die("redis", "only redis://HOST:PORT/DATABASE can be measured");
+        bench_die("redis", "only redis://HOST:PORT/DATABASE, without a password, can be measured");
     const char *rest = url + 8 + strcspn(url + 8, ":/?");
     snprintf(host, sizeof host, "%.*s", (int)(rest - url - 8), url + 8);
     if (*rest == ':')

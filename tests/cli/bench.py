@@ -127,7 +127,7 @@ class Firestore(stores.Firestore):
         return any(name.startswith(NAME) for name in self.collections())
 
 
-def run(store, command, into, stop=None):
+def run(store, command, into, stop=None, limit=250):
     """Runs it in the folder into; stop: signal for it once it has written something."""
     environment = dict(os.environ, SYNCGUARD_URL=store.url(), BENCH_HELD_SECONDS="1")
     if hasattr(store, "environment"):
@@ -142,7 +142,9 @@ def run(store, command, into, stop=None):
                 time.sleep(0.02)
             time.sleep(0.3)
             process.send_signal(stop)
-        output = process.communicate(timeout=250)[0]
+        output = process.communicate(timeout=limit)[0]
+    except subprocess.TimeoutExpired:
+        return None, "it did not end"
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -167,17 +169,38 @@ def check(store, into, faults):
     brief = ["syncguard-bench", "--brief", "--repeat", "1", "-b", store.url()]
     code, output = run(store, brief + ["all"], into)
     if code not in (0, 1):  # a missed bar is nothing here
-        faults.append("all groups: exit code %d\n%s" % (code, output))
+        faults.append("all groups: exit code %s\n%s" % (code, output))
     compare("all groups", store, before, into, faults)
     # Through the command, as a user calls it; the last one is filling the store then.
     for number, groups in zip((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), store.groups):
         code, output = run(store, ["syncguard", "bench"] + groups, into, stop=number)
         what = "%s during %s" % (signal.Signals(number).name, groups)
         if code != 128 + number:
-            faults.append("%s: exit code %d\n%s" % (what, code, output))
+            faults.append("%s: exit code %s\n%s" % (what, code, output))
         if "is left" in output:
             faults.append("%s: says that something is left\n%s" % (what, output))
         compare(what, store, before, into, faults)
+
+
+def expect(what, store, into, wanted, faults):
+    code, output = run(store, ["syncguard", "bench", "-b", store.url(), "pair"], into,
+                       limit=60)
+    if code != wanted:
+        faults.append("%s: exit code %s, not %d\n%s" % (what, code, wanted, output))
+
+
+def check_trouble(store, into, faults):
+    """The plain clients would wait for ever for a server that hangs."""
+    if isinstance(store, Redis):
+        store.ask_cli("CONFIG", "SET", "requirepass", "secret")
+        expect("no password", store, into, 77, faults)
+        store.ask_cli("-a", "secret", "CONFIG", "SET", "requirepass", "")
+    if hasattr(store, "pause"):
+        store.pause()
+        try:
+            expect("a server that hangs", store, into, 69, faults)
+        finally:
+            store.resume()
 
 
 def main():
@@ -196,6 +219,7 @@ def main():
         store.start()
         store.fill()
         check(store, into, faults)
+        check_trouble(store, into, faults)
     finally:
         store.stop()
         shutil.rmtree(folder, ignore_errors=True)
