@@ -82,7 +82,7 @@ SYNCGUARD_API void syncguard_options_init(syncguard_options *options, size_t siz
  * Opens a backend by URL:
  *   memory:                        the threads that share this one handle
  *   sqlite:/path/to/file           all processes of this machine; made if it is not there
- *   redis:// rediss:// redis+sentinel:// redis+cluster://
+ *   redis:// rediss:// redis+unix:// redis+sentinel:// redis+cluster://
  *   postgres://                    anything libpq accepts; needs syncguard_setup once
  *   firestore://project[/database]
  * NULL stands for syncguard_default_url, and makes the folders that its path lacks (0700); of a

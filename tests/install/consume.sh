@@ -85,6 +85,11 @@ pkgconfig-shared)
     fi
     ;;
 pkgconfig-static)
+    # The line of README.md as it stands, with the shared forms beside the archives.
+    line=$(sed -n 's/^cc \(-static embedded\.c .*\)$/\1/p' "$top/README.md")
+    [ -n "$line" ]
+    (cd "$work/readme" && quiet eval "\"\$cc\" $line")
+    recipe "$work/readme/embedded"
     # Without the shared forms the linker takes the archives.
     rm -f "$libdir"/libsyncguard*.so*
     # shellcheck disable=SC2046
@@ -92,10 +97,6 @@ pkgconfig-static)
         -DHEADER='<syncguard/sqlite.h>' "$here/consumer/consumer.c" \
         -o "$work/program" $(pkg-config --static --cflags --libs syncguard-sqlite)
     use "$work/program"
-    # shellcheck disable=SC2046
-    "$cc" "$work/readme/embedded.c" $(pkg-config --static --cflags --libs syncguard-sqlite) \
-        -o "$work/embedded"
-    recipe "$work/embedded"
     # Client libraries stay shared here: the whole static closure of libpq or libcurl asks for
     # archives that the distributions do not ship.
     for backend in "$@"; do
