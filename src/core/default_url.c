@@ -78,7 +78,9 @@ static bool put_user_file(writer *w)
 
     if (!state && !home)
         return false;
-    put_path(w, state ? state : home);
+    const char *below = state ? state : home;
+    if (strcmp(below, "/") != 0) /* what follows begins with a slash */
+        put_path(w, below);
     if (!state)
         put(w, "/.local/state");
     put(w, "/syncguard/locks.db");
@@ -104,8 +106,8 @@ syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_erro
         if (!put_user_file(&w)) {
             buffer[0] = '\0';
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "no place for the lock file: neither SYNCGUARD_URL nor "
-                                  "XDG_STATE_HOME nor HOME is set");
+                                  "no place for the lock file: SYNCGUARD_URL is not set, and "
+                                  "neither XDG_STATE_HOME nor HOME is an absolute path");
         }
     }
     if (!w.full)

@@ -237,7 +237,13 @@ static void test_default(void **state)
     setenv("XDG_STATE_HOME", "///state", 1); /* two slashes would begin a host */
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
     assert_string_equal(buffer, "sqlite:/state/syncguard/locks.db");
+    setenv("XDG_STATE_HOME", "//", 1);
+    assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
+    assert_string_equal(buffer, "sqlite:/syncguard/locks.db");
     setenv("XDG_STATE_HOME", "relative", 1);
+    setenv("HOME", "/", 1); /* as in many containers */
+    assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
+    assert_string_equal(buffer, "sqlite:/.local/state/syncguard/locks.db");
     unsetenv("HOME");
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
