@@ -284,6 +284,8 @@ int cli_parse(const cli_command *command, int argc, char **argv, cli_options *ou
 
 void cli_help(const cli_command *command)
 {
+    bool times = false;
+
     printf("usage: syncguard %s [options]%s%s\n%s\n\n", command->name,
            *command->operands != '\0' ? " " : "", command->operands, command->summary);
     for (size_t i = 0; i < ROWS; i++) {
@@ -297,8 +299,9 @@ void cli_help(const cli_command *command)
         else
             snprintf(left, sizeof left, "    %s", name);
         printf("  %-29s %s\n", left, rows[i].text);
+        times = times || (rows[i].value != NULL && strcmp(rows[i].value, "TIME") == 0);
     }
-    printf("\nA TIME is 500ms, 30s, 5m, 2h or a plain number of seconds.\n"
-           "man syncguard-%s tells more.\n",
+    printf("\n%sman syncguard-%s tells more.\n",
+           times ? "A TIME is 500ms, 30s, 5m, 2h or a plain number of seconds.\n" : "",
            command->name);
 }
