@@ -187,6 +187,55 @@ static void no_argument_waits_for_its_turn(void **state)
     syncguard_abort_free(abort_object);
 }
 
+static int never_run(void *context, syncguard_lock *lock)
+{
+    (void)lock;
+    (*(int *)context)++;
+    return 0;
+}
+
+static bool ignore_raw(void *context, const syncguard_lock_info_raw *info)
+{
+    (void)context, (void)info;
+    return true;
+}
+
+/* The raw twins, the callback form and what is asked of a handle. */
+static void twins_and_handles_judge_arguments_first(void **state)
+{
+    key name = fresh_key("twins");
+    syncguard_abort *abort_object = triggered_abort();
+    syncguard_call call = SYNCGUARD_CALL_INIT, bad = SYNCGUARD_CALL_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_lock_info_raw info;
+    int ran = 0;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, NULL, &lock, &err));
+    call.abort_object = bad.abort_object = options.abort_object = abort_object;
+    bad.timeout_ms = -1;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_get_by_key_raw(store, "", &call, &info, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_get_by_id_raw(store, "x", &call, &info, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_list_raw(store, &bad, ignore_raw, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_list_raw(store, &call, NULL, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_with_lock(store, "", &options, never_run, &ran, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_with_lock(store, name.text, &options, NULL, &ran, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_lock_extend(lock, 0, &call, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_lock_extend(lock, 1000, &bad, NULL, &err));
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_lock_release(lock, &bad, &err));
+    assert_int_equal(ran, 0);
+    assert_true(syncguard_lock_held(lock));
+    syncguard_lock_dispose(lock);
+    syncguard_abort_free(abort_object);
+}
+
 /* Keys that a store keeps for itself are bad arguments like any other. */
 static void reserved_keys_are_refused_first(void **state)
 {
@@ -334,6 +383,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_operation_answers_aborted),
     cmocka_unit_test(invalid_input_wins_over_an_abort),
     cmocka_unit_test(no_argument_waits_for_its_turn),
+    cmocka_unit_test(twins_and_handles_judge_arguments_first),
     cmocka_unit_test(reserved_keys_are_refused_first),
     cmocka_unit_test(abort_objects_take_nothing_for_granted),
     cmocka_unit_test(signal_handler_ends_a_blocked_acquire),

@@ -8,6 +8,7 @@ static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op
                                 syncguard_error *err)
 {
     puppet *p = (puppet *)backend;
+    atomic_fetch_add(&p->calls, 1);
     atomic_fetch_add(&p->acquires, 1);
     if (op->watch)
         atomic_fetch_add(&p->watched, 1);
@@ -20,6 +21,7 @@ static syncguard_status release(syncguard_backend *backend, syncguard_release_op
                                 syncguard_error *err)
 {
     puppet *p = (puppet *)backend;
+    atomic_fetch_add(&p->calls, 1);
     atomic_fetch_add(&p->releases, 1);
     return p->on_release != NULL ? p->on_release(p, op, err) : SYNCGUARD_OK;
 }
@@ -35,6 +37,7 @@ static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *
                                syncguard_error *err)
 {
     puppet *p = (puppet *)backend;
+    atomic_fetch_add(&p->calls, 1);
     atomic_fetch_add(&p->extends, 1);
     return extend_one(p, op, err);
 }
@@ -45,6 +48,7 @@ static syncguard_status extend_many(syncguard_backend *backend, syncguard_extend
 {
     puppet *p = (puppet *)backend;
     syncguard_status result = SYNCGUARD_E_NETWORK_TIMEOUT;
+    atomic_fetch_add(&p->calls, 1);
     atomic_fetch_add(&p->batches, 1);
     for (size_t i = 0; i < count; i++) {
         items[i].limits = *limits;
@@ -58,7 +62,8 @@ static syncguard_status extend_many(syncguard_backend *backend, syncguard_extend
 static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
                                   syncguard_error *err)
 {
-    (void)backend, (void)err;
+    (void)err;
+    atomic_fetch_add(&((puppet *)backend)->calls, 1);
     op->locked = true;
     return SYNCGUARD_OK;
 }
@@ -66,14 +71,16 @@ static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locke
 static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *op,
                                syncguard_error *err)
 {
-    (void)backend, (void)op, (void)err;
+    (void)op, (void)err;
+    atomic_fetch_add(&((puppet *)backend)->calls, 1);
     return SYNCGUARD_ABSENT;
 }
 
 static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
                              syncguard_record_fn fn, void *context, syncguard_error *err)
 {
-    (void)backend, (void)limits, (void)fn, (void)context, (void)err;
+    (void)limits, (void)fn, (void)context, (void)err;
+    atomic_fetch_add(&((puppet *)backend)->calls, 1);
     return SYNCGUARD_OK;
 }
 
@@ -84,6 +91,7 @@ static syncguard_status undo(syncguard_backend *backend, const char *key, size_t
     (void)key, (void)key_length, (void)lock_id, (void)until_ns, (void)limits, (void)err;
     puppet *p = (puppet *)backend;
     int call = atomic_fetch_add(&p->undos, 1) + 1;
+    atomic_fetch_add(&p->calls, 1);
     return p->on_undo != NULL ? p->on_undo(p, call) : SYNCGUARD_OK;
 }
 
@@ -94,6 +102,7 @@ static syncguard_status undo_many(syncguard_backend *backend, syncguard_undo_op 
     puppet *p = (puppet *)backend;
     (void)limits;
     int call = atomic_fetch_add(&p->undo_batches, 1) + 1;
+    atomic_fetch_add(&p->calls, 1);
     while (atomic_load(&p->deaf))
         puppet_sleep_ms(5);
     if ((int)count > atomic_load(&p->undo_largest))

@@ -20,6 +20,7 @@ struct puppet {
     syncguard_status (*on_release)(puppet *p, syncguard_release_op *op, syncguard_error *err);
     _Atomic(puppet_extend_fn) on_extend; /* changed while renewals run */
     syncguard_status (*on_undo)(puppet *p, int call);
+    atomic_int calls; /* of slots that ask a store, all together */
     atomic_int acquires;
     atomic_int watched; /* acquires with the watch flag */
     atomic_int releases;

@@ -102,6 +102,39 @@ static void requests_of_another_process(void **state)
     syncguard_close(mine);
 }
 
+/* I-TEL-07: requests of everything that can fail to find, through a handle or its decorator. */
+static size_t requests_of(syncguard_backend *backend)
+{
+    syncguard_grant grant, other;
+
+    calls_since();
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 30000, NULL, &other, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, grant.lock_id, NULL, &err));
+    assert_status(SYNCGUARD_ABSENT,
+                  syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, &err));
+    return calls_since();
+}
+
+static void ignore_event(void *context, const syncguard_event *event)
+{
+    (void)context, (void)event;
+}
+
+static void the_reason_costs_no_request(void **state)
+{
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_backend *bare = standin_open(&server, NULL), *decorated = NULL;
+    size_t plain = requests_of(bare);
+
+    (void)state;
+    options.on_event = ignore_event;
+    assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &options, &decorated, &err));
+    assert_int_equal(requests_of(decorated), plain);
+    syncguard_close(decorated);
+}
+
 /* Many renewals are one request; what cannot be renewed is left to be looked at singly. */
 static void renewals_share_a_request(void **state)
 {
@@ -576,6 +609,7 @@ int main(void)
         cmocka_unit_test_setup(requests_per_operation, clean),
         cmocka_unit_test_setup(requests_of_the_holder, clean),
         cmocka_unit_test_setup(requests_of_another_process, clean),
+        cmocka_unit_test_setup(the_reason_costs_no_request, clean),
         cmocka_unit_test_setup(renewals_share_a_request, clean),
         cmocka_unit_test_setup(lost_reply_to_a_batch, clean),
         cmocka_unit_test_setup(a_batch_names_a_document_once, clean),

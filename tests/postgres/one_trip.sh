@@ -8,6 +8,7 @@ trap 'rm -f "$trace"' EXIT
 strace -f -o "$trace" -e trace=read,write,readv,writev,sendto,sendmsg,recvfrom,recvmsg "$@"
 awk '
 /write\(2, "MARK / {
+    if (name == "end") name = ""
     if (name != "" && (sent != 1 || received != 1)) failed = 1
     if (name != "") printf "%-10s %d write, %d read\n", name, sent, received
     match($0, /MARK [a-z_]+/)

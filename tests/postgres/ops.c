@@ -55,13 +55,16 @@ static void all(syncguard_backend *backend, bool loud)
 
 int main(int argc, char **argv)
 {
-    syncguard_backend *backend = NULL;
+    syncguard_backend *backend = NULL, *decorated = NULL;
 
     if (argc != 2)
         return 2;
     want(syncguard_open(argv[1], NULL, &backend, &err), SYNCGUARD_OK);
     all(backend, false);
     all(backend, true);
-    syncguard_close(backend);
+    /* A reason costs nothing: the same through the decorator. */
+    want(syncguard_telemetry_wrap(backend, NULL, &decorated, &err), SYNCGUARD_OK);
+    all(decorated, true);
+    syncguard_close(decorated);
     return 0;
 }

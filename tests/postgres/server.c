@@ -358,6 +358,11 @@ void pg_make_serializable(PGconn *pg, const char *database)
 
 int pg_bouncer(pg_server *server, const char *more, pid_t *pid)
 {
+    return pg_bouncer_as(server, "postgres", more, pid);
+}
+
+int pg_bouncer_as(pg_server *server, const char *user, const char *more, pid_t *pid)
+{
     char path[128], users[128], log[128];
     char *words[] = {(char *)"pgbouncer", (char *)"-q", path, NULL};
     int port = pg_free_port();
@@ -375,8 +380,8 @@ int pg_bouncer(pg_server *server, const char *more, pid_t *pid)
                 "[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr=127.0.0.1\n"
                 "listen_port=%d\nauth_type=any\nauth_file=%s\npool_mode=transaction\n"
                 "unix_socket_dir=\ndefault_pool_size=4\nmax_client_conn=200\n%s\n"
-                "[databases]\n* = host=127.0.0.1 port=%d user=postgres\n",
-                server->port, port, users, more, server->port) < 0 ||
+                "[databases]\n* = host=127.0.0.1 port=%d user=%s\n",
+                server->port, port, users, more, server->port, user) < 0 ||
         fclose(file) != 0)
         pg_die("cannot write %s", path);
     *pid = launch(words, log);

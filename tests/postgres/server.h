@@ -49,6 +49,8 @@ void pg_make_serializable(PGconn *pg, const char *database);
 /* PgBouncer in transaction mode in front of a server: its port. Ended with the program. more: a
  * further line of its configuration. */
 int pg_bouncer(pg_server *server, const char *more, pid_t *pid);
+/* The same with sessions of that role, whoever connects. */
+int pg_bouncer_as(pg_server *server, const char *user, const char *more, pid_t *pid);
 
 int pg_free_port(void);
 void pg_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -29,8 +29,8 @@ static const char *prepare(pg_server *server, const char *mode, char *url, size_
     } else if (strcmp(mode, "restricted") == 0) {
         pg_sql(pg, "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
         pg_sql(pg, "CREATE ROLE worker LOGIN NOSUPERUSER");
-        pg_sql(pg, "GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks, "
-                   "syncguard_fence_counters TO worker");
+        pg_sql(pg, "GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks TO worker");
+        pg_sql(pg, "GRANT SELECT, INSERT, UPDATE ON syncguard_fence_counters TO worker");
         snprintf(url, size, "%s", pg_url_as(server, "worker", "locks", NULL));
     } else if (strcmp(mode, "bouncer") == 0) {
         pg_make_serializable(pg, "locks");

@@ -328,11 +328,74 @@ static void a_child_counts_for_itself(void **state)
 }
 #endif
 
+static syncguard_status held(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    return SYNCGUARD_LOCKED;
+}
+
+static syncguard_status absent(puppet *p, syncguard_release_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    op->reason = SYNCGUARD_REASON_NONE;
+    return SYNCGUARD_ABSENT;
+}
+
+static syncguard_status absent_too(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    op->reason = SYNCGUARD_REASON_NONE;
+    return SYNCGUARD_ABSENT;
+}
+
+static void check_call(puppet *p, syncguard_status wanted, syncguard_status got)
+{
+    assert_int_equal(got, wanted);
+    assert_int_equal(atomic_exchange(&p->calls, 0), 1);
+}
+
+/* I-TEL-07: whatever the outcome, the store is asked once; also if it told no reason. */
+static void the_store_is_asked_once(void **state)
+{
+    static const char id[] = "AAAAAAAAAAAAAAAAAAAAAA";
+    static record seen;
+    puppet *p = puppet_open(NULL);
+    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool flag;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool no = i == 1;
+        p->on_acquire = no ? held : NULL;
+        p->on_release = no ? absent : NULL;
+        atomic_store(&p->on_extend, no ? absent_too : NULL);
+        check_call(p, no ? SYNCGUARD_LOCKED : SYNCGUARD_OK,
+                   syncguard_acquire(decorated, "k", 1000, NULL, &grant, NULL));
+        check_call(p, no ? SYNCGUARD_ABSENT : SYNCGUARD_OK,
+                   syncguard_extend(decorated, id, 1000, NULL, NULL, NULL));
+        check_call(p, no ? SYNCGUARD_ABSENT : SYNCGUARD_OK,
+                   syncguard_release(decorated, id, NULL, NULL));
+    }
+    check_call(p, SYNCGUARD_OK, syncguard_is_locked(decorated, "k", NULL, &flag, NULL));
+    check_call(p, SYNCGUARD_ABSENT, syncguard_get_by_key(decorated, "k", NULL, &info, NULL));
+    check_call(p, SYNCGUARD_ABSENT, syncguard_get_by_id(decorated, id, NULL, &info, NULL));
+    check_call(p, SYNCGUARD_OK, syncguard_owns(decorated, id, NULL, &flag, NULL));
+    assert_true(puppet_reached(&seen.count, 10));
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(seen.events[i].reason,
+                         i == 3 ? SYNCGUARD_REASON_LOCKED : SYNCGUARD_REASON_NONE);
+    syncguard_close(decorated);
+    assert_int_equal(atomic_load(&seen.count), 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failures_and_undoing_are_events),
         cmocka_unit_test(each_lock_of_a_batch_is_an_event),
+        cmocka_unit_test(the_store_is_asked_once),
         cmocka_unit_test(news_of_the_inner_backend_wake_the_outer),
         cmocka_unit_test(a_thread_only_for_a_callback),
         cmocka_unit_test(closing_delivers_what_is_queued),

@@ -1,0 +1,151 @@
+/*
+ * The rights that docs/backends/postgres.md asks for: with them a role does everything, directly
+ * and through PgBouncer, and without any single one something is refused.
+ */
+#include "support.h"
+
+#define DATABASE "rights"
+#define LOCKS "syncguard_locks"
+#define COUNTERS "syncguard_fence_counters"
+
+static pg_server *server;
+static pg_server via; /* the same through PgBouncer */
+static PGconn *plain;
+
+/* On what, and the right. */
+static const char *const rights[][2] = {
+    {"SCHEMA apart", "USAGE"},     {"apart." LOCKS, "SELECT"},    {"apart." LOCKS, "INSERT"},
+    {"apart." LOCKS, "UPDATE"},    {"apart." LOCKS, "DELETE"},    {"apart." COUNTERS, "SELECT"},
+    {"apart." COUNTERS, "INSERT"}, {"apart." COUNTERS, "UPDATE"},
+};
+enum { RIGHTS = sizeof rights / sizeof rights[0] };
+
+static void permit(int without)
+{
+    pg_sql(plain, "REVOKE ALL ON apart." LOCKS ", apart." COUNTERS " FROM worker");
+    pg_sql(plain, "REVOKE ALL ON SCHEMA apart FROM worker");
+    for (int i = 0; i < RIGHTS; i++) {
+        if (i != without)
+            pg_sql(plain, "GRANT %s ON %s TO worker", rights[i][1], rights[i][0]);
+    }
+}
+
+static bool ignore_one(void *context, const syncguard_lock_info *info)
+{
+    (void)context, (void)info;
+    return true;
+}
+
+static void ignore_finding(void *context, syncguard_severity severity, const char *topic,
+                           const char *text)
+{
+    (void)context, (void)severity, (void)topic, (void)text;
+}
+
+static int refused;
+
+static void did(syncguard_status status)
+{
+    if (status < 0) {
+        assert_int_equal(status, SYNCGUARD_E_AUTH_FAILED);
+        assert_string_equal(err.native, "42501");
+        refused++;
+    }
+}
+
+/* Each operation once, a waiter that is woken, a renewal, a take-over. */
+static void do_everything(const char *url)
+{
+    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
+    syncguard_backend *backend = open_url(url);
+    syncguard_lock *lock = NULL;
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool flag;
+
+    refused = 0;
+    pg_sql(plain, "DELETE FROM apart." LOCKS);
+    pg_sql(plain, "INSERT INTO apart." LOCKS
+                  " (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key)"
+                  " VALUES ('k', 'AAAAAAAAAAAAAAAAAAAAAA', 5, 1, '000000000000001', 'k')");
+    did(syncguard_acquire(backend, "k", 1200, NULL, &grant, &err));
+    did(syncguard_is_locked(backend, "k", NULL, &flag, &err));
+    did(syncguard_get_by_key(backend, "k", NULL, &info, &err));
+    did(syncguard_list(backend, NULL, ignore_one, NULL, &err));
+    did(syncguard_examine(backend, NULL, ignore_finding, NULL, &err));
+    if (refused == 0) {
+        did(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
+        did(syncguard_extend(backend, grant.lock_id, 100, NULL, NULL, &err));
+        waiting.auto_extend = true;
+        waiting.ttl_ms = 3000;
+        did(syncguard_lock_acquire(backend, "k", &waiting, &lock, &err));
+        did(syncguard_lock_release(lock, NULL, &err));
+        syncguard_lock_dispose(lock);
+    }
+    syncguard_close(backend);
+}
+
+static const char *url_of(bool pooled)
+{
+    return pg_url_as(pooled ? &via : server, "worker", DATABASE,
+                     pooled ? "pooler=1&lock_table=apart." LOCKS "&fence_table=apart." COUNTERS
+                            : "lock_table=apart." LOCKS "&fence_table=apart." COUNTERS);
+}
+
+static void documented_rights_are_enough(void **state)
+{
+    (void)state;
+    permit(-1);
+    for (int pooled = 0; pooled < 2; pooled++) {
+        do_everything(url_of(pooled == 1));
+        assert_int_equal(refused, 0);
+    }
+}
+
+static void each_documented_right_is_needed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < RIGHTS; i++) {
+        permit(i);
+        for (int pooled = 0; pooled < 2; pooled++) {
+            do_everything(url_of(pooled == 1));
+            if (refused == 0)
+                fail_msg("not needed: %s on %s", rights[i][1], rights[i][0]);
+        }
+    }
+}
+
+static int start(void **state)
+{
+    pid_t pid;
+
+    (void)state;
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    pg_sql(plain, "CREATE SCHEMA apart");
+    pg_sql(plain, "ALTER TABLE " LOCKS " SET SCHEMA apart");
+    pg_sql(plain, "ALTER TABLE " COUNTERS " SET SCHEMA apart");
+    pg_sql(plain, "CREATE ROLE worker LOGIN NOSUPERUSER");
+    via = *server;
+    via.port = pg_bouncer_as(server, "worker", "", &pid);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    PQfinish(plain);
+    pg_server_end(server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(documented_rights_are_enough),
+        cmocka_unit_test(each_documented_right_is_needed),
+    };
+
+    return cmocka_run_group_tests(tests, start, stop);
+}

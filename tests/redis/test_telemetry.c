@@ -1,0 +1,93 @@
+/* The telemetry decorator over Redis: reasons, and that they cost nothing. */
+#include "support.h"
+
+static syncguard_event last[SYNCGUARD_EVENT_LOOKUP + 1];
+
+static void keep(void *context, const syncguard_event *event)
+{
+    (void)context;
+    last[event->type] = *event;
+}
+
+static syncguard_backend *decorate(void)
+{
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_backend *decorated = NULL;
+
+    options.on_event = keep;
+    assert_status(syncguard_telemetry_wrap(open_url(test_url), &options, &decorated, &err),
+                  SYNCGUARD_OK);
+    return decorated;
+}
+
+#define OLD_ID "BBBBBBBBBBBBBBBBBBBBBB"
+
+/* I-TEL-03: a record that has no expiry of its own is still there when it is dead. */
+static void dead_records_have_their_reason(void **state)
+{
+    syncguard_backend *watched = decorate();
+
+    (void)state;
+    raw_do("SET syncguard:old %s",
+           "{\"lockId\":\"" OLD_ID "\",\"expiresAtMs\":9,\"acquiredAtMs\":1,"
+           "\"fence\":\"000000000000001\",\"key\":\"old\"}");
+    raw_do("SET syncguard:id:" OLD_ID " syncguard:old");
+    assert_status(syncguard_extend(watched, OLD_ID, 1000, NULL, NULL, &err), SYNCGUARD_ABSENT);
+    assert_status(syncguard_release(watched, OLD_ID, NULL, &err), SYNCGUARD_ABSENT);
+    syncguard_close(watched); /* delivers what is queued */
+    assert_int_equal(last[SYNCGUARD_EVENT_EXTEND].reason, SYNCGUARD_REASON_EXPIRED);
+    assert_int_equal(last[SYNCGUARD_EVENT_RELEASE].reason, SYNCGUARD_REASON_EXPIRED);
+}
+
+/* What the server counted for one round of everything. */
+static long commands_of(syncguard_backend *backend)
+{
+    static const char name[] = "total_commands_processed:";
+    syncguard_lock_info info;
+    syncguard_grant grant, other;
+    const char *at;
+    bool flag;
+
+    raw_do("CONFIG RESETSTAT");
+    assert_status(syncguard_acquire(backend, "k", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(syncguard_acquire(backend, "k", 5000, NULL, &other, &err), SYNCGUARD_LOCKED);
+    assert_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err), SYNCGUARD_OK);
+    assert_status(syncguard_is_locked(backend, "k", NULL, &flag, &err), SYNCGUARD_OK);
+    assert_status(syncguard_get_by_key(backend, "k", NULL, &info, &err), SYNCGUARD_OK);
+    assert_status(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
+    assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_ABSENT);
+    assert_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err),
+                  SYNCGUARD_ABSENT);
+    at = strstr(raw_text("INFO stats"), name);
+    assert_non_null(at);
+    return strtol(at + strlen(name), NULL, 10);
+}
+
+/* I-TEL-07 */
+static void the_reason_costs_no_command(void **state)
+{
+    syncguard_backend *bare = open_url(test_url), *watched = decorate();
+    long plain, decorated;
+
+    (void)state;
+    (void)commands_of(bare); /* connects */
+    (void)commands_of(watched);
+    plain = commands_of(bare);
+    decorated = commands_of(watched);
+    print_message("    %ld commands bare, %ld decorated\n", plain, decorated);
+    assert_int_equal(plain, decorated);
+    syncguard_close(watched);
+    syncguard_close(bare);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dead_records_have_their_reason),
+        cmocka_unit_test(the_reason_costs_no_command),
+    };
+
+    test_begin(argc, argv);
+    return cmocka_run_group_tests_name("redis telemetry", tests, NULL, NULL);
+}
