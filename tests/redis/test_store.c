@@ -904,10 +904,55 @@ static void examine_tells_what_is_wrong(void **state)
     assert_int_equal(severity, SYNCGUARD_BLOCK);
 }
 
+/* One of the requests of an acquire while a slot moves; the reply's text, or a number as text. */
+static void hold_name(const char *id, const char *fence, const char *taken, char out[256])
+{
+    redisReply *reply = raw("EVAL %s 1 held-name 1000 2000 %s %s %s %s",
+                            sg_redis_scripts[SG_HOLD].text, id, fence, "\"key\":\"k\"}", taken);
+    if (reply->type == REDIS_REPLY_INTEGER)
+        snprintf(out, 256, "%lld", reply->integer);
+    else
+        snprintf(out, 256, "%s", reply->str);
+    freeReplyObject(reply);
+}
+
+/* A late copy of the request that took the name must not make a grant with a fence from before
+ * another's grant. */
+static void late_copy_makes_no_grant(void **state)
+{
+    (void)state;
+    const char *one = "AAAAAAAAAAAAAAAAAAAAAA", *other = "BBBBBBBBBBBBBBBBBBBBBB";
+    char text[256], taken[32] = "";
+    hold_name(one, "000000000000000", "0", text);
+    const char *at = strstr(text, "\"acquiredAtMs\":");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "\"acquiredAtMs\":%31[0-9]", taken), 1);
+    raw_do("DEL held-name"); /* its time is over */
+    hold_name(other, "000000000000000", "0", text);
+    raw_do("DEL held-name"); /* granted and released by the other */
+    pause_ms(5);
+    hold_name(one, "000000000000000", "0", text); /* the late copy */
+    hold_name(one, "000000000000005", taken, text);
+    assert_string_equal(text, "0");
+    raw_do("DEL held-name");
+
+    /* Without all that it is granted, also when the request is sent again. */
+    hold_name(one, "000000000000000", "0", text);
+    assert_int_equal(sscanf(strstr(text, "\"acquiredAtMs\":"), "\"acquiredAtMs\":%31[0-9]", taken),
+                     1);
+    for (int i = 0; i < 2; i++) {
+        hold_name(one, "000000000000005", taken, text);
+        assert_non_null(strstr(text, "\"fence\":\"000000000000005\""));
+        pause_ms(3);
+    }
+    raw_do("DEL held-name");
+}
+
 int main(int argc, char **argv)
 {
     test_begin(argc, argv);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(late_copy_makes_no_grant),
         cmocka_unit_test_setup(stored_lock_is_as_agreed, flush_all),
         cmocka_unit_test_setup(owner_is_one_more_field, flush_all),
         cmocka_unit_test_setup(hashed_names_work_everywhere, flush_all),

@@ -24,16 +24,15 @@
 
 /*
  * Without a receiver libpq prints notices to stderr. Two kinds matter: a COMMIT whose wait for a
- * synchronous standby is cancelled succeeds with a warning, whose code is the general one; and the
- * server's last word to an idle session, which comes as a notice too.
+ * synchronous standby is cancelled succeeds with a warning, whose code is the general one, so every
+ * warning counts; and the server's last word to an idle session, which comes as a notice too.
  */
 static void receive_notice(void *context, const PGresult *notice)
 {
     sg_pg_connection *connection = context;
     const char *severity = PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
-    const char *code = PQresultErrorField(notice, PG_DIAG_SQLSTATE);
 
-    if (severity && code && strcmp(severity, "WARNING") == 0 && strncmp(code, "01", 2) == 0)
+    if (severity && strcmp(severity, "WARNING") == 0)
         connection->warned = true;
     if (severity && strcmp(severity, "FATAL") == 0)
         connection->ended = true;

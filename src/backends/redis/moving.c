@@ -168,10 +168,10 @@ syncguard_status sg_redis_moving_undo(sg_backend *backend, sg_call *call, const 
 
 /* --- acquire --- */
 
-/* Takes the lock's name (NO_FENCE) or makes the grant. */
+/* Takes the lock's name (NO_FENCE) or makes the grant of one that was taken at taken_ms. */
 static syncguard_status hold(sg_backend *backend, sg_call *call, const sg_name *lock,
                              const syncguard_acquire_op *op, int64_t ttl_ms, const char *fence,
-                             syncguard_error *err)
+                             int64_t taken_ms, syncguard_error *err)
 {
     sg_redis_call_change(call, SG_HOLD);
     sg_redis_call_arg(call, lock->text, lock->length);
@@ -180,15 +180,19 @@ static syncguard_status hold(sg_backend *backend, sg_call *call, const sg_name *
     sg_redis_call_arg(call, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
     add_word(call, fence);
     sg_redis_add_rest(call, op);
+    sg_redis_call_arg_int(call, taken_ms);
     return sg_redis_call_run(backend, call, &op->limits, err);
 }
 
-static bool is_taken(const redisReply *reply)
+static bool is_taken(const redisReply *reply, int64_t *taken_ms)
 {
     syncguard_record record;
-    return reply->type == REDIS_REPLY_STRING &&
-           sg_redis_value_read(reply->str, (size_t)reply->len, &record) == SG_VALUE_WHOLE &&
-           strcmp(record.fence, NO_FENCE) == 0;
+    if (reply->type != REDIS_REPLY_STRING ||
+        sg_redis_value_read(reply->str, (size_t)reply->len, &record) != SG_VALUE_WHOLE ||
+        strcmp(record.fence, NO_FENCE) != 0)
+        return false;
+    *taken_ms = record.acquired_at_ms;
+    return true;
 }
 
 /* The index of a lock that is ours. Internal (SPENT): the id has been taken back. */
@@ -263,15 +267,16 @@ syncguard_status sg_redis_moving_acquire(sg_backend *backend, sg_call *call, con
                                          syncguard_acquire_op *op, syncguard_error *err)
 {
     char fence[SYNCGUARD_FENCE_SIZE];
-    syncguard_status status = hold(backend, call, lock, op, take_ms(op), NO_FENCE, err);
-    if (status != SYNCGUARD_OK || !is_taken(call->reply))
+    int64_t taken_ms = 0;
+    syncguard_status status = hold(backend, call, lock, op, take_ms(op), NO_FENCE, 0, err);
+    if (status != SYNCGUARD_OK || !is_taken(call->reply, &taken_ms))
         return status; /* held by another, or by ourselves since an earlier sending */
     call->watch_name = NULL;
     status = make_index(backend, call, lock, index, op, err);
     if (status == SYNCGUARD_OK)
         status = count(backend, call, counter, &op->limits, fence, err);
     if (status == SYNCGUARD_OK)
-        status = hold(backend, call, lock, op, op->ttl_ms, fence, err);
+        status = hold(backend, call, lock, op, op->ttl_ms, fence, taken_ms, err);
     if (status == SYNCGUARD_OK && call->reply->type == REDIS_REPLY_INTEGER &&
         call->reply->integer == 0)
         status = sg_redis_fail_moving(err); /* it took too long */

@@ -311,6 +311,10 @@ syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op 
         status = SYNCGUARD_OK; /* an earlier sending may have released it */
     if (status != SYNCGUARD_ABSENT)
         op->reason = SYNCGUARD_REASON_NONE;
+    /* It may still be carried out, and a connection is not told of its own changes: waiters of this
+     * handle try again, behind it. */
+    if (status < SYNCGUARD_OK && call.unanswered)
+        syncguard_backend_stirred_all(base);
     sg_redis_call_free(&call);
     return status;
 }
