@@ -1,0 +1,245 @@
+/*
+ * I-SEC-01: a marked key, its lock ids and a marked password through every operation, good and bad,
+ * and then a search in everything that came out: errors, log, events, metrics, findings, standard
+ * output and error. Only the raw twins may tell.
+ */
+#include "contract.h"
+
+#define MARK "M4rk3dK3y"
+#define PASSWORD "M4rk3dP4ssw0rd"
+
+/* All that came out, as text. */
+static struct {
+    pthread_mutex_t mutex;
+    char text[1 << 18];
+    size_t length;
+} heard = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void hear(const char *text)
+{
+    size_t length = strlen(text);
+
+    pthread_mutex_lock(&heard.mutex);
+    if (heard.length + length + 2 < sizeof heard.text) {
+        memcpy(heard.text + heard.length, text, length);
+        heard.length += length;
+        heard.text[heard.length++] = '\n';
+    }
+    pthread_mutex_unlock(&heard.mutex);
+}
+
+static void hear_log(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context, (void)level;
+    hear(message);
+}
+
+static void hear_event(void *context, const syncguard_event *event)
+{
+    (void)context;
+    hear(event->key);
+    hear(event->lock_id);
+    hear(event->key_hash);
+    hear(event->lock_id_hash);
+}
+
+static void hear_finding(void *context, syncguard_severity severity, const char *topic,
+                         const char *text)
+{
+    (void)context, (void)severity;
+    hear(topic);
+    hear(text);
+}
+
+static bool hear_lock(void *context, const syncguard_lock_info *info)
+{
+    (void)context;
+    hear(info->key_hash);
+    hear(info->lock_id_hash);
+    hear(info->fence);
+    return true;
+}
+
+/* What an operation says beside its result. */
+static void did(syncguard_status status)
+{
+    (void)status;
+    hear(err.message);
+    hear(err.native);
+    hear(err.key_hash);
+    memset(&err, 0, sizeof err);
+}
+
+static void use(syncguard_backend *backend, const char *name, const char *id,
+                const syncguard_call *call)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool flag;
+
+    options.max_retries = 1;
+    options.retry_delay_ms = 5;
+    options.timeout_ms = 200;
+    options.abort_object = call->abort_object;
+    did(syncguard_acquire(backend, name, 30000, call, &grant, &err)); /* held, or refused */
+    did(syncguard_lock_acquire(backend, name, &options, &lock, &err));
+    syncguard_lock_dispose(lock);
+    did(syncguard_is_locked(backend, name, call, &flag, &err));
+    did(syncguard_get_by_key(backend, name, call, &info, &err));
+    (void)hear_lock(NULL, &info);
+    did(syncguard_get_by_id(backend, id, call, &info, &err));
+    (void)hear_lock(NULL, &info);
+    did(syncguard_owns(backend, id, call, &flag, &err));
+    did(syncguard_extend(backend, id, 30000, call, NULL, &err));
+    did(syncguard_extend(backend, id, -1, call, NULL, &err));
+    did(syncguard_list(backend, call, hear_lock, NULL, &err));
+    did(syncguard_examine(backend, call, hear_finding, NULL, &err));
+    did(syncguard_release(backend, id, call, &err));
+    did(syncguard_release(backend, id, call, &err));
+    did(syncguard_extend(backend, id, 30000, call, NULL, &err));
+}
+
+static void hear_metrics(syncguard_backend *backend)
+{
+    static char text[1 << 16];
+
+    (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
+    hear(text);
+}
+
+static syncguard_backend *open_heard(const char *url)
+{
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *bare = NULL, *decorated = NULL;
+
+    options.log = hear_log;
+    did(syncguard_open(url, &options, &bare, &err));
+    telemetry.on_event = hear_event;
+    if (bare != NULL)
+        assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &telemetry, &decorated, &err));
+    return decorated;
+}
+
+/* Everything that is printed meanwhile goes to a file, and from there to what was heard. */
+typedef struct hidden {
+    FILE *file;
+    int streams[2];
+} hidden;
+
+static void hide_output(hidden *h)
+{
+    fflush(NULL);
+    h->file = tmpfile();
+    assert_non_null(h->file);
+    for (int i = 0; i < 2; i++) {
+        h->streams[i] = dup(STDOUT_FILENO + i);
+        assert_true(dup2(fileno(h->file), STDOUT_FILENO + i) >= 0);
+    }
+}
+
+static void show_output(hidden *h)
+{
+    char line[1024];
+
+    fflush(NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_true(dup2(h->streams[i], STDOUT_FILENO + i) >= 0);
+        close(h->streams[i]);
+    }
+    rewind(h->file);
+    while (fgets(line, sizeof line, h->file) != NULL)
+        hear(line);
+    fclose(h->file);
+}
+
+static void expect_silence(const char *secret)
+{
+    const char *at = memmem(heard.text, heard.length, secret, strlen(secret));
+
+    if (at != NULL)
+        fail_msg("a secret was told: %.60s", at > heard.text + 20 ? at - 20 : heard.text);
+}
+
+static void keys_and_ids_are_told_nowhere(void **state)
+{
+    syncguard_backend *backend;
+    syncguard_call call = SYNCGUARD_CALL_INIT, brief = SYNCGUARD_CALL_INIT;
+    syncguard_call aborted = SYNCGUARD_CALL_INIT;
+    syncguard_abort *abort_object = NULL;
+    key name = fresh_key(MARK);
+    char bad[600] = MARK "\xFF";
+    syncguard_grant grant;
+    hidden output;
+
+    (void)state;
+    heard.length = 0;
+    hide_output(&output);
+    backend = open_heard(contract.url);
+    if (backend != NULL &&
+        syncguard_acquire(backend, name.text, 60000, NULL, &grant, &err) == SYNCGUARD_OK &&
+        syncguard_abort_create(&abort_object, NULL) == SYNCGUARD_OK) {
+        brief.timeout_ms = 1;
+        syncguard_abort_trigger(abort_object);
+        aborted.abort_object = abort_object;
+        use(backend, name.text, grant.lock_id, &aborted);
+        use(backend, name.text, grant.lock_id, &brief);
+        use(backend, name.text, grant.lock_id, &call);
+        use(backend, bad, MARK, &call);
+        memset(bad + strlen(MARK), 'x', sizeof bad - strlen(MARK) - 1);
+        use(backend, bad, MARK "/////////////", &call);
+        hear_metrics(backend);
+    }
+    syncguard_close(backend); /* delivers what is queued */
+    show_output(&output);
+    assert_non_null(backend);
+    assert_non_null(abort_object);
+    syncguard_abort_free(abort_object);
+    assert_true(heard.length > 1000);
+    expect_silence(MARK);
+    expect_silence(grant.lock_id);
+}
+
+/* Wherever a URL has a place for one; the server may take it, ignore it or refuse it. */
+static void passwords_are_told_nowhere(void **state)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    const char *rest = strstr(contract.url, "://");
+    const char *at = rest != NULL ? strchr(rest, '@') : NULL;
+    char urls[3][4200];
+    hidden output;
+
+    (void)state;
+    if (rest == NULL || store_is("sqlite") || store_is("firestore")) {
+        not_applicable("its URL has no place for a password");
+        return;
+    }
+    rest += 3;
+    snprintf(urls[0], sizeof urls[0], "%.*slocker:" PASSWORD "@%s", (int)(rest - contract.url),
+             contract.url, at != NULL ? at + 1 : rest);
+    snprintf(urls[1], sizeof urls[1], "%s%cpassword=" PASSWORD, contract.url,
+             strchr(contract.url, '?') != NULL ? '&' : '?');
+    snprintf(urls[2], sizeof urls[2], "%.*slocker:" PASSWORD "@[bad/%s", (int)(rest - contract.url),
+             contract.url, rest);
+    heard.length = 0;
+    hide_output(&output);
+    for (int i = 0; i < 3; i++) {
+        syncguard_backend *backend = open_heard(urls[i]);
+        if (backend != NULL)
+            use(backend, fresh_key(MARK).text, FOREIGN_ID, &call);
+        syncguard_close(backend);
+        did(syncguard_setup(urls[i], NULL, NULL, NULL, &err));
+    }
+    show_output(&output);
+    assert_true(heard.length > 100);
+    expect_silence(PASSWORD);
+    expect_silence(MARK);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(keys_and_ids_are_told_nowhere),
+    cmocka_unit_test(passwords_are_told_nowhere),
+};
+const contract_group secrets_group = {"secrets", tests, sizeof tests / sizeof tests[0]};
