@@ -27,28 +27,29 @@ static bool resource_write(resource *r, const char *fence, const char *value)
     return true;
 }
 
-static int demonstrate(syncguard_backend *backend)
+static syncguard_status demonstrate(syncguard_backend *backend, syncguard_error *err)
 {
     resource row = {"", ""};
-    syncguard_error err;
     syncguard_grant slow, quick;
 
-    if (syncguard_acquire(backend, "row-17", 100, NULL, &slow, &err) != SYNCGUARD_OK)
-        return 1;
+    syncguard_status status = syncguard_acquire(backend, "row-17", 500, NULL, &slow, err);
+    if (status != SYNCGUARD_OK)
+        return status;
 
     /* The first holder is stopped for longer than its lease and the tolerance of one second. */
-    struct timespec nap = {1, 300 * 1000 * 1000};
+    struct timespec nap = {1, 700 * 1000 * 1000};
     nanosleep(&nap, NULL);
 
-    if (syncguard_acquire(backend, "row-17", 5000, NULL, &quick, &err) != SYNCGUARD_OK)
-        return 1;
+    status = syncguard_acquire(backend, "row-17", 5000, NULL, &quick, err);
+    if (status != SYNCGUARD_OK)
+        return status;
     printf("second holder, fence %s: %s\n", quick.fence,
            resource_write(&row, quick.fence, "new") ? "written" : "refused");
     printf("first holder,  fence %s: %s\n", slow.fence,
            resource_write(&row, slow.fence, "stale") ? "written" : "refused");
     printf("the row says \"%s\"\n", row.value);
 
-    return syncguard_release(backend, quick.lock_id, NULL, &err) == SYNCGUARD_OK ? 0 : 1;
+    return syncguard_release(backend, quick.lock_id, NULL, err);
 }
 
 int main(int argc, char **argv)
@@ -60,7 +61,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);
         return 1;
     }
-    int failed = demonstrate(backend);
+    syncguard_status status = demonstrate(backend, &err);
+    if (status != SYNCGUARD_OK)
+        fprintf(stderr, "%s: %s\n", syncguard_status_name(status), err.message);
     syncguard_close(backend);
-    return failed;
+    return status == SYNCGUARD_OK ? 0 : 1;
 }
