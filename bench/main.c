@@ -280,7 +280,7 @@ static int answers(void *context)
     /* Tables that are not there yet are InvalidArgument. */
     if (status == SYNCGUARD_OK || status == SYNCGUARD_E_INVALID_ARGUMENT)
         return 0;
-    fprintf(stderr, "syncguard-bench: %s: %s\n", p->raw->name, err.message);
+    fprintf(stderr, "syncguard-bench: %s\n", err.message);
     return status == SYNCGUARD_E_AUTH_FAILED ? EXIT_REFUSED : EXIT_UNAVAILABLE;
 }
 
