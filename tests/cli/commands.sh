@@ -176,6 +176,11 @@ exits "no fence is left" 70 run -n last -- true
 check "one line" one_line "$err"
 exits "no lock is left" 1 status last
 
+# What only the library can judge: its InvalidArgument is 64, too.
+exits "a key that is too long" 64 status "$(printf 'x%.0s' {1..600})"
+exits "a malformed lock id" 64 release not/an/id
+exits "an unknown option of the URL" 64 status -b 'memory:?nonsense=1' k
+
 # The marker key appears nowhere that it was not asked for.
 for arguments in "list -v" "status -v --id $id" "doctor -v"; do
     # shellcheck disable=SC2086 # several words
