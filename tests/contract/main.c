@@ -13,16 +13,17 @@
 #include <sys/wait.h>
 
 static const contract_group *const groups[] = {
-    &keys_group,      &ids_group,   &fences_group,    &acquire_group, &release_group, &lookup_group,
-    &time_group,      &races_group, &options_group,   &helper_group,  &waiting_group, &handle_group,
-    &heartbeat_group, &abort_group, &telemetry_group, &secrets_group,
+    &keys_group,    &ids_group,    &fences_group,    &acquire_group, &release_group,
+    &lookup_group,  &time_group,   &races_group,     &options_group, &helper_group,
+    &waiting_group, &handle_group, &heartbeat_group, &abort_group,   &telemetry_group,
+    &secrets_group, &clock_group,  &cleanup_group,
 /* The sanitizers do not survive a fork while another thread is in their allocator. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     &fork_group,
 #endif
 /* The address sanitizer takes the stack of a cancelled thread for its own. */
 #if !defined(__SANITIZE_ADDRESS__)
-    &cancel_group,    &clock_group, &cleanup_group,
+    &cancel_group,
 #endif
 };
 #define GROUPS (sizeof groups / sizeof groups[0])
