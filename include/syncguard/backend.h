@@ -120,10 +120,10 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_default_url(char *
 SYNCGUARD_API void syncguard_close(syncguard_backend *backend);
 
 /*
- * Creates or checks what a store needs before it can be opened: the tables of
- * PostgreSQL (opening it without them is InvalidArgument). Idempotent, safe to run at the same time
- * from many places. With print given nothing is changed: each statement is passed to it. A store
- * that needs nothing answers OK.
+ * Creates or checks what a store needs before it can be used: the tables of PostgreSQL (without
+ * them every operation is InvalidArgument; opening succeeds). Idempotent, safe to run at the same
+ * time from many places. With print given nothing is changed: each statement is passed to it. A
+ * store that needs nothing answers OK.
  */
 typedef void (*syncguard_print_fn)(void *context, const char *line);
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
