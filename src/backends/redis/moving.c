@@ -52,6 +52,8 @@ static syncguard_status read_index(sg_backend *backend, sg_call *call, const sg_
 {
     const sg_config *config = &backend->config;
     bool confirm = call->confirm;
+    lock->length = 0;
+    lock->text[0] = '\0';
     use_command(call, "GET", index);
     call->confirm = false;
     syncguard_status status = sg_redis_call_run(backend, call, limits, err);

@@ -54,7 +54,7 @@ syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked
 {
     sg_backend *backend = of(base);
     sg_name name;
-    syncguard_record record;
+    syncguard_record record = {.expires_at_ms = 0};
     int64_t now = 0;
     bool whole = false;
     op->locked = false;

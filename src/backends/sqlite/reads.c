@@ -24,7 +24,7 @@ static syncguard_status attempt_is_locked(sg_sqlite *sqlite, void *argument, boo
         return status;
     op->locked = row.live;
     op->dead_lock_id[0] = '\0';
-    if (row.found && !row.live) {
+    if (row.found && row.dated && !row.live) {
         memcpy(op->dead_lock_id, row.lock_id, sizeof op->dead_lock_id);
         op->dead_expires_at_ms = row.expires_at_ms;
         op->dead_for_ms = -row.remaining_ms;
