@@ -115,11 +115,11 @@ MUTANTS = [
                               "    if (!call->alone && call->keys > 1) {")], MOVING),
     ("redis-cluster", EARLY, [
         ("src/backends/redis/moving.c",
-         "    syncguard_status status = hold(backend, call, lock, op, take_ms(op), NO_FENCE, err);",
+         "    syncguard_status status = hold(backend, call, lock, op, take_ms(op), NO_FENCE, 0, err);",
          "    sg_call first = *call;\n"
          "    sg_redis_call_init(&first, SG_SCRIPTS, 1);\n"
          "    (void)count(backend, &first, counter, &op->limits, fence, err);\n"
-         "    syncguard_status status = hold(backend, call, lock, op, take_ms(op), NO_FENCE, err);"),
+         "    syncguard_status status = hold(backend, call, lock, op, take_ms(op), NO_FENCE, 0, err);"),
         ("src/backends/redis/moving.c",
          "        status = count(backend, call, counter, &op->limits, fence, err);",
          "        syncguard_error_clear(err);")], MOVING),
@@ -169,7 +169,8 @@ MUTANTS = [
          "if (status == SYNCGUARD_OK && found && ttl[0] == 'x')")],
      ["--faults", "stopped-standby", "--seconds", "10"]),
     ("postgres-standby", WARNING, [
-        (POSTGRES + "connect.c", "strncmp(code, \"01\", 2) == 0)", "strcmp(code, \"\") == 0)")],
+        (POSTGRES + "connect.c", "strcmp(severity, \"WARNING\") == 0)",
+         "strcmp(severity, \"\") == 0)")],
      ["--faults", "stopped-standby", "--seconds", "10"]),
 
     ("firestore", SIGN, [
