@@ -3,7 +3,8 @@
 Modes (set at any time, for existing and new connections):
   pass    forwards
   delay   forwards replies after a pause
-  drop    swallows both directions, keeps connections open
+  drop    holds both directions back until the mode ends, as TCP does when packets are lost
+  lose    swallows both directions; a connection that lost something stays open and silent for good
   cut     forwards a part of the next reply and closes
   half    closes its sending side towards the client after the next reply
   slow    forwards replies a few bytes at a time
@@ -45,10 +46,10 @@ class Proxy:
             writer.close()
             return
         self.writers.update((writer, up_writer))
-        asked = [time.monotonic()]  # when the last request passed
+        state = {"asked": time.monotonic(), "lost": False}  # when the last request passed
         tasks = [
-            asyncio.ensure_future(self._pump(reader, up_writer, False, asked)),
-            asyncio.ensure_future(self._pump(up_reader, writer, True, asked)),
+            asyncio.ensure_future(self._pump(reader, up_writer, False, state)),
+            asyncio.ensure_future(self._pump(up_reader, writer, True, state)),
         ]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -57,16 +58,21 @@ class Proxy:
             self.writers.discard(end)
             end.close()
 
-    async def _pump(self, reader, writer, reply, asked):
+    async def _pump(self, reader, writer, reply, state):
         try:
             while True:
                 data = await reader.read(65536)
                 if not data:
                     return
+                state["lost"] = state["lost"] or self.mode == "lose"
+                if state["lost"]:
+                    continue
+                while self.mode == "drop":
+                    await asyncio.sleep(0.01)
                 if not reply:
-                    asked[0] = time.monotonic()
+                    state["asked"] = time.monotonic()
                 elif self.mode == "twice":
-                    await asyncio.sleep(time.monotonic() - asked[0])
+                    await asyncio.sleep(time.monotonic() - state["asked"])
                 if not await self._forward(data, writer, reply):
                     return
         except (OSError, asyncio.CancelledError):
@@ -74,8 +80,6 @@ class Proxy:
 
     async def _forward(self, data, writer, reply):
         mode = self.mode
-        if mode == "drop":
-            return True
         if reply and mode == "delay":
             await asyncio.sleep(0.15)
         if reply and mode == "cut":

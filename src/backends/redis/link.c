@@ -41,7 +41,7 @@
  * too: soon if nobody else waits for it, late if others do, who may have more patience. In both
  * cases it gets twice the time that its set-up took on top: the way may just be long. */
 #define DEAF_NS (1000 * SYNCGUARD_NS_PER_MS)
-#define SHARED_DEAF_NS (5000 * SYNCGUARD_NS_PER_MS)
+#define SHARED_DEAF_NS (1500 * SYNCGUARD_NS_PER_MS)
 
 static void append(sg_slot **first, sg_slot **last, sg_slot *slot)
 {
