@@ -56,7 +56,7 @@ sanitized() {
     cmake -S . -B "$1" $generator -DSYNCGUARD_SANITIZE="$2" -DSYNCGUARD_REQUIRE_ALL=ON \
         -DSYNCGUARD_TESTS=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" >/dev/null &&
         cmake --build "$1" --parallel "$jobs" &&
-        scripts/run-tests.sh "$1" -LE "$3" -E "$variants"
+        SANITIZED=1 scripts/run-tests.sh "$1" -LE "$3" -E "$variants"
 }
 
 phase_asan() {

@@ -8,7 +8,8 @@
 # in tests/skips.txt. The last line is "N passed, N failed, N skipped".
 #
 # A test that fails, fails the run. Only a test with the ctest label "timing" is repeated, once; it
-# must stand in tests/timing.txt with the reason.
+# must stand in tests/timing.txt with the reason. With SANITIZED=1 programs run ten times slower, and what
+# counts are the sanitizer's reports: a failure without one is repeated once, and named.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -56,14 +57,22 @@ def labelled():
             for one in test.get("properties", []) if one["name"] == "LABELS" and "timing" in one["value"]}
 
 
+sanitized = os.environ.get("SANITIZED") == "1"
 allowed = reasons("skips.txt")
 timing = reasons("timing.txt")
 for name in sorted(labelled() ^ set(timing)):
     sys.exit(f"{name}: has the label timing or a line in tests/timing.txt, but not both")
 for name in sorted(timing):
     print(f"may be repeated once: {name} ({timing[name]})")
-if not timing:
+if not timing and not sanitized:
     print("no test may be repeated")
+
+REPORT = re.compile(r"(Address|Thread|Leak|UndefinedBehavior)Sanitizer|: runtime error: ")
+
+
+def repeatable(name, output):
+    return name in timing or (sanitized and not REPORT.search(output))
+
 
 passed = failed = cases = repeated = 0
 skips = []
@@ -74,7 +83,7 @@ for test in tree.parse(report).getroot().iter("testcase"):
     slowest.append((float(test.get("time") or 0), name))
     if state == "run":
         passed += 1
-    elif state == "fail" and name in timing and \
+    elif state == "fail" and repeatable(name, output) and \
             subprocess.run(["ctest", "--output-on-failure", "-R", f"^{re.escape(name)}$"], check=False).returncode == 0:
         passed += 1
         repeated += 1
