@@ -104,13 +104,15 @@ static syncguard_status pool_take(fs_pool *pool, fs_lane **out, syncguard_error 
     if (atomic_load(pool->holders) > FS_MAX_STUCK)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "CURLE_6",
                               "the resolver has not answered %d earlier requests", FS_MAX_STUCK);
-    lane = sg_fs_lane_create(pool);
-    if (!lane)
-        return no_descriptors() ? fail_descriptors(err) : syncguard_fail_memory(err);
+    /* One at a time: each finds libcurl's pair by what a wake-up does to it. */
     pthread_mutex_lock(&pool->mutex);
-    pool_link(pool, lane);
+    lane = sg_fs_lane_create(pool);
+    if (lane)
+        pool_link(pool, lane);
     pthread_mutex_unlock(&pool->mutex);
     *out = lane;
+    if (!lane)
+        return no_descriptors() ? fail_descriptors(err) : syncguard_fail_memory(err);
     return SYNCGUARD_OK;
 }
 
