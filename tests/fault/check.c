@@ -237,9 +237,10 @@ static void bound_renewed(history *h)
         bool held = r->kind == HISTORY_HELD && r->outcome == HISTORY_OK;
         if (held && r->call_ns > grant->live_until)
             grant->live_until = r->call_ns;
-        /* A holder that was killed renewed for a moment after its last record. */
-        int64_t moment = r->kind == HISTORY_RELEASE || r->kind == HISTORY_LOST ? 0 : 1000 * MS;
-        if (r->kind == HISTORY_CHILD)
+        /* A holder that was killed renewed for a moment after its last record, and the last renewal
+         * of a lock that is lost may still be carried out. */
+        int64_t moment = r->kind == HISTORY_RELEASE ? 0 : 1000 * MS;
+        if (r->kind == HISTORY_CHILD || r->kind == HISTORY_LOST)
             moment = GHOST_NS;
         int64_t dead = r->return_ns + moment + grant->r.ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
         if (dead > grant->dead_after)
