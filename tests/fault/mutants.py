@@ -29,7 +29,7 @@ POSTGRES = "src/backends/postgres/"
 FIRESTORE = "src/backends/firestore/"
 
 # Further arguments for run.py: locks that are left to expire are common, keys are few or many.
-EXPIRING = ["--forget", "20"]
+EXPIRING = ["--forget", "20", "--single", "4"]
 ONE_KEY = ["--keys", "1"]
 MANY_KEYS = ["--keys", "200"]  # a dead lock is not taken over at once
 TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6",

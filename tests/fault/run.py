@@ -73,9 +73,9 @@ class Cell:
                 str(self.options.seed * 1000 + len(self.histories))]
 
     def client(self, index):
-        """The first two use single operations, the others the lock helper."""
+        """The first ones use single operations, the others the lock helper."""
         left = max(0.5, self.clients_end - time.monotonic())
-        poll_ms = 0 if index < 2 else POLL_MS.get(self.store.name, 10000)
+        poll_ms = 0 if index < self.options.single else POLL_MS.get(self.store.name, 10000)
         arguments = [os.path.join(self.options.build, "tests/fault/fault_client")]
         arguments += self.history(index)
         threads = self.options.threads if poll_ms == 0 else 2 * self.options.threads
@@ -705,6 +705,8 @@ def parse():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)
     parser.add_argument("--clients", type=int, default=5)
+    parser.add_argument("--single", type=int, default=2,
+                        help="how many of them use single operations")
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--keys", type=int, default=8)
     parser.add_argument("--forget", type=int, default=400)
