@@ -31,7 +31,9 @@
 #include "syncguard/diagnostics.h"
 #include "syncguard/error.h"
 #include "syncguard/lock.h"
+#include "syncguard/lock_set.h"
 #include "syncguard/memory.h"
+#include "syncguard/queue.h"
 #include "syncguard/telemetry.h"
 #include "syncguard/types.h"
 

@@ -15,6 +15,7 @@
 extern "C" {
 #endif
 
+/* Ends calls from another thread or from a signal handler. */
 typedef struct syncguard_abort syncguard_abort;
 
 /* Makes an abort object. The caller owns *out. Fails with OutOfMemory, or RateLimited when no
@@ -27,6 +28,11 @@ SYNCGUARD_API void syncguard_abort_trigger(syncguard_abort *abort_object);
 
 /* True once triggered. Async-signal-safe. NULL is false. */
 SYNCGUARD_API bool syncguard_abort_triggered(const syncguard_abort *abort_object);
+
+/* A descriptor that becomes and stays readable when it is triggered, for a loop that polls; -1 for
+ * NULL, or in a forked child without a free descriptor. Belongs to the object and to this process:
+ * never read or close it. */
+SYNCGUARD_API int syncguard_abort_fd(syncguard_abort *abort_object);
 
 /* Frees it; no operation may be using it any more. NULL is ignored. */
 SYNCGUARD_API void syncguard_abort_free(syncguard_abort *abort_object);

@@ -52,7 +52,8 @@ typedef bool (*syncguard_list_raw_fn)(void *context, const syncguard_lock_info_r
 /*
  * Calls fn for every live lock of the store, in no promised order. Not a
  * snapshot: locks that come and go meanwhile may or may not be shown. Costs a
- * walk over the store. Emits no telemetry.
+ * walk over the store, in pages; the time limit of the call is that of one page, so that a
+ * listing of any length succeeds as long as the store answers. Emits no telemetry.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_list(syncguard_backend *backend,
                                                                    const syncguard_call *call,
@@ -65,6 +66,18 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_list_raw(syncguard
                                                                        void *context,
                                                                        syncguard_error *err);
 
+/*
+ * Removes the records of locks that expired more than two seconds ago, which SQLite, PostgreSQL and
+ * Firestore keep until the key is used again; never a live lock, never a fence counter. Other
+ * stores keep none. dry_run changes nothing. fn, which may be NULL, is called after each removal
+ * (with dry_run: for each record that would be removed) with what was stored. Safe at any time,
+ * from any thread, and next to any operation. Stops at the first failure; what was removed stays
+ * removed.
+ */
+SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
+syncguard_prune(syncguard_backend *backend, const syncguard_call *call, bool dry_run,
+                syncguard_list_raw_fn fn, void *context, syncguard_error *err);
+
 /* How grave a finding of syncguard_examine is. */
 typedef enum syncguard_severity {
     SYNCGUARD_FINE = 0,
@@ -72,9 +85,18 @@ typedef enum syncguard_severity {
     SYNCGUARD_BLOCK = 2
 } syncguard_severity;
 
-/* topic is one stable word ("persistence", "clock"), text one line for people. */
-typedef void (*syncguard_finding_fn)(void *context, syncguard_severity severity, const char *topic,
-                                     const char *text);
+/* One result of syncguard_examine. All strings are one line, none is NULL, and all are valid during
+ * the call only. */
+typedef struct syncguard_finding {
+    syncguard_severity severity;
+    const char *topic;  /* one stable word ("persistence", "clock") */
+    const char *text;   /* what was found */
+    const char *why;    /* why it matters; "" if it is fine */
+    const char *change; /* what to change; "" if it is fine */
+} syncguard_finding;
+
+/* Called for each finding. */
+typedef void (*syncguard_finding_fn)(void *context, const syncguard_finding *finding);
 
 /* Asks the store for what would break the promises there. Changes nothing. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_examine(syncguard_backend *backend,

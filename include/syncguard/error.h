@@ -28,16 +28,18 @@ extern "C" {
     X(E_RATE_LIMITED, -4, "RateLimited", "a quota or a connection limit was reached")              \
     X(E_NETWORK_TIMEOUT, -5, "NetworkTimeout", "the operation's deadline passed")                  \
     X(E_ACQUISITION_TIMEOUT, -6, "AcquisitionTimeout", "the lock helper gave up waiting")          \
-    X(E_ABORTED, -7, "Aborted", "the abort object was triggered")                                  \
+    X(E_ABORTED, -7, "Aborted", "the operation was cancelled")                                     \
     X(E_INTERNAL, -8, "Internal", "unexpected data or an unclassified failure")                    \
     X(E_OUT_OF_MEMORY, -9, "OutOfMemory", "memory could not be allocated")
 
+/* Zero and above: an outcome. Below zero: a failure, with details in syncguard_error. */
 typedef enum syncguard_status {
 #define SYNCGUARD_STATUS_ENUM(id, value, name, meaning) SYNCGUARD_##id = (value),
     SYNCGUARD_STATUS_MAP(SYNCGUARD_STATUS_ENUM)
 #undef SYNCGUARD_STATUS_ENUM
 } syncguard_status;
 
+/* Details of a failure, in the caller's memory; never a key, a lock id or a credential. */
 typedef struct syncguard_error {
     syncguard_status code;
     /* The store's own code (SQLSTATE, "NOAUTH", "SQLITE_FULL", an HTTP status), or "". */

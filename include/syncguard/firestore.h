@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* Steps of the ladder for the offset of this machine's clock; each bound belongs to its step. */
+/* Limits for the offset of this machine's clock; each includes its bound. */
 #define SYNCGUARD_FIRESTORE_CLOCK_TARGET_MS 100
 #define SYNCGUARD_FIRESTORE_CLOCK_WARN_MS 200
 #define SYNCGUARD_FIRESTORE_CLOCK_BLOCK_MS 500

@@ -15,10 +15,12 @@
 extern "C" {
 #endif
 
+/* The defaults of the options. */
 #define SYNCGUARD_POSTGRES_LOCK_TABLE "syncguard_locks"
 #define SYNCGUARD_POSTGRES_FENCE_TABLE "syncguard_fence_counters"
 #define SYNCGUARD_POSTGRES_POOL_MAX 8
 
+/* Options of this store: see docs/backends/postgres.md. */
 typedef struct syncguard_postgres_options {
     size_t size;
     /* Any connection string of libpq: a postgres:// URI (without options of ours) or keywords

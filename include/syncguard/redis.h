@@ -13,6 +13,7 @@
 extern "C" {
 #endif
 
+/* What the hosts are. */
 typedef enum syncguard_redis_mode {
     SYNCGUARD_REDIS_SINGLE = 0,
     SYNCGUARD_REDIS_SENTINEL = 1,

@@ -4,7 +4,7 @@
  *
  * The file is created with mode 0600, its missing last folder with 0700. A file on a
  * network file system is refused, and so are files and folders through which others
- * could make us write elsewhere (see docs/guides/sqlite.md); a corrupt or foreign file
+ * could make us write elsewhere (see docs/backends/sqlite.md); a corrupt or foreign file
  * is an error and is left untouched. Opening waits for nobody: a file that is busy
  * is connected by the first operation. A file that is removed or replaced while it is
  * open is opened again, and all its locks are lost. Neither an inherited handle nor a new one works
@@ -20,11 +20,13 @@
 extern "C" {
 #endif
 
+/* What a crash of the machine may take back. */
 typedef enum syncguard_sqlite_durability {
     SYNCGUARD_SQLITE_FULL = 0,  /* a grant is on the disk before the caller hears of it */
     SYNCGUARD_SQLITE_NORMAL = 1 /* a crash of the machine may take back the latest fences */
 } syncguard_sqlite_durability;
 
+/* Options of this store: see docs/backends/sqlite.md. */
 typedef struct syncguard_sqlite_options {
     size_t size;
     const char *path; /* must be given */

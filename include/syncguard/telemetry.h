@@ -3,7 +3,8 @@
  *
  * Without it nothing is hashed, queued or counted. With it every operation,
  * those of renewing, undoing and waiting included, becomes an event and moves
- * counters. Events pass through a bounded queue to a thread of the decorator,
+ * counters; what happens to locks and connections besides (losses, reconnects)
+ * is counted, too. Events pass through a bounded queue to a thread of the decorator,
  * so a slow callback never delays an operation; what does not fit is counted as
  * dropped.
  */
@@ -16,6 +17,7 @@
 extern "C" {
 #endif
 
+/* The operation that an event reports. */
 typedef enum syncguard_event_type {
     SYNCGUARD_EVENT_ACQUIRE = 0,
     SYNCGUARD_EVENT_RELEASE = 1,
@@ -24,6 +26,7 @@ typedef enum syncguard_event_type {
     SYNCGUARD_EVENT_LOOKUP = 4
 } syncguard_event_type;
 
+/* Why an operation without an error did not succeed. */
 typedef enum syncguard_event_reason {
     SYNCGUARD_REASON_NONE = 0,
     SYNCGUARD_REASON_LOCKED = 1,
@@ -37,8 +40,9 @@ typedef enum syncguard_event_reason {
  * granted acquire. is_locked false and a lookup that finds nothing are fail
  * without a reason. Each renewed lock of the heartbeat is an extend, taking back
  * an acquire of unknown outcome is a release (of key and id), each try of a
- * waiter is an acquire; list, cleanup and examine give no event. Arguments that
- * are refused give none either: no operation took place.
+ * waiter is an acquire, a release before min_hold_ms is an extend; list, cleanup
+ * and examine give no event. Arguments that are refused give none either: no
+ * operation took place.
  */
 typedef struct syncguard_event {
     syncguard_event_type type;
@@ -64,6 +68,20 @@ SYNCGUARD_API const char *syncguard_event_reason_name(syncguard_event_reason rea
  * at most dispose_timeout_ms (one second if that is 0) and waits for a running callback. */
 typedef void (*syncguard_event_fn)(void *context, const syncguard_event *event);
 
+/* A label that every Prometheus series of a handle has, such as {"service", "billing"}. */
+typedef struct syncguard_label {
+    /* Up to 64 ASCII letters, digits and underscores; begins with neither a digit nor __. Not one
+     * of backend, handle, type, result, reason, error, quantile, le. */
+    const char *name;
+    const char *value; /* up to 256 bytes of UTF-8; escaped where the text format needs it */
+} syncguard_label;
+
+/* Limits of the labels: their number, and bytes of a name and of a value. */
+#define SYNCGUARD_MAX_LABELS 16
+#define SYNCGUARD_MAX_LABEL_NAME 64
+#define SYNCGUARD_MAX_LABEL_VALUE 256
+
+/* Options of the decorator. Strings are copied. */
 typedef struct syncguard_telemetry_options {
     size_t size;
     syncguard_event_fn on_event; /* NULL: counters only, and no thread */
@@ -74,13 +92,15 @@ typedef struct syncguard_telemetry_options {
      * without blanks, quotes and backslashes. NULL (default): a number that no other handle of
      * this process has. Copied. */
     const char *handle_name;
+    const syncguard_label *labels; /* label_count of them, names all different; copied */
+    size_t label_count;            /* at most 16; default 0 */
 } syncguard_telemetry_options;
 
-#define SYNCGUARD_MAX_HANDLE_NAME 64
+#define SYNCGUARD_MAX_HANDLE_NAME 64 /* characters of handle_name */
 
 #define SYNCGUARD_TELEMETRY_OPTIONS_INIT                                                           \
     {                                                                                              \
-        sizeof(syncguard_telemetry_options), NULL, NULL, false, 1024, NULL                         \
+        sizeof(syncguard_telemetry_options), NULL, NULL, false, 1024, NULL, NULL, 0                \
     }
 
 /* Function twin of SYNCGUARD_TELEMETRY_OPTIONS_INIT. */
@@ -99,12 +119,12 @@ syncguard_telemetry_wrap(syncguard_backend *inner, const syncguard_telemetry_opt
 SYNCGUARD_API uint64_t syncguard_telemetry_dropped(const syncguard_backend *backend);
 
 /*
- * Writes counters and latency histograms in the Prometheus text format. Every series has the
- * labels `backend` and `handle`, so that those of several handles can be served together (once
- * with, else without the lines that begin with #). The text goes, NUL included, into
- * buffer (which may be NULL when size is 0). Returns the length without the NUL that the whole text
- * needs: if it is size or more, the text was cut and the call can be repeated with a larger buffer.
- * 0 for a backend that is no telemetry decorator.
+ * Writes counters, gauges and histograms in the Prometheus text format (docs/guides/telemetry.md
+ * lists them). Every series has the labels `backend` and `handle`, so that those of several handles
+ * can be served together (once with, else without the lines that begin with #). The text goes, NUL
+ * included, into buffer (which may be NULL when size is 0). Returns the length without the NUL that
+ * the whole text needs: if it is size or more, the text was cut and the call can be repeated with a
+ * larger buffer. 0 for a backend that is no telemetry decorator.
  */
 SYNCGUARD_API size_t syncguard_telemetry_prometheus(const syncguard_backend *backend, char *buffer,
                                                     size_t size);

@@ -21,6 +21,7 @@ extern "C" {
 #define SYNCGUARD_MUST_CHECK
 #endif
 
+/* The version of these headers. */
 #define SYNCGUARD_VERSION_MAJOR 0
 #define SYNCGUARD_VERSION_MINOR 1
 #define SYNCGUARD_VERSION_PATCH 0
@@ -37,12 +38,12 @@ extern "C" {
 /* Largest time or ttl: 2^53 - 1, so that JSON numbers stay exact. */
 #define SYNCGUARD_MAX_TIME_MS INT64_C(9007199254740991)
 
-#define SYNCGUARD_LOCK_ID_CHARS 22
-#define SYNCGUARD_FENCE_DIGITS 15
-#define SYNCGUARD_FENCE_MAX INT64_C(900000000000000)
-#define SYNCGUARD_FENCE_WARN INT64_C(90000000000000)
-#define SYNCGUARD_HASH_CHARS 24
-#define SYNCGUARD_MAX_OWNER_BYTES 128
+#define SYNCGUARD_LOCK_ID_CHARS 22                   /* base64url */
+#define SYNCGUARD_FENCE_DIGITS 15                    /* with leading zeros */
+#define SYNCGUARD_FENCE_MAX INT64_C(900000000000000) /* acquire fails beyond it */
+#define SYNCGUARD_FENCE_WARN INT64_C(90000000000000) /* the log warns from it on */
+#define SYNCGUARD_HASH_CHARS 24                      /* hexadecimal digits */
+#define SYNCGUARD_MAX_OWNER_BYTES 128                /* of UTF-8 */
 
 /* Longest stored name per store, and the bytes kept back for derived names. */
 #define SYNCGUARD_REDIS_LIMIT_BYTES 1000

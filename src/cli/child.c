@@ -1,11 +1,11 @@
 /*
- * The process group under the lock, and the terminal that it may need.
+ * The process group under the lock, and the terminal.
  *
- * The child leads a group of its own, so that a lost lock can end all of it. A
- * group that is not the terminal's foreground is stopped when it reads from the
- * terminal; so the terminal is handed over as a shell does: at once when stdin is
- * the terminal and stdout is no pipe (in a pipeline our neighbours may want the
- * terminal too), else when the child is stopped for want of it.
+ * The child leads a process group, so that all of it can be killed when the lock is
+ * lost. A background group is stopped when it reads from the terminal, so the child
+ * is made the foreground group, as a shell does: at once if stdin is the terminal
+ * and stdout is not a pipe (in a pipeline other processes may read from the terminal
+ * too), otherwise when the child is stopped by SIGTTIN or SIGTTOU.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,10 @@
 #include <sys/prctl.h>
 #endif
 
-#include "cli.h"
+#include "child.h"
+#include "exitcode.h"
+#include "report.h"
+#include "signals.h"
 
 static bool stdout_is_pipe(void)
 {
@@ -27,7 +30,7 @@ static bool stdout_is_pipe(void)
            (S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode));
 }
 
-/* Changes the foreground group; from the background that would stop us with SIGTTOU. */
+/* A background process that changes the foreground group is stopped by SIGTTOU unless blocked. */
 static bool set_foreground(int tty, pid_t group)
 {
     sigset_t ttou, before;
@@ -50,11 +53,11 @@ static void set_modes(int tty, const struct termios *modes)
 }
 
 /*
- * In the child of vfork, which borrows our memory until exec: system calls only, nothing is written
- * that the parent reads. (A fork would copy the pages of all libraries, a third of a millisecond.)
+ * Runs in the child of vfork, which shares the parent's memory until exec: system calls only, no
+ * write to memory that the parent reads. (fork copies the page tables, a third of a millisecond.)
  */
-static void become(char **argv, char **variables, int report, int tty, pid_t parent,
-                   bool dies_with_us)
+static void exec_child(char **argv, char **variables, int report, int tty, pid_t parent,
+                       bool dies_with_us)
 {
     setpgid(0, 0);
     if (tty >= 0)
@@ -82,7 +85,7 @@ static bool in_foreground(int tty)
     return tty >= 0 && tcgetpgrp(tty) == getpgrp();
 }
 
-static void look_for_terminal(cli_child *child)
+static void find_terminal(cli_child *child)
 {
     if (isatty(STDIN_FILENO) == 0)
         return;
@@ -102,34 +105,34 @@ int cli_child_start(cli_child *child, char **argv, char **variables, bool dies_w
     pid_t self = getpid();
 
     if (pipe2(report, O_CLOEXEC | O_NONBLOCK) != 0) {
-        cli_say("no file descriptor is left (%s)", strerror(errno));
+        cli_message("no file descriptor is left (%s)", strerror(errno));
         return CLI_UNAVAILABLE;
     }
-    look_for_terminal(child);
-    bool hand_over = child->wants_tty && in_foreground(child->tty);
+    find_terminal(child);
+    bool give_tty = child->wants_tty && in_foreground(child->tty);
 
-    /* Blocked, so that no handler of ours runs in the child and writes to our pipe. */
+    /* Blocked, so that no handler runs in the child and writes to the wake-up pipe. */
     cli_signals_block(&before);
-    /* become() keeps to what is allowed there, and nothing else here waits for us.
+    /* exec_child keeps to what is allowed after vfork.
      * NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork) */
     pid_t pid = vfork();
     if (pid == 0)
-        become(argv, variables, report[1], hand_over ? child->tty : -1, self, dies_with_us);
+        exec_child(argv, variables, report[1], give_tty ? child->tty : -1, self, dies_with_us);
     /* NOLINTEND(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork) */
     int reason = errno;
     if (pid > 0)
-        setpgid(pid, pid); /* both do it: whoever is first */
+        setpgid(pid, pid); /* parent and child both do it, because either may run first */
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     close(report[1]);
     if (pid < 0) {
         close(report[0]);
-        cli_say("cannot start a process (%s)", strerror(reason));
+        cli_message("cannot start a process (%s)", strerror(reason));
         return reason == ENOMEM ? CLI_NO_MEMORY : CLI_UNAVAILABLE;
     }
     child->pid = pid;
     child->exec_pipe = report[0];
-    if (hand_over)
-        child->handed_over = set_foreground(child->tty, pid);
+    if (give_tty)
+        child->has_tty = set_foreground(child->tty, pid);
     return CLI_OK;
 }
 
@@ -141,9 +144,9 @@ int cli_child_exec_error(cli_child *child)
     return reason;
 }
 
-void cli_child_signal(const cli_child *child, int signal_number)
+void cli_child_signal(const cli_child *child, int number)
 {
-    kill(-child->pid, signal_number);
+    kill(-child->pid, number);
 }
 
 bool cli_child_group_alive(const cli_child *child)
@@ -153,21 +156,21 @@ bool cli_child_group_alive(const cli_child *child)
 
 bool cli_child_give_terminal(cli_child *child)
 {
-    if (child->handed_over && tcgetpgrp(child->tty) == child->pid)
+    if (child->has_tty && tcgetpgrp(child->tty) == child->pid)
         return true;
     if (child->tty < 0)
         child->tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-    child->handed_over = in_foreground(child->tty) && set_foreground(child->tty, child->pid);
-    return child->handed_over;
+    child->has_tty = in_foreground(child->tty) && set_foreground(child->tty, child->pid);
+    return child->has_tty;
 }
 
 void cli_child_take_terminal(cli_child *child, bool restore_modes)
 {
-    /* Somebody else, such as the shell above us, may have taken it already. */
-    if (!child->handed_over || tcgetpgrp(child->tty) != child->pid)
+    /* Another process, such as the shell, may have taken it already. */
+    if (!child->has_tty || tcgetpgrp(child->tty) != child->pid)
         return;
     set_foreground(child->tty, getpgrp());
-    child->handed_over = false;
+    child->has_tty = false;
     if (restore_modes && child->modes != NULL)
         set_modes(child->tty, child->modes);
 }

@@ -1,11 +1,22 @@
-/* syncguard acquire: take a lock that outlives this process, and print it. */
+/* syncguard acquire: acquires a lock that outlives this process, and prints it. */
+#include <stdio.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "commands.h"
+#include "exitcode.h"
+#include "json.h"
+#include "report.h"
+#include "signals.h"
+#include "store.h"
+#include "waiting.h"
 
 static void print(const cli_options *options, const syncguard_lock *lock)
 {
     cli_json json;
+    if (options->quiet) {
+        puts(syncguard_lock_id(lock));
+        return;
+    }
     if (!options->json) {
         printf("lockId: %s\nfence: %s\nexpiresAtMs: %lld\n", syncguard_lock_id(lock),
                syncguard_lock_fence(lock), (long long)syncguard_lock_expires_at_ms(lock));
@@ -19,53 +30,43 @@ static void print(const cli_options *options, const syncguard_lock *lock)
     cli_json_end(&json);
 }
 
-static int acquire(const cli_options *options, cli_waiting *waiting)
+/* A lock whose id nobody learns would only block its key. */
+static int hand_out(const cli_options *options, syncguard_lock_set *set)
 {
-    syncguard_error err;
-    syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_status status = cli_acquire(waiting, &how, &lock, &err);
-    if (status != SYNCGUARD_OK)
-        return cli_not_acquired(options, status, &err);
-
-    /* A lock whose id nobody learns would only block its key. */
     int code = CLI_OK;
     if (cli_signals_ended() != 0) {
         code = CLI_SIGNAL_BASE + cli_signals_ended();
     } else {
-        print(options, lock);
+        print(options, syncguard_lock_set_at(set, 0));
         if (fflush(stdout) != 0) {
-            cli_say("cannot write the output; the lock is released again");
+            cli_message("cannot write the output; the lock is released again");
             code = CLI_INTERNAL;
         }
     }
     if (code != CLI_OK)
-        syncguard_lock_dispose(lock);
+        syncguard_lock_set_dispose(set);
     else
-        syncguard_lock_detach(lock); /* the caller owns it now, by its id */
+        syncguard_lock_set_detach(set); /* the caller owns it now, by its id */
     return code;
 }
 
 int cmd_acquire(cli_options *options)
 {
-    char label[SYNCGUARD_OWNER_SIZE];
-    syncguard_abort *abort_object = NULL;
+    syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_set *set = NULL;
     cli_waiting waiting;
-    syncguard_error err;
 
-    int code = cli_signals_start();
+    if (options->quiet && options->json)
+        return cli_usage_error("-q and --json cannot be used together");
+    int code = cli_refuse_memory(options);
     if (code != CLI_OK)
         return code;
-    if (syncguard_abort_create(&abort_object, &err) != SYNCGUARD_OK)
-        return cli_failure(options, &err);
-    cli_signals_abort(abort_object);
-    /* This process is about to end: the label names the one that asked for the lock. */
-    cli_waiting_begin(&waiting, options, abort_object);
-    code = cli_open(options, cli_owner(options, getppid(), label), &waiting, &waiting.backend);
+    /* This process is about to end, so the label names the one that asked for the lock. */
+    code = cli_waiting_open(&waiting, options, getppid());
     if (code == CLI_OK)
-        code = acquire(options, &waiting);
-    syncguard_close(waiting.backend);
-    cli_signals_abort(NULL);
-    syncguard_abort_free(abort_object);
+        code = cli_acquire(&waiting, &how, &set);
+    if (set != NULL)
+        code = hand_out(options, set);
+    cli_waiting_close(&waiting);
     return code;
 }

@@ -1,22 +1,25 @@
 /*
- * syncguard bench: hands over to syncguard-bench, a program of its own because it needs the
- * clients of all stores and this one must start fast. It lies beside this one (in a build
- * folder), else in the tree's libexec folder.
+ * syncguard bench: executes syncguard-bench, a separate program because it links the clients of all
+ * stores and this one must start fast. It is in the same folder (of a build) or in libexec.
  */
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "commands.h"
+#include "exitcode.h"
+#include "report.h"
+#include "store.h"
 
-#ifndef CLI_LIBEXEC /* way from the folder of this program */
+#ifndef CLI_LIBEXEC /* relative to the folder of this program */
 #define CLI_LIBEXEC "../libexec/syncguard"
 #endif
-#define MOST_WORDS 40
+#define MAX_GROUPS 40
 
-/* The folder of this program, with a slash at its end. */
+/* The folder of this program, with a slash at the end. */
 static bool own_folder(char out[PATH_MAX])
 {
     ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);
@@ -30,7 +33,7 @@ static bool own_folder(char out[PATH_MAX])
     return true;
 }
 
-/* Whether the environment names a store; as in the library not where others may have set it. */
+/* Whether the environment names a store. As in the library it is not used in setuid programs. */
 static bool store_is_named(void)
 {
 #ifdef __GLIBC__
@@ -41,13 +44,13 @@ static bool store_is_named(void)
     return given != NULL && *given != '\0';
 }
 
-/* A URL may hold a password: it travels in the environment, where ps does not show it. */
+/* A URL may contain a password, so it is passed in the environment, which ps does not show. */
 static int pass_url(const cli_options *options)
 {
     char url[CLI_URL_SIZE];
     if (options->backend == NULL && !store_is_named())
         return unsetenv("SYNCGUARD_BENCH_URL") == 0 ? CLI_OK : CLI_INTERNAL;
-    int code = cli_url(options, url);
+    int code = cli_store_url(options, url);
     if (code == CLI_OK && setenv("SYNCGUARD_BENCH_URL", url, 1) != 0)
         code = CLI_NO_MEMORY;
     return code;
@@ -58,7 +61,7 @@ int cmd_bench(cli_options *options)
     static const char *const places[] = {"", CLI_LIBEXEC "/"};
     char folder[PATH_MAX], path[2 * PATH_MAX], program[] = "syncguard-bench";
     char json[] = "--json", plot[] = "--plot";
-    char *words[MOST_WORDS + 6];
+    char *words[MAX_GROUPS + 6];
     int count = 0;
 
     int code = pass_url(options);
@@ -71,17 +74,17 @@ int cmd_bench(cli_options *options)
         words[count++] = plot;
         words[count++] = options->plot;
     }
-    for (int i = 0; i < options->count && i < MOST_WORDS; i++)
+    for (int i = 0; i < options->count && i < MAX_GROUPS; i++)
         words[count++] = options->operands[i];
     words[count] = NULL;
     if (!own_folder(folder)) {
-        cli_say("cannot find the folder of this program");
+        cli_message("cannot find the folder of this program");
         return CLI_INTERNAL;
     }
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s%ssyncguard-bench", folder, places[i]);
         execv(path, words);
     }
-    cli_say("cannot run syncguard-bench: %s", strerror(errno));
+    cli_message("cannot run syncguard-bench: %s", strerror(errno));
     return errno == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN;
 }

@@ -1,45 +1,105 @@
-/* syncguard doctor: what would break the promises on this store. Exit 0 fine, 1 warn, 2 block. */
-#include "cli.h"
+/* syncguard doctor: findings about the store. Exit code: the worst of them, fine 0, warn 1,
+ * block 2. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-typedef struct examination {
+#include "commands.h"
+#include "exitcode.h"
+#include "json.h"
+#include "report.h"
+#include "store.h"
+#include "text.h"
+
+typedef struct findings {
     bool json;
     syncguard_severity worst;
-} examination;
+} findings;
 
-static void on_finding(void *context, syncguard_severity severity, const char *topic,
-                       const char *text)
+static void print_text(const syncguard_finding *finding, const char *word)
+{
+    char text[1024], why[1024], change[1024];
+    cli_escape(finding->text, text, sizeof text);
+    cli_escape(finding->why, why, sizeof why);
+    cli_escape(finding->change, change, sizeof change);
+    printf("%-5s  %s: %s\n", word, finding->topic, text);
+    if (finding->severity != SYNCGUARD_FINE)
+        printf("         why:    %s\n         change: %s\n", why, change);
+}
+
+static void on_finding(void *context, const syncguard_finding *finding)
 {
     static const char *const words[] = {"fine", "warn", "block"};
-    examination *e = context;
-    const char *word = words[severity <= SYNCGUARD_BLOCK ? severity : SYNCGUARD_BLOCK];
-    char shown[1024];
+    findings *f = context;
+    const char *word =
+        words[finding->severity <= SYNCGUARD_BLOCK ? finding->severity : SYNCGUARD_BLOCK];
     cli_json json;
-    if (severity > e->worst)
-        e->worst = severity;
-    if (e->json) {
-        cli_json_begin(&json);
-        cli_json_text(&json, "severity", word);
-        cli_json_text(&json, "topic", topic);
-        cli_json_text(&json, "text", text);
-        cli_json_end(&json);
+    if (finding->severity > f->worst)
+        f->worst = finding->severity;
+    if (!f->json) {
+        print_text(finding, word);
         return;
     }
-    cli_plain(text, shown, sizeof shown);
-    printf("%-5s  %s: %s\n", word, topic, shown);
+    cli_json_begin(&json);
+    cli_json_text(&json, "severity", word);
+    cli_json_text(&json, "topic", finding->topic);
+    cli_json_text(&json, "text", finding->text);
+    cli_json_text(&json, "why", finding->why);
+    cli_json_text(&json, "change", finding->change);
+    cli_json_end(&json);
+}
+
+static void report_missing_file(findings *f, syncguard_severity severity, const char *text,
+                                const char *change)
+{
+    const syncguard_finding finding = {severity,
+                                       severity == SYNCGUARD_BLOCK ? "permissions" : "file", text,
+                                       "nothing can be checked before there is a file", change};
+    on_finding(f, &finding);
+}
+
+/* Whether the first lock could create the file: in its folder, or in the nearest one that exists.
+ */
+static void examine_missing_file(const cli_options *options, findings *f)
+{
+    char path[CLI_URL_SIZE], text[CLI_URL_SIZE + 64];
+    char *slash = NULL;
+    struct stat about;
+    if (!cli_store_file(options, path))
+        return;
+    do {
+        slash = strrchr(path, '/');
+        if (slash == NULL)
+            memcpy(path, ".", 2);
+        else
+            slash[slash == path ? 1 : 0] = '\0';
+    } while (stat(path, &about) != 0 && slash != NULL && slash != path);
+    snprintf(text, sizeof text, "does not exist, and this user may not create it in %s", path);
+    if (access(path, W_OK | X_OK) != 0)
+        report_missing_file(f, SYNCGUARD_BLOCK, text,
+                            "change the owner or the mode of that folder, or name another file");
+    else
+        report_missing_file(f, SYNCGUARD_WARN, "does not exist yet; the first lock creates it",
+                            "nothing if no lock was taken yet; otherwise correct the path");
 }
 
 int cmd_doctor(cli_options *options)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    examination e = {options->json, SYNCGUARD_FINE};
-    int code = cli_open(options, NULL, NULL, &backend);
+    findings f = {options->json, SYNCGUARD_FINE};
+    int code = cli_open_existing(options, &backend);
     if (code != CLI_OK)
         return code;
-    if (syncguard_examine(backend, NULL, on_finding, &e, &err) != SYNCGUARD_OK)
-        code = cli_failure(options, &err);
+    if (backend == NULL) {
+        examine_missing_file(options, &f);
+        return (int)f.worst;
+    }
+    if (syncguard_examine(backend, NULL, on_finding, &f, &err) != SYNCGUARD_OK)
+        code = cli_failure(&err);
     else
-        code = (int)e.worst;
+        code = (int)f.worst;
     syncguard_close(backend);
     return code;
 }

@@ -1,85 +1,184 @@
 /*
- * syncguard list: every live lock, one line each, as it comes from the store. An
- * aligned table with a heading on a terminal, else fields between tabs.
+ * syncguard list: the live locks whose keys match a pattern, as a table or as JSON.
+ * --watch prints the table again and again over the last one.
  */
+#include <fnmatch.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "commands.h"
+#include "exitcode.h"
+#include "json.h"
+#include "report.h"
+#include "store.h"
+#include "table.h"
+#include "text.h"
+#include "times.h"
+
+enum { WATCH_MS = 2000, WATCH_ROWS = 1000 };
 
 typedef struct listing {
-    bool json;
-    bool table;
-    bool raw;
-    bool any;
+    const cli_options *options;
+    const char *pattern; /* NULL: all */
+    cli_table table;
+    size_t total;
 } listing;
 
-static void heading(const listing *l)
+static bool on_lock(void *context, const syncguard_lock_info_raw *lock)
 {
-    if (l->raw)
-        printf("%-15s  %-19s  %-7s  %-22s  %-28s  %s\n", "FENCE", "ACQUIRED", "LEFT", "LOCK ID",
-               "OWNER", "KEY");
-    else
-        printf("%-15s  %-19s  %-7s  %-24s  %s\n", "FENCE", "ACQUIRED", "LEFT", "KEY HASH",
-               "LOCK ID HASH");
-}
-
-static void row(listing *l, const syncguard_lock_info *info, const syncguard_lock_info_raw *raw)
-{
-    char when[32], left[24], owner[4 * SYNCGUARD_OWNER_SIZE], key[4 * SYNCGUARD_KEY_SIZE];
-    if (l->table && !l->any)
-        heading(l);
-    cli_time(info->acquired_at_ms, when, sizeof when);
-    cli_span(info->expires_at_ms - cli_wall_ms(), left, sizeof left);
-    if (raw == NULL) {
-        printf(l->table ? "%-15s  %-19s  %-7s  %-24s  %s\n" : "%s\t%s\t%s\t%s\t%s\n", info->fence,
-               when, left, info->key_hash, info->lock_id_hash);
-        return;
-    }
-    cli_plain(raw->owner[0] != '\0' ? raw->owner : "-", owner, sizeof owner);
-    cli_plain(raw->key, key, sizeof key);
-    printf(l->table ? "%-15s  %-19s  %-7s  %-22s  %-28s  %s\n" : "%s\t%s\t%s\t%s\t%s\t%s\n",
-           info->fence, when, left, raw->lock_id, owner, key);
-}
-
-static bool show(listing *l, const syncguard_lock_info *info, const syncguard_lock_info_raw *raw)
-{
+    listing *l = context;
     cli_json json;
-    if (l->json) {
+    if (l->pattern != NULL && fnmatch(l->pattern, lock->key, 0) != 0)
+        return true;
+    l->total++;
+    if (l->options->json) {
         cli_json_begin(&json);
-        cli_json_lock(&json, info, raw);
+        cli_json_lock(&json, lock, l->options->raw);
         cli_json_end(&json);
-    } else {
-        row(l, info, raw);
+    } else if (!l->options->watch || l->total <= WATCH_ROWS) { /* more than any screen has */
+        cli_table_add(&l->table, lock);
     }
-    l->any = true;
     return ferror(stdout) == 0;
 }
 
-static bool on_lock(void *context, const syncguard_lock_info *info)
+static int no_memory(void)
 {
-    return show(context, info, NULL);
+    syncguard_error err;
+    memset(&err, 0, sizeof err);
+    err.code = SYNCGUARD_E_OUT_OF_MEMORY;
+    return cli_failure(&err);
 }
 
-static bool on_lock_raw(void *context, const syncguard_lock_info_raw *raw)
+/* Prints all to out; on failure what came before it, too. */
+static int print_list(listing *l, syncguard_backend *backend, FILE *out, syncguard_error *err)
 {
-    return show(context, &raw->info, raw);
+    l->total = 0;
+    if (!cli_table_begin(&l->table, out, l->options->raw))
+        return no_memory();
+    syncguard_status status = syncguard_list_raw(backend, NULL, on_lock, l, err);
+    cli_table_end(&l->table);
+    return cli_exit_code(status);
+}
+
+static int list_once(listing *l, syncguard_backend *backend)
+{
+    syncguard_error err;
+    memset(&err, 0, sizeof err);
+    int code = print_list(l, backend, stdout, &err);
+    if (code != CLI_OK)
+        return err.code != SYNCGUARD_OK ? cli_failure(&err) : code;
+    if (l->total > 0)
+        return CLI_OK;
+    if (l->pattern != NULL)
+        cli_notice("no lock is held whose key matches the pattern");
+    else
+        cli_notice("no lock is held");
+    return CLI_OK;
+}
+
+/* ---- --watch ------------------------------------------------------------------------------- */
+
+/* One line of the screen, cut at its width in characters. */
+static void put_line(const char *text, size_t length, int width)
+{
+    size_t end = 0;
+    for (int shown = 0; end < length; end++) {
+        shown += ((unsigned char)text[end] & 0xC0) != 0x80;
+        if (shown > width)
+            break;
+    }
+    fwrite(text, 1, end, stdout);
+    fputs("\033[K\n", stdout);
+}
+
+/* The lines of text, as many as the screen has room for. */
+static void put_screen(const char *heading, const char *text)
+{
+    struct winsize window;
+    int rows = 24, columns = 80;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 0 && window.ws_col > 0) {
+        rows = window.ws_row;
+        columns = window.ws_col;
+    }
+    fputs("\033[H", stdout);
+    put_line(heading, strlen(heading), columns);
+    put_line("", 0, columns);
+    for (int row = 2; *text != '\0'; row++) {
+        size_t length = strcspn(text, "\n");
+        if (row >= rows - 2 && text[length] != '\0' && text[length + 1] != '\0') {
+            put_line("...", 3, columns);
+            break;
+        }
+        put_line(text, length, columns);
+        text += length + (text[length] != '\0');
+    }
+    fputs("\033[J", stdout);
+    fflush(stdout);
+}
+
+static void watch_heading(const listing *l, const syncguard_error *err, char *out, size_t size)
+{
+    char when[40], text[sizeof err->message + 64];
+    cli_format_time(cli_wall_ms(), when, sizeof when);
+    if (err->code != SYNCGUARD_OK)
+        snprintf(text, sizeof text, "%s (%s)", err->message, syncguard_status_name(err->code));
+    else
+        snprintf(text, sizeof text, "%zu %s held", l->total, l->total == 1 ? "lock" : "locks");
+    const char *store = cli_store_name();
+    size_t used =
+        (size_t)snprintf(out, size, "%s   %s%s", when, store, *store != '\0' ? "   " : "");
+    cli_escape_controls(text, out + used, size - used);
+}
+
+/* A failure is shown in place of the locks, and the store is asked again. */
+static int watch(listing *l, syncguard_backend *backend)
+{
+    fputs("\033[2J", stdout);
+    while (ferror(stdout) == 0) {
+        syncguard_error err;
+        char heading[2048], *text = NULL;
+        size_t size = 0;
+        FILE *out = open_memstream(&text, &size);
+        if (out == NULL)
+            return no_memory();
+        memset(&err, 0, sizeof err);
+        int code = print_list(l, backend, out, &err);
+        fclose(out);
+        if (text == NULL || code == CLI_NO_MEMORY) {
+            free(text);
+            return text == NULL ? no_memory() : code;
+        }
+        watch_heading(l, &err, heading, sizeof heading);
+        put_screen(heading, text);
+        free(text);
+        poll(NULL, 0, WATCH_MS);
+    }
+    return CLI_INTERNAL;
 }
 
 int cmd_list(cli_options *options)
 {
     syncguard_backend *backend = NULL;
-    syncguard_error err;
-    listing l = {options->json, isatty(STDOUT_FILENO) != 0, options->raw, false};
-    int code = cli_open(options, NULL, NULL, &backend);
-    if (code != CLI_OK)
+    listing l;
+    memset(&l, 0, sizeof l);
+    l.options = options;
+    l.pattern = options->count > 0 ? options->operands[0] : NULL;
+    if (options->watch && options->json)
+        return cli_usage_error("--watch and --json cannot be used together");
+    if (options->watch && isatty(STDOUT_FILENO) == 0)
+        return cli_usage_error("--watch needs a terminal");
+    if (l.pattern != NULL)
+        setlocale(LC_CTYPE, "C.UTF-8"); /* a ? of the pattern stands for a character, not a byte */
+    int code = cli_refuse_memory(options);
+    if (code == CLI_OK)
+        code = cli_open_existing(options, &backend);
+    if (code != CLI_OK || backend == NULL)
         return code;
-    syncguard_status status = options->raw
-                                  ? syncguard_list_raw(backend, NULL, on_lock_raw, &l, &err)
-                                  : syncguard_list(backend, NULL, on_lock, &l, &err);
-    if (status < 0)
-        code = cli_failure(options, &err);
-    else if (!l.any)
-        cli_note("no lock is held");
+    code = options->watch ? watch(&l, backend) : list_once(&l, backend);
     syncguard_close(backend);
     return code;
 }

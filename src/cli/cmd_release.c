@@ -1,23 +1,106 @@
-/* syncguard release: by lock id. */
-#include "cli.h"
+/*
+ * syncguard release: releases a lock by its id; or, with --key and --force, the lock that another
+ * owner holds. The latter looks the id up and releases exactly that one: a grant that comes in
+ * between is not touched.
+ */
+#include <stdio.h>
+
+#include "audit.h"
+#include "commands.h"
+#include "exitcode.h"
+#include "report.h"
+#include "store.h"
+#include "text.h"
+#include "times.h"
+
+static int release_id(const char *lock_id, syncguard_backend *backend)
+{
+    syncguard_error err;
+    syncguard_status status = syncguard_release(backend, lock_id, NULL, &err);
+    if (status < 0)
+        return cli_failure(&err);
+    if (status == SYNCGUARD_ABSENT)
+        cli_notice("no live lock has this id");
+    else
+        cli_verbose("released");
+    return cli_exit_code(status);
+}
+
+static void report_forced(const syncguard_lock_info_raw *lock)
+{
+    char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24], left[24];
+    int64_t now = cli_wall_ms();
+    cli_escape(lock->key, key, sizeof key);
+    cli_escape(lock->owner[0] != '\0' ? lock->owner : "an unnamed owner", owner, sizeof owner);
+    cli_format_duration(now - lock->info.acquired_at_ms, held, sizeof held);
+    cli_format_duration(lock->info.expires_at_ms - now, left, sizeof left);
+    cli_message("released '%s': %s had held it for %s", key, owner, held);
+    cli_message("the holder learns of it at its next renewal, in %s at the latest; until then it "
+                "may still work",
+                left);
+}
+
+static int release_key(const cli_options *options, syncguard_backend *backend)
+{
+    syncguard_lock_info_raw lock;
+    syncguard_error err;
+    char key[4 * SYNCGUARD_KEY_SIZE], url[CLI_URL_SIZE];
+    int code = cli_store_url(options, url);
+    if (code != CLI_OK)
+        return code;
+    cli_escape(options->key, key, sizeof key);
+    syncguard_status status = syncguard_get_by_key_raw(backend, options->key, NULL, &lock, &err);
+    if (status < 0)
+        return cli_failure(&err);
+    if (status == SYNCGUARD_ABSENT) {
+        cli_message("'%s' is not held; nothing was released", key);
+        return CLI_CONFLICT;
+    }
+    status = syncguard_release(backend, lock.lock_id, NULL, &err);
+    cli_audit("force-release", url, &lock,
+              status == SYNCGUARD_OK ? "released"
+              : status < 0           ? "unknown"
+                                     : "absent",
+              options->syslog);
+    if (status < 0)
+        return cli_failure(&err);
+    if (status == SYNCGUARD_OK)
+        report_forced(&lock);
+    else
+        cli_message("'%s' was released by its holder meanwhile", key);
+    return cli_exit_code(status);
+}
+
+/* Exactly one of an id and a key; and nobody takes a lock away by accident. */
+static int check(const cli_options *options)
+{
+    if (options->count > 0 && options->key != NULL)
+        return cli_usage_error("a lock id and --key cannot be used together");
+    if (options->count == 0 && options->key == NULL)
+        return cli_usage_error("a lock id is needed, or --key KEY --force");
+    if (options->key != NULL && !options->force)
+        return cli_usage_error("--key takes the lock from its holder: add --force if you mean it");
+    if (options->key == NULL && (options->force || options->syslog))
+        return cli_usage_error("--force and --syslog go with --key");
+    return CLI_OK;
+}
 
 int cmd_release(cli_options *options)
 {
     syncguard_backend *backend = NULL;
-    syncguard_error err;
-    int code = cli_open(options, NULL, NULL, &backend);
+    char buffer[SYNCGUARD_LOCK_ID_SIZE];
+    const char *lock_id = NULL;
+    int code = check(options);
     if (code != CLI_OK)
         return code;
-    syncguard_status status = syncguard_release(backend, options->operands[0], NULL, &err);
-    if (status < 0) {
-        code = cli_failure(options, &err);
-    } else {
-        code = cli_exit_code(status);
-        if (status == SYNCGUARD_ABSENT)
-            cli_note("no live lock has this id");
-        else
-            cli_tell("released");
-    }
+    if (options->key == NULL && (lock_id = cli_lock_id(options, buffer)) == NULL)
+        return CLI_USAGE;
+    code = cli_refuse_memory(options);
+    if (code == CLI_OK)
+        code = cli_open_existing(options, &backend);
+    if (code != CLI_OK || backend == NULL)
+        return code != CLI_OK ? code : CLI_CONFLICT;
+    code = lock_id != NULL ? release_id(lock_id, backend) : release_key(options, backend);
     syncguard_close(backend);
     return code;
 }

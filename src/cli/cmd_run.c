@@ -1,11 +1,31 @@
-/* syncguard run: acquire, start the command, watch over it, release. */
+/* syncguard run: acquires a lock, runs a command under it, releases. */
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "child.h"
+#include "commands.h"
+#include "exitcode.h"
+#include "metrics.h"
+#include "report.h"
+#include "signals.h"
+#include "store.h"
+#include "supervise.h"
+#include "text.h"
+#include "times.h"
+#include "variables.h"
+#include "waiting.h"
 
-enum { VARIABLES = 4 };
+enum { RELEASE_AFTER_LOSS_MS = 1000 };
+
+/* How the child ended. */
+typedef struct ending {
+    int signal; /* that it died of, or that ended this command before there was a child; else 0 */
+    bool interrupted;
+    bool never_ran;
+} ending;
 
 static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
@@ -15,181 +35,208 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
     cli_wake(); /* the main thread asks the lock itself */
 }
 
-/* Finds the command behind the key; NULL after saying what is wrong. */
+/* Arguments of sh for the string of -c; NULL after a message. */
+static char **shell_command(char *string, char *const *rest)
+{
+    static char sh[] = "/bin/sh", c[] = "-c";
+    static char *words[] = {sh, c, NULL, NULL};
+    if (string == NULL || *rest != NULL) {
+        cli_usage_error("-c takes one string, and no other command");
+        return NULL;
+    }
+    words[2] = string;
+    return words;
+}
+
+/* The command that follows the key; NULL after a message. */
 static char **command_of(const cli_options *options)
 {
-    char **rest = options->operands + 1;
+    char **rest = options->program;
+    if (options->shell != NULL)
+        return shell_command(options->shell, rest);
+    if (rest[0] == NULL) {
+        cli_usage_error("%s", options->command->missing);
+        return NULL;
+    }
+    if (strcmp(rest[0], "-c") == 0 || strcmp(rest[0], "--command") == 0)
+        return shell_command(rest[1], rest[1] != NULL ? rest + 2 : rest + 1);
     if (strcmp(rest[0], "--") == 0) {
         rest++;
     } else if (rest[0][0] == '-') {
         char shown[32];
-        cli_plain(rest[0], shown, sizeof shown);
-        /* Not its value: that may be a URL with a password. */
+        cli_escape(rest[0], shown, sizeof shown);
+        /* Without its value, which may be a URL with a password. */
         shown[shown[1] == '-' ? strcspn(shown, "=") : 2] = '\0';
-        cli_usage_error("run", "option %s follows the key; options go before the key", shown);
+        cli_usage_error("option %s follows the key; options go before the key", shown);
         return NULL;
     }
     if (rest[0] == NULL) {
-        cli_usage_error("run", "%s", options->command->missing);
+        cli_usage_error("%s", options->command->missing);
         return NULL;
     }
     return rest;
 }
 
-/* Whether an inherited variable is one of those that we set (under an outer run). */
-static bool is_ours(const char *variable)
+static int run_child(const cli_options *options, syncguard_lock_set *set, char **command,
+                     ending *end)
 {
-    static const char *const names[] = {
-        "SYNCGUARD_KEY=", "SYNCGUARD_LOCK_ID=", "SYNCGUARD_FENCE=", "SYNCGUARD_EXPIRES_AT_MS="};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strncmp(variable, names[i], strlen(names[i])) == 0)
-            return true;
-    }
-    return false;
-}
-
-/*
- * The child's environment. Built beside ours, because threads of the libraries
- * may be reading that; texts holds the four variables.
- */
-static char **environment(const syncguard_lock *lock,
-                          char texts[VARIABLES][SYNCGUARD_KEY_SIZE + 32])
-{
-    size_t count = 0, used = 0;
-    while (environ[count] != NULL)
-        count++;
-    char **result = calloc(count + VARIABLES + 1, sizeof *result);
-    if (result == NULL)
-        return NULL;
-    for (size_t i = 0; i < count; i++) {
-        if (!is_ours(environ[i]))
-            result[used++] = environ[i];
-    }
-    size_t size = sizeof texts[0];
-    snprintf(texts[0], size, "SYNCGUARD_KEY=%s", syncguard_lock_key(lock));
-    snprintf(texts[1], size, "SYNCGUARD_LOCK_ID=%s", syncguard_lock_id(lock));
-    snprintf(texts[2], size, "SYNCGUARD_FENCE=%s", syncguard_lock_fence(lock));
-    snprintf(texts[3], size, "SYNCGUARD_EXPIRES_AT_MS=%lld",
-             (long long)syncguard_lock_expires_at_ms(lock));
-    for (size_t i = 0; i < VARIABLES; i++)
-        result[used++] = texts[i];
-    return result;
-}
-
-static syncguard_status take_lock(const cli_options *options, cli_waiting *waiting,
-                                  syncguard_lock **lock, syncguard_error *err)
-{
-    syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
-    how.auto_extend = true;
-    how.max_hold_ms = options->max_hold_ms;
-    how.on_lost = on_lost;
-    return cli_acquire(waiting, &how, lock, err);
-}
-
-static int run_child(const cli_options *options, syncguard_lock *lock, char **command,
-                     bool *interrupted)
-{
-    char texts[VARIABLES][SYNCGUARD_KEY_SIZE + 32];
+    cli_variables variables;
     cli_child child = CLI_CHILD_INIT;
     int code = CLI_NO_MEMORY;
-    char **variables = environment(lock, texts);
-    if (variables == NULL) {
-        cli_say("no memory is left");
+    cli_variables_make(&variables, options, set);
+    if (variables.list == NULL) {
+        cli_message("no memory is left");
         return code;
     }
     cli_signals_forward_stop();
-    code = cli_child_start(&child, command, variables, !options->lost_warns);
+    code = cli_child_start(&child, command, variables.list, !options->warn_if_lost);
+    child.never_ran = code != CLI_OK;
     if (code == CLI_OK)
-        code = cli_supervise(options, lock, &child, command[0]);
-    *interrupted = child.interrupted;
+        code = cli_supervise(options, set, &child, command[0]);
+    end->never_ran = child.never_ran;
+    end->signal = child.died_of;
+    end->interrupted = child.interrupted;
     cli_child_free(&child);
-    free(variables);
+    cli_variables_free(&variables);
     return code;
 }
 
-/* The command went on without the lock (--on-lost=warn), or had ended when that was found. */
-static int lost(int code)
+/* The command continued without the lock (--on-lost=warn), or ended before the loss was found. */
+static int lost(const char *key, int code)
 {
     if (code == CLI_OK)
-        cli_say("the lock was lost before the command ended");
+        cli_message("the lock '%s' was lost before the command ended", key);
     else
-        cli_say("the lock was lost before the command ended (with exit code %d)", code);
+        cli_message("the lock '%s' was lost before the command ended (with exit code %d)", key,
+                    code);
     return CLI_LOST;
 }
 
-/* Releases; a lock that turns out to be gone was lost while the command ran. */
-static int let_go(syncguard_lock *lock, int code)
+/*
+ * A lock that is gone at its release was lost while the command ran. After a loss the store
+ * probably does not answer, and the lease ends soon or is over: that is worth a short try only.
+ */
+static int release(const cli_options *options, syncguard_lock_set *set, int code, bool *was_lost)
 {
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_error err;
-    bool was_lost = syncguard_lock_lost(lock) != SYNCGUARD_LOST_NO;
-    syncguard_status status = syncguard_lock_release(lock, NULL, &err);
+    char keys[4 * SYNCGUARD_KEY_SIZE];
+    *was_lost = syncguard_lock_set_lost(set) != SYNCGUARD_LOST_NO;
+    if (code == CLI_LOST || *was_lost)
+        call.timeout_ms = RELEASE_AFTER_LOSS_MS;
+    syncguard_status status = syncguard_lock_set_release(set, &call, &err);
     if (status < 0)
-        cli_release_error(NULL, &err, NULL, NULL, "command");
-    if (code != CLI_LOST && (was_lost || status == SYNCGUARD_ABSENT))
-        return lost(code);
-    return code;
+        cli_release_error(NULL, &err, options->keys[0], NULL, "command");
+    *was_lost = *was_lost || status == SYNCGUARD_ABSENT;
+    if (code == CLI_LOST || !*was_lost)
+        return code;
+    cli_key_names(options, keys, sizeof keys);
+    return lost(keys, code);
+}
+
+/* Nothing ran, so --min-hold must not keep others from running it: the release has only shortened
+ * the leases, and the locks are removed by their ids. */
+static void remove_unused(const cli_waiting *waiting, const syncguard_lock_set *set)
+{
+    for (size_t i = 0; i < syncguard_lock_set_count(set); i++) {
+        const syncguard_lock *lock = syncguard_lock_set_at(set, i);
+        syncguard_error err;
+        if (syncguard_release(waiting->backend, syncguard_lock_id(lock), NULL, &err) < 0)
+            cli_release_error(NULL, &err, syncguard_lock_key(lock), NULL, "command");
+    }
+}
+
+/* After the end of the child, so that it delays nothing. */
+static void report_next_holder(cli_waiting *waiting)
+{
+    char key[4 * SYNCGUARD_KEY_SIZE], holder[512];
+    cli_holder(waiting, holder, sizeof holder);
+    cli_escape(waiting->key, key, sizeof key);
+    if (holder[0] != '\0')
+        cli_message("'%s' is now %s", key, holder);
 }
 
 /*
- * Ctrl-C went to the child's group, which had the terminal. A script that called
- * us must hear of it too, in the way that scripts understand: the group gets the
- * signal, and we die of it.
+ * Ctrl-C went to the child's group, which had the terminal. A script that started
+ * this command expects it too: our group gets the signal, and this process dies
+ * of it.
  */
-static void pass_interrupt_on(void)
+static void forward_interrupt(void)
 {
     struct sigaction act;
     if (getpgrp() == getpid())
-        return; /* a shell started us on our own and sees the exit code */
+        return; /* a shell started this command directly and sees the exit code */
     memset(&act, 0, sizeof act);
     act.sa_handler = SIG_DFL;
     sigaction(SIGINT, &act, NULL);
     kill(0, SIGINT);
 }
 
-static int run_under(const cli_options *options, cli_waiting *waiting, char **command,
-                     bool *interrupted)
+static int run_locked(const cli_options *options, cli_waiting *waiting, char **command, ending *end,
+                      cli_run_figures *figures)
 {
-    syncguard_error err;
-    syncguard_lock *lock = NULL;
-    syncguard_status status = take_lock(options, waiting, &lock, &err);
-    if (status != SYNCGUARD_OK)
-        return cli_not_acquired(options, status, &err);
-    cli_tell("acquired after %lld ms, fence %s", (long long)(cli_now_ms() - waiting->begun_ms),
-             syncguard_lock_fence(lock));
-
-    int code = CLI_SIGNAL_BASE + cli_signals_ended();
-    if (cli_signals_ended() == 0)
-        code = run_child(options, lock, command, interrupted);
-    code = let_go(lock, code);
-    syncguard_lock_dispose(lock);
+    syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_set *set = NULL;
+    char waited[24];
+    how.auto_extend = true;
+    how.max_hold_ms = options->max_hold_ms;
+    how.min_hold_ms = options->min_hold_ms;
+    how.on_lost = on_lost;
+    int code = cli_acquire(waiting, &how, &set);
+    int64_t now = cli_now_ms();
+    figures->waited_ms = now - waiting->begun_ms;
+    figures->acquired = set != NULL;
+    if (set == NULL)
+        return code;
+    cli_format_duration(figures->waited_ms, waited, sizeof waited);
+    cli_verbose("acquired after %s, fence %s", waited,
+                syncguard_lock_fence(syncguard_lock_set_at(set, 0)));
+    end->signal = cli_signals_ended();
+    end->never_ran = true;
+    code = CLI_SIGNAL_BASE + end->signal;
+    if (end->signal == 0)
+        code = run_child(options, set, command, end);
+    bool absent = syncguard_lock_set_lost(set) == SYNCGUARD_LOST_ABSENT;
+    figures->held_ms = cli_now_ms() - now;
+    code = release(options, set, code, &figures->lost);
+    if (end->never_ran && options->min_hold_ms > 0)
+        remove_unused(waiting, set);
+    if (code == CLI_LOST && absent)
+        report_next_holder(waiting);
+    syncguard_lock_set_dispose(set);
     return code;
+}
+
+/* The label of the metrics: the key as it is, or the names of all. */
+static const char *label_of(const cli_options *options, char names[4 * SYNCGUARD_KEY_SIZE])
+{
+    if (options->key_count == 1)
+        return options->keys[0];
+    cli_key_names(options, names, 4 * (size_t)SYNCGUARD_KEY_SIZE);
+    return names;
 }
 
 int cmd_run(cli_options *options)
 {
-    char label[SYNCGUARD_OWNER_SIZE];
-    syncguard_abort *abort_object = NULL;
     cli_waiting waiting;
-    syncguard_error err;
-    bool interrupted = false;
+    ending end = {0, false, false};
+    char keys[4 * SYNCGUARD_KEY_SIZE];
+    cli_run_figures figures = {0};
     char **command = command_of(options);
     if (command == NULL)
         return CLI_USAGE;
-
-    int code = cli_signals_start();
-    if (code != CLI_OK)
-        return code;
-    if (syncguard_abort_create(&abort_object, &err) != SYNCGUARD_OK)
-        return cli_failure(options, &err);
-    cli_signals_abort(abort_object);
-    cli_waiting_begin(&waiting, options, abort_object);
-    code = cli_open(options, cli_owner(options, getpid(), label), &waiting, &waiting.backend);
+    int code = cli_waiting_open(&waiting, options, getpid());
     if (code == CLI_OK)
-        code = run_under(options, &waiting, command, &interrupted);
-    syncguard_close(waiting.backend);
-    cli_signals_abort(NULL);
-    syncguard_abort_free(abort_object);
-    if (interrupted)
-        pass_interrupt_on();
+        code = run_locked(options, &waiting, command, &end, &figures);
+    else
+        figures.waited_ms = cli_now_ms() - waiting.begun_ms;
+    cli_waiting_close(&waiting);
+    /* Not after a fault of the command line, which is no run; but a program may end with it. */
+    if (options->metrics != NULL && (figures.acquired || code != CLI_USAGE))
+        cli_metrics_write(options->metrics, label_of(options, keys), &figures, code);
+    if (end.interrupted)
+        forward_interrupt();
+    if (code == CLI_SIGNAL_BASE + end.signal)
+        cli_signals_die_of(end.signal);
     return code;
 }

@@ -1,5 +1,10 @@
-/* syncguard setup: create what the store needs, or print it. */
-#include "cli.h"
+/* syncguard setup: creates the tables that the store needs, or prints the statements. */
+#include <stdio.h>
+
+#include "commands.h"
+#include "exitcode.h"
+#include "report.h"
+#include "store.h"
 
 static void print(void *context, const char *line)
 {
@@ -12,15 +17,14 @@ int cmd_setup(cli_options *options)
     char url[CLI_URL_SIZE], shown[512];
     syncguard_options store = SYNCGUARD_OPTIONS_INIT;
     syncguard_error err;
-    int code = cli_url(options, url);
+    int code = cli_store_url(options, url);
     if (code != CLI_OK)
         return code;
-    cli_url_shown(url, shown, sizeof shown);
-    cli_tell("store %s", shown);
+    cli_announce_store(url, shown, sizeof shown);
     store.log = cli_log;
     if (syncguard_setup(url, &store, options->print ? print : NULL, NULL, &err) != SYNCGUARD_OK)
-        return cli_failure(options, &err);
+        return cli_failure(&err);
     if (!options->print)
-        cli_note("%s is ready", shown);
+        cli_notice("%s is ready", shown);
     return CLI_OK;
 }

@@ -1,85 +1,86 @@
-/*
- * syncguard status: whether a key or a lock id is held. Shows hashes; key, lock id
- * and owner only where the user gave them or asks with --raw.
- */
+/* syncguard status: whether a key or a lock id is held, and by whom. */
+#include <stdio.h>
 #include <string.h>
 
-#include "cli.h"
+#include "commands.h"
+#include "exitcode.h"
+#include "json.h"
+#include "report.h"
+#include "store.h"
+#include "text.h"
+#include "times.h"
 
 static syncguard_status ask(const cli_options *options, syncguard_backend *backend,
-                            syncguard_lock_info_raw *raw, syncguard_error *err)
+                            syncguard_lock_info_raw *lock, syncguard_error *err)
 {
-    const char *key = options->count > 0 ? options->operands[0] : NULL;
-    if (options->raw)
-        return key != NULL ? syncguard_get_by_key_raw(backend, key, NULL, raw, err)
-                           : syncguard_get_by_id_raw(backend, options->id, NULL, raw, err);
-    return key != NULL ? syncguard_get_by_key(backend, key, NULL, &raw->info, err)
-                       : syncguard_get_by_id(backend, options->id, NULL, &raw->info, err);
+    if (options->count > 0)
+        return syncguard_get_by_key_raw(backend, options->operands[0], NULL, lock, err);
+    return syncguard_get_by_id_raw(backend, options->id, NULL, lock, err);
 }
 
 static void line(const char *name, const char *value)
 {
     char shown[4 * SYNCGUARD_KEY_SIZE];
-    cli_plain(value, shown, sizeof shown);
+    cli_escape(value, shown, sizeof shown);
     printf("%s: %s\n", name, shown);
 }
 
-static void print_text(const cli_options *options, bool held, const syncguard_lock_info_raw *raw)
+static void print_text(const cli_options *options, bool held, const syncguard_lock_info_raw *lock)
 {
-    char when[32], span[24];
+    char when[40], span[24];
     int64_t now = cli_wall_ms();
     printf("state: %s\n", held ? "held" : "free");
-    if (options->count > 0 && !(held && options->raw))
-        line("key", options->operands[0]);
+    if (held || options->count > 0)
+        line("key", held ? lock->key : options->operands[0]);
     if (!held)
         return;
-    if (options->raw) {
-        line("key", raw->key);
-        line("lockId", raw->lock_id);
-        line("owner", raw->owner[0] != '\0' ? raw->owner : "-");
-    }
-    line("fence", raw->info.fence);
-    cli_time(raw->info.acquired_at_ms, when, sizeof when);
-    cli_span(now - raw->info.acquired_at_ms, span, sizeof span);
-    printf("acquired: %s (%s ago)\n", when, span);
-    cli_time(raw->info.expires_at_ms, when, sizeof when);
-    cli_span(raw->info.expires_at_ms - now, span, sizeof span);
-    printf("expires: %s (in %s)\n", when, span);
-    line("keyHash", raw->info.key_hash);
-    line("lockIdHash", raw->info.lock_id_hash);
+    line("owner", lock->owner[0] != '\0' ? lock->owner : "-");
+    cli_format_time(lock->info.acquired_at_ms, when, sizeof when);
+    cli_format_duration(now - lock->info.acquired_at_ms, span, sizeof span);
+    printf("held for: %s (since %s)\n", span, when);
+    cli_format_time(lock->info.expires_at_ms, when, sizeof when);
+    cli_format_duration(lock->info.expires_at_ms - now, span, sizeof span);
+    printf("expires in: %s (at %s, unless renewed)\n", span, when);
+    line("fence", lock->info.fence);
+    if (options->raw)
+        line("lockId", lock->lock_id);
 }
 
-static void print_json(const cli_options *options, bool held, const syncguard_lock_info_raw *raw)
+static void print_json(const cli_options *options, bool held, const syncguard_lock_info_raw *lock)
 {
     cli_json json;
     cli_json_begin(&json);
     cli_json_bool(&json, "held", held);
-    if (options->count > 0 && !(held && options->raw))
-        cli_json_text(&json, "key", options->operands[0]);
     if (held)
-        cli_json_lock(&json, &raw->info, options->raw ? raw : NULL);
+        cli_json_lock(&json, lock, options->raw);
+    else if (options->count > 0)
+        cli_json_text(&json, "key", options->operands[0]);
     cli_json_end(&json);
 }
 
 int cmd_status(cli_options *options)
 {
     syncguard_backend *backend = NULL;
-    syncguard_lock_info_raw raw;
+    syncguard_lock_info_raw lock;
     syncguard_error err;
 
     if ((options->count > 0) == (options->id != NULL))
-        return cli_usage_error("status", options->count > 0 ? "a key and --id exclude each other"
-                                                            : "a key or --id is needed");
-    int code = cli_open(options, NULL, NULL, &backend);
+        return cli_usage_error(options->count > 0 ? "a key and --id cannot be used together"
+                                                  : "a key or --id is needed");
+    int code = cli_refuse_memory(options);
+    if (code == CLI_OK)
+        code = cli_open_existing(options, &backend);
     if (code != CLI_OK)
         return code;
-    memset(&raw, 0, sizeof raw);
-    syncguard_status status = ask(options, backend, &raw, &err);
+    memset(&lock, 0, sizeof lock);
+    syncguard_status status = SYNCGUARD_ABSENT;
+    if (backend != NULL)
+        status = ask(options, backend, &lock, &err);
     if (status < 0) {
-        code = cli_failure(options, &err);
+        code = cli_failure(&err);
     } else {
         code = cli_exit_code(status);
-        (options->json ? print_json : print_text)(options, status == SYNCGUARD_OK, &raw);
+        (options->json ? print_json : print_text)(options, status == SYNCGUARD_OK, &lock);
     }
     syncguard_close(backend);
     return code;

@@ -1,5 +1,9 @@
-/* syncguard version: of the library that is used at run time. */
-#include "cli.h"
+/* syncguard version: the version of the library that is loaded at run time. */
+#include <stdio.h>
+
+#include "commands.h"
+#include "exitcode.h"
+#include "json.h"
 
 int cmd_version(cli_options *options)
 {

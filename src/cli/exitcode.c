@@ -1,5 +1,6 @@
-/* From a status of the library to an exit code: the one place that knows the mapping. */
-#include "cli.h"
+/* The mapping from statuses of the library to exit codes. */
+#include "exitcode.h"
+#include "signals.h"
 
 int cli_exit_code(syncguard_status status)
 {
@@ -22,7 +23,7 @@ int cli_exit_code(syncguard_status status)
     case SYNCGUARD_E_AUTH_FAILED:
         return CLI_NO_AUTH;
     case SYNCGUARD_E_ABORTED: {
-        /* Only our own signal handlers abort. */
+        /* Only the signal handlers of the command abort. */
         int number = cli_signals_ended();
         return number > 0 ? CLI_SIGNAL_BASE + number : CLI_INTERNAL;
     }

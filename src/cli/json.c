@@ -1,13 +1,15 @@
 /*
- * A writer for flat JSON objects, one per line. Text is escaped as RFC 8259 asks,
- * and so is what would steer a terminal that shows it; bytes that are no UTF-8 (a
- * label that another program stored) become U+FFFD, so that the output always parses.
+ * Flat JSON objects, one per line. Text is escaped as RFC 8259 requires, and so are
+ * control and format characters, because a terminal may show the output. Bytes that
+ * are not UTF-8 (in a label that another program stored) become U+FFFD, so that the
+ * output always parses.
  */
 #include <inttypes.h>
 
-#include "cli.h"
+#include "json.h"
+#include "text.h"
 
-/* Beyond the first plane as a pair of surrogates. */
+/* A code point above U+FFFF becomes a pair of surrogates. */
 static void put_escaped(FILE *out, uint32_t point)
 {
     if (point > 0xFFFF)
@@ -22,15 +24,15 @@ static void quoted(FILE *out, const char *value)
     const unsigned char *at = (const unsigned char *)value;
     putc('"', out);
     while (*at != '\0') {
-        size_t length = cli_character(at);
+        size_t length = cli_utf8_length(at);
         if (length == 0) {
             fputs("\\ufffd", out);
             at++;
         } else if (*at == '"' || *at == '\\') {
             putc('\\', out);
             putc(*at++, out);
-        } else if (cli_steers(cli_code_point(at, length))) {
-            put_escaped(out, cli_code_point(at, length));
+        } else if (cli_is_control(cli_utf8_decode(at, length))) {
+            put_escaped(out, cli_utf8_decode(at, length));
             at += length;
         } else {
             fwrite(at, 1, length, out);
@@ -72,6 +74,19 @@ void cli_json_bool(cli_json *json, const char *name, bool value)
 {
     member(json, name);
     fputs(value ? "true" : "false", json->out);
+}
+
+void cli_json_lock(cli_json *json, const syncguard_lock_info_raw *lock, bool with_id)
+{
+    cli_json_text(json, "key", lock->key);
+    cli_json_text(json, "owner", lock->owner);
+    cli_json_text(json, "fence", lock->info.fence);
+    cli_json_int(json, "acquiredAtMs", lock->info.acquired_at_ms);
+    cli_json_int(json, "expiresAtMs", lock->info.expires_at_ms);
+    cli_json_text(json, "keyHash", lock->info.key_hash);
+    cli_json_text(json, "lockIdHash", lock->info.lock_id_hash);
+    if (with_id)
+        cli_json_text(json, "lockId", lock->lock_id);
 }
 
 void cli_json_end(cli_json *json)

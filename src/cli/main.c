@@ -1,36 +1,48 @@
 /*
- * The syncguard command: a table of commands, one file each (cmd_*.c).
+ * The syncguard command: a table of commands, one file each (cmd_*.c). It uses public headers only
+ * and links the shared library. Results go to stdout, messages to stderr.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "commands.h"
+#include "exitcode.h"
+#include "report.h"
+#include "signals.h"
 
 #define STORE (CLI_BACKEND | CLI_VERBOSE | CLI_HELP)
 
 static const cli_command commands[] = {
-    {"run", "KEY [--] COMMAND [ARGUMENT...]", "run a program while holding a lock",
+    {"run", "KEY [--] COMMAND [ARGUMENT...] | KEY -c STRING | -k KEY... -- COMMAND...",
+     "run a program while holding a lock",
      STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_GRACE | CLI_ON_LOST |
-         CLI_MAX_HOLD | CLI_OWNER,
-     true, 2, -1, "a key and a command are needed", cmd_run},
-    {"acquire", "KEY", "take a lock and print its id, fence and expiry",
-     STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_OWNER | CLI_JSON, false, 1,
-     1, "a key is needed", cmd_acquire},
-    {"release", "LOCKID", "release the lock with this id", STORE, false, 1, 1,
-     "a lock id is needed", cmd_release},
-    {"extend", "LOCKID", "move the expiry of the lock with this id", STORE | CLI_TTL | CLI_JSON,
-     false, 1, 1, "a lock id is needed", cmd_extend},
-    {"status", "KEY | --id LOCKID", "tell whether a lock is held",
+         CLI_MAX_HOLD | CLI_MIN_HOLD | CLI_KEYS | CLI_OWNER | CLI_METRICS | CLI_EXPORT_URL |
+         CLI_SHELL | CLI_FLOCK,
+     true, 1, -1, "a key and a command are needed", cmd_run},
+    {"acquire", "KEY", "acquire a lock and print its id, fence and expiry",
+     STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_OWNER | CLI_QUIET |
+         CLI_JSON,
+     false, 1, 1, "a key is needed", cmd_acquire},
+    {"release", "LOCKID | - | --key KEY --force", "release a lock by its id, or by force",
+     STORE | CLI_KEY | CLI_FORCE | CLI_SYSLOG, false, 0, 1, "", cmd_release},
+    {"extend", "LOCKID | -", "extend the lock with this id", STORE | CLI_TTL | CLI_JSON, false, 1,
+     1, "a lock id is needed", cmd_extend},
+    {"status", "KEY | --id LOCKID", "show whether a lock is held, and by whom",
      STORE | CLI_ID | CLI_RAW | CLI_JSON, false, 0, 1, "a key is needed", cmd_status},
-    {"list", "", "list the locks that are held", STORE | CLI_RAW | CLI_JSON, false, 0, 0, "",
-     cmd_list},
-    {"setup", "", "prepare the store: tables that it needs", STORE | CLI_PRINT, false, 0, 0, "",
+    {"list", "[PATTERN]", "list the locks that are held, and by whom",
+     STORE | CLI_RAW | CLI_JSON | CLI_WATCH, false, 0, 1, "", cmd_list},
+    {"prune", "", "remove the records of locks that have expired", STORE | CLI_DRY_RUN | CLI_JSON,
+     false, 0, 0, "", cmd_prune},
+    {"setup", "", "create the tables that the store needs", STORE | CLI_PRINT, false, 0, 0, "",
      cmd_setup},
-    {"doctor", "", "look for what would break the promises on this store", STORE | CLI_JSON, false,
-     0, 0, "", cmd_doctor},
-    {"bench", "[GROUP...]", "measure this machine and store against plain clients",
+    {"doctor", "", "check the store for settings that would break a guarantee", STORE | CLI_JSON,
+     false, 0, 0, "", cmd_doctor},
+    {"config", "", "show which store is used, and why", STORE | CLI_JSON, false, 0, 0, "",
+     cmd_config},
+    {"bench", "[GROUP...]", "compare the speed on this store with plain clients",
      CLI_BACKEND | CLI_JSON | CLI_PLOT | CLI_HELP, false, 0, -1, "", cmd_bench},
     {"version", "", "print the version", CLI_JSON | CLI_HELP, false, 0, 0, "", cmd_version},
 };
@@ -52,9 +64,9 @@ static void overview(FILE *out)
           out);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nThe store is -b URL, else the environment variable SYNCGUARD_URL, else a file of "
-          "this user.\n"
-          "'syncguard COMMAND --help' tells about one command, man syncguard about all.\n",
+    fputs("\nThe store is given by -b URL, the environment variable SYNCGUARD_URL or a file;\n"
+          "the default is an SQLite file of this user ('syncguard config' shows which).\n"
+          "See 'syncguard COMMAND --help' for one command, man syncguard for all.\n",
           out);
 }
 
@@ -62,7 +74,7 @@ static int help(int argc, char **argv)
 {
     const cli_command *command = argc > 2 ? find(argv[2]) : NULL;
     if (argc > 2 && command == NULL)
-        return cli_usage_error(NULL, "unknown command");
+        return cli_usage_error("unknown command");
     if (command != NULL)
         cli_help(command);
     else
@@ -73,23 +85,24 @@ static int help(int argc, char **argv)
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2)
-        return cli_usage_error(NULL, "no command given");
+        return cli_usage_error("no command given");
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
         return help(argc, argv);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         name = "version";
     if (name[0] == '-')
-        return cli_usage_error(NULL, "options come after the command");
+        return cli_usage_error("options come after the command");
     const cli_command *command = find(name);
     if (command == NULL) {
         /* A URL that was put there may hold a password. */
         if (strspn(name, "abcdefghijklmnopqrstuvwxyz-") != strlen(name) || strlen(name) > 20)
-            return cli_usage_error(NULL, "the first argument is no command");
-        return cli_usage_error(NULL, "unknown command '%s'", name);
+            return cli_usage_error("the first argument is not a command");
+        return cli_usage_error("unknown command '%s'", name);
     }
 
     cli_options options;
+    cli_set_command(command->name);
     int code = cli_parse(command, argc - 1, argv + 1, &options);
     if (code != CLI_OK)
         return code;
@@ -102,10 +115,9 @@ static int dispatch(int argc, char **argv)
 }
 
 /*
- * Started with a standard stream closed, the next descriptor that is opened would
- * take its number, and a message for people would go into a connection. So the
- * number is taken by something that can be neither read nor written; a child
- * gets it closed as it was.
+ * If a standard stream is closed at start, the next descriptor that is opened gets
+ * its number, and a message would go into a connection. So the number is taken by
+ * a descriptor that can be neither read nor written; a child finds it closed.
  */
 static void occupy_closed_streams(void)
 {
@@ -121,12 +133,13 @@ static void occupy_closed_streams(void)
 int main(int argc, char **argv)
 {
     occupy_closed_streams();
-    cli_signals_no_size_limit();
+    cli_signals_ignore_size_limit();
     int code = dispatch(argc, argv);
-    /* What was asked for and could not be written is no success (a full disk, a closed pipe). */
+    /* Output that could not be written (a full disk, a closed pipe) is a failure. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK) {
-        cli_say("cannot write the output");
+        cli_message("cannot write the output");
         code = CLI_INTERNAL;
     }
+    cli_signals_die();
     return code;
 }

@@ -1,83 +1,102 @@
 /*
  * Options: one table for all commands, so that a name means the same everywhere
- * and --help cannot forget one. Names follow flock(1) where it has them.
+ * and --help lists all of them. Names follow flock(1) where it has them.
  */
 #include <getopt.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "exitcode.h"
+#include "options.h"
+#include "report.h"
+#include "text.h"
+#include "times.h"
+
+typedef enum option_kind {
+    SWITCH,
+    TEXT,
+    DURATION,
+    POSITIVE_DURATION,
+    EXIT_CODE,
+    LOCK_KEY,
+    ON_LOST,
+    REFUSED
+} option_kind;
 
 typedef struct option_row {
     unsigned bit;
-    char letter; /* 0: none */
-    const char *name;
-    const char *value; /* name of its value; NULL: a switch */
-    const char *text;
+    char letter;       /* 0: none */
+    const char *name;  /* NULL: none */
+    const char *value; /* what --help calls its value; NULL: a switch */
+    option_kind kind;
+    size_t field;     /* offset in cli_options */
+    const char *text; /* NULL: another name of the option, not in --help; REFUSED: why */
 } option_row;
 
+#define FIELD(name) offsetof(cli_options, name)
 static const option_row rows[] = {
-    {CLI_BACKEND, 'b', "backend", "URL", "the store; @FILE reads the URL from a file"},
-    {CLI_NONBLOCK, 'n', "nonblock", NULL, "do not wait: exit 1 if the lock is held"},
-    {CLI_WAIT, 'w', "wait", "TIME", "wait at most this long, then exit 75 (default: for ever)"},
-    {CLI_CONFLICT_CODE, 'E', "conflict-exit-code", "N", "exit with N if somebody holds the lock"},
-    {CLI_TTL, 0, "ttl", "TIME", "length of the lease (default 30s)"},
-    {CLI_GRACE, 0, "grace", "TIME", "time between SIGTERM and SIGKILL when the lock is lost"},
-    {CLI_ON_LOST, 0, "on-lost", "kill|warn", "what to do then (default kill)"},
-    {CLI_MAX_HOLD, 0, "max-hold", "TIME", "stop renewing after this long"},
-    {CLI_OWNER, 0, "owner", "LABEL", "who holds it (default user@host:pid)"},
-    {CLI_ID, 0, "id", "LOCKID", "ask by lock id instead of by key"},
-    {CLI_RAW, 0, "raw", NULL, "also show key, lock id and owner"},
-    {CLI_PRINT, 0, "print", NULL, "only print the statements, change nothing"},
-    {CLI_PLOT, 0, "plot", "FILE", "also draw the figures, as SVG"},
-    {CLI_JSON, 0, "json", NULL, "print JSON, one object per line"},
-    {CLI_VERBOSE, 'v', "verbose", NULL, "say what is done, and on which store"},
-    {CLI_HELP, 'h', "help", NULL, "print this help"},
+    {CLI_BACKEND, 'b', "backend", "URL", TEXT, FIELD(backend),
+     "the store; @FILE reads the URL from a file"},
+    {CLI_KEYS, 'k', "key", "KEY", LOCK_KEY, 0,
+     "a key; several times: all of them, or none (replaces KEY)"},
+    {CLI_NONBLOCK, 'n', "nonblock", NULL, SWITCH, FIELD(nonblock),
+     "do not wait: exit 1 if the lock is held (also --nb)"},
+    {CLI_NONBLOCK, 0, "nb", NULL, SWITCH, FIELD(nonblock), NULL},
+    {CLI_WAIT, 'w', "wait", "TIME", DURATION, FIELD(wait_ms),
+     "wait at most this long, then exit 75 (also --timeout)"},
+    {CLI_WAIT, 0, "timeout", "TIME", DURATION, FIELD(wait_ms), NULL},
+    {CLI_CONFLICT_CODE, 'E', "conflict-exit-code", "N", EXIT_CODE, FIELD(conflict_code),
+     "exit with N if another owner holds the lock"},
+    {CLI_TTL, 0, "ttl", "TIME", POSITIVE_DURATION, FIELD(ttl_ms),
+     "length of the lease (default 30s)"},
+    {CLI_GRACE, 0, "grace", "TIME", DURATION, FIELD(grace_ms),
+     "time between SIGTERM and SIGKILL when the lock is lost"},
+    {CLI_ON_LOST, 0, "on-lost", "kill|warn", ON_LOST, FIELD(warn_if_lost),
+     "what to do when the lock is lost (default kill)"},
+    {CLI_MAX_HOLD, 0, "max-hold", "TIME", POSITIVE_DURATION, FIELD(max_hold_ms),
+     "stop renewing after this long"},
+    {CLI_MIN_HOLD, 0, "min-hold", "TIME", POSITIVE_DURATION, FIELD(min_hold_ms),
+     "keep the lock for at least this long, even if COMMAND ends earlier"},
+    {CLI_OWNER, 0, "owner", "LABEL", TEXT, FIELD(owner),
+     "name of the owner (default user@host:pid)"},
+    {CLI_METRICS, 0, "metrics", "FILE", TEXT, FIELD(metrics),
+     "write what the run did, for the node_exporter"},
+    {CLI_EXPORT_URL, 0, "export-url", NULL, SWITCH, FIELD(export_url),
+     "pass the URL to the program, password included"},
+    {CLI_SHELL, 'c', "command", "STRING", TEXT, FIELD(shell),
+     "run STRING with sh -c; may also follow the key"},
+    {CLI_FLOCK, 'x', "exclusive", NULL, SWITCH, FIELD(no_effect),
+     "as in flock; no effect, every lock is exclusive"},
+    {CLI_FLOCK, 'e', NULL, NULL, SWITCH, FIELD(no_effect), NULL},
+    {CLI_FLOCK, 'o', "close", NULL, SWITCH, FIELD(no_effect),
+     "as in flock; no effect, the program inherits no lock"},
+    {CLI_FLOCK, 'F', "no-fork", NULL, SWITCH, FIELD(no_effect),
+     "as in flock; no effect, run stays to renew the lock"},
+    {CLI_FLOCK, 's', "shared", NULL, REFUSED, 0, "there are no shared locks, only exclusive ones"},
+    {CLI_FLOCK, 'u', "unlock", NULL, REFUSED, 0,
+     "use 'syncguard release'; run releases at the end of the program"},
+    {CLI_QUIET, 'q', "quiet", NULL, SWITCH, FIELD(quiet), "print the lock id only"},
+    {CLI_ID, 0, "id", "LOCKID", TEXT, FIELD(id), "look up by lock id instead of by key"},
+    {CLI_KEY, 0, "key", "KEY", TEXT, FIELD(key), "the lock of this key, whoever holds it"},
+    {CLI_FORCE, 0, "force", NULL, SWITCH, FIELD(force),
+     "needed with --key: the holder is not asked"},
+    {CLI_SYSLOG, 0, "syslog", NULL, SWITCH, FIELD(syslog), "also write the audit line to syslog"},
+    {CLI_RAW, 0, "raw", NULL, SWITCH, FIELD(raw),
+     "also show the lock id, which permits to release the lock"},
+    {CLI_WATCH, 0, "watch", NULL, SWITCH, FIELD(watch), "refresh the table every 2 seconds"},
+    {CLI_DRY_RUN, 0, "dry-run", NULL, SWITCH, FIELD(dry_run), "change nothing, only list"},
+    {CLI_PRINT, 0, "print", NULL, SWITCH, FIELD(print), "print the statements and change nothing"},
+    {CLI_PLOT, 0, "plot", "FILE", TEXT, FIELD(plot), "also write a plot of the figures, as SVG"},
+    {CLI_JSON, 0, "json", NULL, SWITCH, FIELD(json), "print JSON, one object per line"},
+    {CLI_VERBOSE, 'v', "verbose", NULL, SWITCH, FIELD(verbose),
+     "report what is done, and on which store"},
+    {CLI_HELP, 'h', "help", NULL, SWITCH, FIELD(help), "print this help"},
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
-static int64_t unit_ms(const char *unit)
-{
-    if (*unit == '\0' || strcmp(unit, "s") == 0)
-        return 1000;
-    if (strcmp(unit, "ms") == 0)
-        return 1;
-    if (strcmp(unit, "m") == 0)
-        return INT64_C(60) * 1000;
-    if (strcmp(unit, "h") == 0)
-        return INT64_C(3600) * 1000;
-    if (strcmp(unit, "d") == 0)
-        return INT64_C(24) * 3600 * 1000;
-    return 0;
-}
-
-bool cli_duration(const char *text, int64_t *ms)
-{
-    int64_t whole = 0, part = 0, scale = 1;
-    bool digits = false;
-
-    for (; *text >= '0' && *text <= '9'; text++, digits = true) {
-        if (whole > SYNCGUARD_MAX_TIME_MS / 10)
-            return false;
-        whole = whole * 10 + (*text - '0');
-    }
-    if (digits && *text == '.') {
-        digits = false;
-        for (text++; *text >= '0' && *text <= '9'; text++, digits = true) {
-            if (scale < 1000000) { /* finer than that is below a millisecond of any unit we have */
-                part = part * 10 + (*text - '0');
-                scale *= 10;
-            }
-        }
-    }
-    int64_t unit = unit_ms(text);
-    if (!digits || unit == 0 || whole > (SYNCGUARD_MAX_TIME_MS - unit) / unit)
-        return false;
-    *ms = whole * unit + part * unit / scale;
-    return true;
-}
-
-static bool small_number(const char *text, int *out)
+static bool parse_exit_code(const char *text, int *out)
 {
     char *end = NULL;
     if (*text < '0' || *text > '9')
@@ -89,77 +108,58 @@ static bool small_number(const char *text, int *out)
     return true;
 }
 
-static int bad_value(const cli_command *command, const option_row *row, const char *wanted)
+static int bad_value(const option_row *row, const char *wanted)
 {
-    return cli_usage_error(command->name, "--%s: %s", row->name, wanted);
+    return cli_usage_error("--%s: %s", row->name, wanted);
 }
 
-static int take_duration(const cli_command *command, const option_row *row, const char *value,
-                         bool positive, int64_t *out)
+static int set_duration(const option_row *row, const char *value, int64_t *out)
 {
-    if (!cli_duration(value, out))
-        return bad_value(command, row, "not a duration such as 500ms, 30s, 5m, 2h");
-    if (positive && *out == 0)
-        return bad_value(command, row, "must be at least 1ms");
+    if (!cli_parse_duration(value, out))
+        return bad_value(row, "not a duration such as 500ms, 30s, 5m, 2h");
+    if (row->kind == POSITIVE_DURATION && *out == 0)
+        return bad_value(row, "must be at least 1ms");
     return CLI_OK;
 }
 
-static int take_on_lost(const cli_command *command, const option_row *row, const char *value,
-                        cli_options *out)
+static int set_on_lost(const option_row *row, const char *value, bool *warn)
 {
-    out->lost_warns = strcmp(value, "warn") == 0;
-    if (!out->lost_warns && strcmp(value, "kill") != 0)
-        return bad_value(command, row, "must be kill or warn");
+    *warn = strcmp(value, "warn") == 0;
+    if (!*warn && strcmp(value, "kill") != 0)
+        return bad_value(row, "must be kill or warn");
     return CLI_OK;
 }
 
-static int take(const cli_command *command, const option_row *row, char *value, cli_options *out)
+static int add_key(const option_row *row, const char *value, cli_options *out)
 {
-    switch (row->bit) {
-    case CLI_BACKEND:
-        out->backend = value;
-        break;
-    case CLI_NONBLOCK:
-        out->nonblock = true;
-        break;
-    case CLI_WAIT:
-        return take_duration(command, row, value, false, &out->wait_ms);
-    case CLI_CONFLICT_CODE:
-        if (!small_number(value, &out->conflict_code))
-            return bad_value(command, row, "must be a number from 0 to 255");
-        break;
-    case CLI_TTL:
-        return take_duration(command, row, value, true, &out->ttl_ms);
-    case CLI_GRACE:
-        return take_duration(command, row, value, false, &out->grace_ms);
-    case CLI_ON_LOST:
-        return take_on_lost(command, row, value, out);
-    case CLI_MAX_HOLD:
-        return take_duration(command, row, value, true, &out->max_hold_ms);
-    case CLI_OWNER:
-        out->owner = value;
-        break;
-    case CLI_ID:
-        out->id = value;
-        break;
-    case CLI_RAW:
-        out->raw = true;
-        break;
-    case CLI_PRINT:
-        out->print = true;
-        break;
-    case CLI_PLOT:
-        out->plot = value;
-        break;
-    case CLI_JSON:
-        out->json = true;
-        break;
-    case CLI_VERBOSE:
-        out->verbose = true;
-        break;
-    default:
-        out->help = true;
-        break;
+    if (out->key_count == SYNCGUARD_LOCK_SET_MAX)
+        return bad_value(row, "at most 64 keys");
+    out->keys[out->key_count++] = value;
+    return CLI_OK;
+}
+
+static int set(const option_row *row, char *value, cli_options *out)
+{
+    void *field = (char *)out + row->field;
+    switch (row->kind) {
+    case SWITCH:
+        *(bool *)field = true;
+        return CLI_OK;
+    case TEXT:
+        *(char **)field = value;
+        return CLI_OK;
+    case DURATION:
+    case POSITIVE_DURATION:
+        return set_duration(row, value, field);
+    case EXIT_CODE:
+        return parse_exit_code(value, field) ? CLI_OK
+                                             : bad_value(row, "must be a number from 0 to 255");
+    case LOCK_KEY:
+        return add_key(row, value, out);
+    case ON_LOST:
+        return set_on_lost(row, value, field);
+    case REFUSED:
+        return cli_usage_error("-%c, --%s: %s", row->letter, row->name, row->text);
     }
     return CLI_OK;
 }
@@ -169,7 +169,7 @@ static void build_tables(const cli_command *command, char *letters, struct optio
 {
     if (command->options_first)
         *letters++ = '+';
-    *letters++ = ':'; /* tell a missing value apart */
+    *letters++ = ':'; /* report a missing value as such */
     for (size_t i = 0; i < ROWS; i++) {
         if ((command->takes & rows[i].bit) == 0)
             continue;
@@ -178,6 +178,8 @@ static void build_tables(const cli_command *command, char *letters, struct optio
             if (rows[i].value != NULL)
                 *letters++ = ':';
         }
+        if (rows[i].name == NULL)
+            continue;
         names->name = rows[i].name;
         names->has_arg = rows[i].value != NULL ? required_argument : no_argument;
         names->flag = NULL;
@@ -200,7 +202,7 @@ static const option_row *row_of(int found)
 }
 
 /* What follows '=' is not repeated: it may be a URL with a password. */
-static int bad_option(const cli_command *command, int found, char **argv)
+static int bad_option(int found, char **argv)
 {
     char name[64];
     const char *given = argv[optind - 1];
@@ -209,23 +211,23 @@ static int bad_option(const cli_command *command, int found, char **argv)
     } else if (optopt >= 256) {
         snprintf(name, sizeof name, "--%s", rows[optopt - 256].name);
     } else {
-        cli_plain(given, name, sizeof name);
+        cli_escape(given, name, sizeof name);
         name[strcspn(name, "=")] = '\0';
     }
     if (found == ':')
-        return cli_usage_error(command->name, "option %s needs a value", name);
+        return cli_usage_error("option %s needs a value", name);
     if (optopt >= 256)
-        return cli_usage_error(command->name, "option %s takes no value", name);
-    return cli_usage_error(command->name, "unknown option %s", name);
+        return cli_usage_error("option %s takes no value", name);
+    return cli_usage_error("unknown option %s", name);
 }
 
 /*
  * One lock id in 64 begins with a minus sign, and scripts do not expect that. No option looks like
- * one, so it is moved behind the options. Returns the new end of the options.
+ * a lock id, so it is moved behind the options. Returns the new end of the options.
  */
-static int lift_lock_id(const cli_command *command, int argc, char **argv)
+static int move_lock_id(const cli_command *command, int argc, char **argv)
 {
-    if (strcmp(command->operands, "LOCKID") != 0)
+    if (strncmp(command->operands, "LOCKID", 6) != 0)
         return argc;
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         char *given = argv[i];
@@ -238,17 +240,17 @@ static int lift_lock_id(const cli_command *command, int argc, char **argv)
     return argc;
 }
 
-/* What the options say together, and the operands. */
+/* Combinations of options, and the number of operands. */
 static int check(const cli_command *command, const cli_options *out)
 {
     if (out->nonblock && out->wait_ms != SYNCGUARD_WAIT_FOREVER)
-        return cli_usage_error(command->name, "-n and -w exclude each other");
+        return cli_usage_error("-n and -w cannot be used together");
     if (out->grace_ms > out->ttl_ms / 3)
-        return cli_usage_error(command->name, "--grace may be at most a third of --ttl");
-    if (out->count < command->least)
-        return cli_usage_error(command->name, "%s", command->missing);
-    if (command->most >= 0 && out->count > command->most)
-        return cli_usage_error(command->name, "too many arguments");
+        return cli_usage_error("--grace may be at most a third of --ttl");
+    if (out->count + (out->key_count > 0 ? 1 : 0) < command->min_operands)
+        return cli_usage_error("%s", command->missing);
+    if (command->max_operands >= 0 && out->count > command->max_operands)
+        return cli_usage_error("too many arguments");
     return CLI_OK;
 }
 
@@ -266,12 +268,12 @@ int cli_parse(const cli_command *command, int argc, char **argv, cli_options *ou
     out->grace_ms = -1;
 
     build_tables(command, letters, names);
-    int end = lift_lock_id(command, argc, argv);
+    int end = move_lock_id(command, argc, argv);
     opterr = 0;
     while ((found = getopt_long(end, argv, letters, names, NULL)) != -1) {
         if (found == '?' || found == ':')
-            return bad_option(command, found, argv);
-        int code = take(command, row_of(found), optarg, out);
+            return bad_option(found, argv);
+        int code = set(row_of(found), optarg, out);
         if (code != CLI_OK)
             return code;
         if (out->help)
@@ -279,7 +281,34 @@ int cli_parse(const cli_command *command, int argc, char **argv, cli_options *ou
     }
     out->count = argc - optind;
     out->operands = argv + optind;
+    out->program = out->operands;
+    if (out->key_count == 0 && out->count > 0) {
+        out->keys[out->key_count++] = out->operands[0];
+        out->program++;
+    }
     return check(command, out);
+}
+
+/* Accepts the output of acquire, with or without -q: the id is in its first line. */
+const char *cli_lock_id(const cli_options *options, char buffer[SYNCGUARD_LOCK_ID_SIZE])
+{
+    static const char prefix[] = "lockId: ";
+    char line[128];
+    if (strcmp(options->operands[0], "-") != 0)
+        return options->operands[0];
+    if (fgets(line, sizeof line, stdin) == NULL) {
+        cli_usage_error("there is no lock id on standard input");
+        return NULL;
+    }
+    const char *text =
+        line + (strncmp(line, prefix, sizeof prefix - 1) == 0 ? sizeof prefix - 1 : 0);
+    line[strcspn(line, "\r\n")] = '\0';
+    if (!syncguard_lock_id_valid(text)) {
+        cli_usage_error("the first line of standard input is not a lock id");
+        return NULL;
+    }
+    memcpy(buffer, text, SYNCGUARD_LOCK_ID_SIZE);
+    return buffer;
 }
 
 void cli_help(const cli_command *command)
@@ -290,7 +319,7 @@ void cli_help(const cli_command *command)
            *command->operands != '\0' ? " " : "", command->operands, command->summary);
     for (size_t i = 0; i < ROWS; i++) {
         char name[48], left[64];
-        if ((command->takes & rows[i].bit) == 0)
+        if ((command->takes & rows[i].bit) == 0 || rows[i].text == NULL || rows[i].kind == REFUSED)
             continue;
         snprintf(name, sizeof name, "--%s%s%s", rows[i].name, rows[i].value != NULL ? " " : "",
                  rows[i].value != NULL ? rows[i].value : "");
@@ -301,7 +330,7 @@ void cli_help(const cli_command *command)
         printf("  %-29s %s\n", left, rows[i].text);
         times = times || (rows[i].value != NULL && strcmp(rows[i].value, "TIME") == 0);
     }
-    printf("\n%sman syncguard-%s tells more.\n",
+    printf("\n%sSee man syncguard-%s.\n",
            times ? "A TIME is 500ms, 30s, 5m, 2h or a plain number of seconds.\n" : "",
            command->name);
 }

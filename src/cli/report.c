@@ -1,31 +1,50 @@
 /*
- * Lines on stderr. Each is one write, so that lines of several processes do not
- * mix, and never holds a key that was not given, a lock id or a credential.
+ * Messages on stderr. They name the key, the owner of a lock and the host of the store,
+ * never a lock id or a credential.
  *
- * The status line is the exception: it stays without a newline until the next
- * message or call replaces it. Log lines may come from any thread, so whether it
- * is shown is atomic.
+ * The status line has no newline; the next message or call replaces it. Log
+ * messages may come from any thread, so its state is atomic.
  */
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "exitcode.h"
+#include "report.h"
+#include "text.h"
 
 #define CLEAR "\r\033[K"
 
+static const char *command;
+static char store[512];
 static atomic_bool verbose;
 static atomic_bool line_shown;
+
+void cli_set_command(const char *name)
+{
+    command = name;
+}
 
 void cli_set_verbose(bool on)
 {
     atomic_store(&verbose, on);
 }
 
-bool cli_on_terminal(void)
+void cli_set_store(const char *shown)
+{
+    snprintf(store, sizeof store, "%s", shown);
+}
+
+const char *cli_store_name(void)
+{
+    return store;
+}
+
+static bool on_terminal(void)
 {
     const char *kind = NULL;
     if (isatty(STDERR_FILENO) == 0)
@@ -39,16 +58,16 @@ static void put(const char *text, size_t length)
     while (length > 0) {
         ssize_t done = write(STDERR_FILENO, text, length);
         if (done <= 0)
-            return; /* nobody left to tell */
+            return; /* stderr is closed or full: nothing to be done */
         text += done;
         length -= (size_t)done;
     }
 }
 
-/* Texts of servers and names of files may come in, so the whole message is made harmless. */
-static void say(const char *format, va_list arguments)
+/* Messages of servers and file names may be part of it, so the whole message is escaped. */
+static void print(const char *format, va_list arguments)
 {
-    char message[1024], line[1024];
+    char message[4096], line[4096];
     size_t used = 0;
     if (atomic_exchange(&line_shown, false)) {
         memcpy(line, CLEAR, sizeof CLEAR - 1);
@@ -56,109 +75,145 @@ static void say(const char *format, va_list arguments)
     }
     used += (size_t)snprintf(line + used, sizeof line - used, "syncguard: ");
     vsnprintf(message, sizeof message, format, arguments);
-    cli_harmless(message, line + used, sizeof line - used - 1);
+    cli_escape_controls(message, line + used, sizeof line - used - 1);
     used += strlen(line + used);
     line[used++] = '\n';
     put(line, used);
 }
 
-void cli_say(const char *format, ...)
+void cli_message(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say(format, arguments);
+    print(format, arguments);
     va_end(arguments);
 }
 
-void cli_tell(const char *format, ...)
+void cli_verbose(const char *format, ...)
 {
     va_list arguments;
     if (!atomic_load(&verbose))
         return;
     va_start(arguments, format);
-    say(format, arguments);
+    print(format, arguments);
     va_end(arguments);
 }
 
-void cli_note(const char *format, ...)
+bool cli_notices(void)
+{
+    return atomic_load(&verbose) || on_terminal();
+}
+
+void cli_notice(const char *format, ...)
 {
     va_list arguments;
-    if (!atomic_load(&verbose) && !cli_on_terminal())
+    if (!cli_notices())
         return;
     va_start(arguments, format);
-    say(format, arguments);
+    print(format, arguments);
     va_end(arguments);
 }
 
-int cli_usage_error(const char *command, const char *format, ...)
+int cli_usage_error(const char *format, ...)
 {
-    char what[512];
+    char text[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    cli_say("%s (see 'syncguard%s%s --help')", what, command != NULL ? " " : "",
-            command != NULL ? command : "");
+    cli_message("%s (see 'syncguard%s%s --help')", text, command != NULL ? " " : "",
+                command != NULL ? command : "");
     return CLI_USAGE;
 }
 
-static const char *hint(syncguard_status status)
+/* A Redis server without TLS waits in silence for the end of a line; one with TLS hangs up. */
+static const char *tls_hint(const syncguard_error *err)
 {
-    switch (status) {
+    if (strncmp(store, "rediss://", 9) == 0 && err->code == SYNCGUARD_E_NETWORK_TIMEOUT)
+        return "the store did not answer in time; if its port speaks no TLS, use redis://";
+    if (strncmp(store, "redis://", 8) == 0 && strcmp(err->native, "EOF") == 0)
+        return "is the store running? if its port speaks TLS, use rediss://";
+    return NULL;
+}
+
+/* For a store that is a file: it has no name here, and there is no server to check. */
+static const char *file_hint(const syncguard_error *err)
+{
+    if (*store != '\0')
+        return NULL;
+    if (err->code == SYNCGUARD_E_SERVICE_UNAVAILABLE)
+        return "check the file, its folder and the disk";
+    if (err->code == SYNCGUARD_E_AUTH_FAILED)
+        return "check the owner and the mode of the file and of its folder";
+    return NULL;
+}
+
+static const char *hint(const syncguard_error *err)
+{
+    if (tls_hint(err) != NULL)
+        return tls_hint(err);
+    if (file_hint(err) != NULL)
+        return file_hint(err);
+    switch (err->code) {
     case SYNCGUARD_E_SERVICE_UNAVAILABLE:
-        return "is the store there, and is the URL right?";
+        return "is the store running, and is the URL correct?";
     case SYNCGUARD_E_NETWORK_TIMEOUT:
-        return "the store did not answer in time; ?timeout_ms=N in the URL allows more";
+        return "the store did not answer in time; ?timeout_ms=N in the URL raises the limit";
     case SYNCGUARD_E_RATE_LIMITED:
-        return "a limit of the store or of this process is reached; try later";
+        return "a limit of the store or of this process is reached; try again later";
     case SYNCGUARD_E_AUTH_FAILED:
-        return "check user, password and rights on the store";
+        return "check user, password and permissions on the store";
     case SYNCGUARD_E_OUT_OF_MEMORY:
         return "free some memory and try again";
     default:
-        return "'syncguard doctor' looks for causes";
+        return "'syncguard doctor' may find the cause";
     }
 }
 
-int cli_failure(const cli_options *options, const syncguard_error *err)
+int cli_failure(const syncguard_error *err)
 {
     const char *what = err->message[0] != '\0' ? err->message : syncguard_status_text(err->code);
     if (err->code == SYNCGUARD_E_ABORTED)
         return cli_exit_code(err->code);
     if (err->code == SYNCGUARD_E_INVALID_ARGUMENT)
-        return cli_usage_error(options->command->name, "%s", what);
-    cli_say("%s (%s%s%s: %s)", what, syncguard_status_name(err->code),
-            err->native[0] != '\0' ? " " : "", err->native, hint(err->code));
+        return cli_usage_error("%s", what);
+    cli_message("%s%s%s (%s%s%s: %s)", store, *store != '\0' ? ": " : "", what,
+                syncguard_status_name(err->code), err->native[0] != '\0' ? " " : "", err->native,
+                hint(err));
     return cli_exit_code(err->code);
 }
 
 void cli_log(void *context, syncguard_log_level level, const char *message)
 {
     (void)context;
-    if (level >= SYNCGUARD_LOG_WARN)
-        cli_say("%s", message);
-    else if (level >= SYNCGUARD_LOG_INFO)
-        cli_tell("%s", message);
+    if (level == SYNCGUARD_LOG_WARN)
+        cli_message("%s", message);
+    else if (level >= SYNCGUARD_LOG_INFO) /* a lost lock, too: the command says so with its key */
+        cli_verbose("%s", message);
 }
 
 void cli_release_error(void *context, const syncguard_error *error, const char *key,
                        const char *lock_id, const char *source)
 {
+    char shown[4 * SYNCGUARD_KEY_SIZE];
     (void)context;
-    (void)key;
     (void)lock_id;
     (void)source;
-    cli_say("the lock could not be released: %s (%s: it ends with its lease)", error->message,
-            syncguard_status_name(error->code));
+    cli_escape(key, shown, sizeof shown);
+    cli_message("%s%sthe lock '%s' could not be released: %s (%s: it expires with its lease)",
+                store, *store != '\0' ? ": " : "", shown, error->message,
+                syncguard_status_name(error->code));
 }
 
-/* Cut at the width of the terminal (in bytes: rather too short than wrapped). */
-static size_t fitting(const char *text)
+/* Cut at the width of the terminal; counted in bytes, so that it never wraps, and with room for
+ * the ^C that the terminal shows. */
+static size_t fitting_length(const char *text)
 {
     struct winsize window;
     size_t length = strlen(text), width = 80;
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
         width = window.ws_col;
+    width = width > 3 ? width - 2 : 1;
     if (length < width)
         return length;
     length = width - 1;
@@ -167,26 +222,26 @@ static size_t fitting(const char *text)
     return length;
 }
 
-/* A job in the background has no line of its own to keep: the shell writes there. */
-bool cli_may_show_line(void)
+/* In the background the shell writes to the terminal. */
+bool cli_has_status_line(void)
 {
-    return cli_on_terminal() && tcgetpgrp(STDERR_FILENO) == getpgrp();
+    return on_terminal() && tcgetpgrp(STDERR_FILENO) == getpgrp();
 }
 
 void cli_status_line(const char *text)
 {
-    char line[1024], harmless[1024];
+    char line[1024], escaped[1024];
     size_t length = 0;
     bool shown = text != NULL && *text != '\0';
     if (!atomic_exchange(&line_shown, shown) && !shown)
         return;
     memcpy(line, CLEAR, sizeof CLEAR - 1);
     if (shown) {
-        cli_harmless(text, harmless, sizeof harmless);
-        length = fitting(harmless);
+        cli_escape_controls(text, escaped, sizeof escaped);
+        length = fitting_length(escaped);
         if (length > sizeof line - sizeof CLEAR)
             length = sizeof line - sizeof CLEAR;
-        memcpy(line + sizeof CLEAR - 1, harmless, length);
+        memcpy(line + sizeof CLEAR - 1, escaped, length);
     }
     put(line, sizeof CLEAR - 1 + length);
 }

@@ -3,17 +3,21 @@
  * the abort object of a waiting acquire. Threads of the library block all
  * signals, so handlers run in the main thread.
  *
- * A signal that was ignored when we were started (nohup, a background job of a
- * plain shell) stays ignored, for us and for the child.
+ * A signal that was ignored at start (nohup, a background job of a shell without
+ * job control) stays ignored, for this process and for the child.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
-#include "cli.h"
+#include "signals.h"
 
 static const int caught[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                              SIGUSR2, SIGCHLD, SIGCONT, SIGTSTP};
@@ -26,6 +30,7 @@ static bool ignored_at_start[CAUGHT];
 static struct sigaction pipe_at_start;
 static struct sigaction size_at_start;
 static sigset_t mask_at_start;
+static int die_of;
 
 static bool ends(int number)
 {
@@ -58,7 +63,7 @@ static void set_action(int number, void (*action)(int))
     sigaction(number, &act, NULL);
 }
 
-void cli_signals_no_size_limit(void)
+void cli_signals_ignore_size_limit(void)
 {
     struct sigaction act;
     memset(&act, 0, sizeof act);
@@ -66,24 +71,22 @@ void cli_signals_no_size_limit(void)
     sigaction(SIGXFSZ, &act, &size_at_start);
 }
 
-int cli_signals_start(void)
+bool cli_signals_start(void)
 {
     struct sigaction before;
-    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
-        cli_say("no file descriptor is left (%s)", strerror(errno));
-        return CLI_UNAVAILABLE;
-    }
+    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+        return false;
     pthread_sigmask(SIG_SETMASK, NULL, &mask_at_start);
     sigaction(SIGPIPE, NULL, &pipe_at_start);
-    set_action(SIGPIPE, SIG_IGN); /* a closed stderr is no reason to leave a child alone */
+    set_action(SIGPIPE, SIG_IGN); /* a closed stderr must not end the supervision of a child */
     for (size_t i = 0; i < CAUGHT; i++) {
         sigaction(caught[i], NULL, &before);
         ignored_at_start[i] = before.sa_handler == SIG_IGN;
-        /* We need to hear of children in any case; before there is one, SIGTSTP just stops us. */
+        /* SIGCHLD is always needed; SIGTSTP is caught only once there is a child. */
         if ((!ignored_at_start[i] || caught[i] == SIGCHLD) && caught[i] != SIGTSTP)
             set_action(caught[i], handle);
     }
-    return CLI_OK;
+    return true;
 }
 
 void cli_signals_abort(syncguard_abort *abort_object)
@@ -96,7 +99,7 @@ int cli_signals_ended(void)
     return ended_by;
 }
 
-int cli_signals_take(void)
+int cli_signals_next(void)
 {
     for (size_t i = 0; i < CAUGHT; i++) {
         if (pending[i] != 0) {
@@ -112,7 +115,7 @@ int cli_wake_fd(void)
     return wake_pipe[0];
 }
 
-/* Async-signal-safe; a full pipe is awake enough. */
+/* Async-signal-safe; a full pipe already wakes the reader. */
 void cli_wake(void)
 {
     ssize_t ignored = write(wake_pipe[1], "", 1);
@@ -152,7 +155,7 @@ bool cli_signals_stop(int number)
     }
     set_action(number, SIG_DFL);
     kill(0, number);
-    /* Here we stand still until somebody continues us. */
+    /* This process is stopped here until SIGCONT. */
     for (size_t i = 0; i < CAUGHT; i++) {
         if (caught[i] == SIGCONT)
             continued = pending[i] != 0;
@@ -176,4 +179,27 @@ void cli_signals_reset(void)
     sigaction(SIGPIPE, &pipe_at_start, NULL);
     sigaction(SIGXFSZ, &size_at_start, NULL);
     pthread_sigmask(SIG_SETMASK, &mask_at_start, NULL);
+}
+
+void cli_signals_die_of(int number)
+{
+    die_of = number;
+}
+
+/* The core dump would be of this process, not of the one that failed. */
+void cli_signals_die(void)
+{
+    const struct rlimit none = {0, 0};
+    sigset_t set;
+    if (die_of == 0)
+        return;
+    setrlimit(RLIMIT_CORE, &none);
+#ifdef __linux__
+    prctl(PR_SET_DUMPABLE, 0);
+#endif
+    set_action(die_of, SIG_DFL);
+    kill(getpid(), die_of);
+    sigemptyset(&set);
+    sigaddset(&set, die_of);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }

@@ -1,15 +1,22 @@
-/* Which store: URL, what of it may be shown, and the label of our locks. */
+/* The store that the options name: its URL, what of it may be printed, and the owner label. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "exitcode.h"
+#include "report.h"
+#include "signals.h"
+#include "store.h"
+#include "text.h"
 
-/* The first line of a file, so that a URL with a password need not stand in the arguments. */
-static int read_url(const cli_options *options, const char *path, char *buffer)
+/* The first line of a file, so that a URL with a password need not be an argument. */
+static int read_url(const char *path, char *buffer)
 {
     size_t used = 0;
     ssize_t got = 0;
@@ -17,9 +24,8 @@ static int read_url(const cli_options *options, const char *path, char *buffer)
     if (fd < 0) {
         char shown[256];
         int reason = errno;
-        cli_plain(path, shown, sizeof shown);
-        return cli_usage_error(options->command->name, "cannot read the URL from '%s': %s", shown,
-                               strerror(reason));
+        cli_escape(path, shown, sizeof shown);
+        return cli_usage_error("cannot read the URL from '%s': %s", shown, strerror(reason));
     }
     while (used < CLI_URL_SIZE - 1 &&
            (got = read(fd, buffer + used, CLI_URL_SIZE - 1 - used)) != 0) {
@@ -33,56 +39,94 @@ static int read_url(const cli_options *options, const char *path, char *buffer)
     buffer[used] = '\0';
     size_t length = strcspn(buffer, "\r\n");
     if (got < 0 || length == 0 || length == CLI_URL_SIZE - 1)
-        return cli_usage_error(options->command->name,
-                               "the file after -b @ does not begin with a line that is a URL");
+        return cli_usage_error("the first line of the file given with -b @ is not a URL");
     while (length > 0 && (buffer[length - 1] == ' ' || buffer[length - 1] == '\t'))
         length--;
     buffer[length] = '\0';
     return CLI_OK;
 }
 
-int cli_url(const cli_options *options, char *buffer)
+static int find_url(const cli_options *options, char *buffer)
 {
     syncguard_error err;
     const char *given = options->backend;
     if (given == NULL) {
         if (syncguard_default_url(buffer, CLI_URL_SIZE, &err) != SYNCGUARD_OK)
-            return cli_failure(options, &err);
+            return cli_failure(&err);
         return CLI_OK;
     }
     if (given[0] == '@')
-        return read_url(options, given + 1, buffer);
+        return read_url(given + 1, buffer);
     if (*given == '\0' || strlen(given) >= CLI_URL_SIZE)
-        return cli_usage_error(options->command->name, "the URL is empty or too long");
+        return cli_usage_error("the URL is empty or too long");
     snprintf(buffer, CLI_URL_SIZE, "%s", given);
     return CLI_OK;
 }
 
-/*
- * A password may hold characters that should have been escaped, so for stores
- * with credentials everything up to the last '@' goes, wherever it stands; and
- * all options go.
- */
-void cli_url_shown(const char *url, char *out, size_t size)
+int cli_store_url(const cli_options *options, char *buffer)
 {
-    char text[CLI_URL_SIZE], plain[CLI_URL_SIZE];
+    static char found[CLI_URL_SIZE];
+    int code = found[0] != '\0' ? CLI_OK : find_url(options, found);
+    if (code == CLI_OK)
+        memcpy(buffer, found, sizeof found);
+    else
+        found[0] = '\0';
+    return code;
+}
+
+static bool is_local(const char *url)
+{
+    return strncasecmp(url, "sqlite:", 7) == 0 || strncasecmp(url, "memory:", 7) == 0;
+}
+
+/*
+ * A password may contain characters that should have been escaped, so for stores
+ * with credentials everything up to the last '@' is left out, and so are all
+ * options. If an option may contain that '@', nothing but the scheme is left.
+ */
+void cli_url_without_secrets(const char *url, char *out, size_t size)
+{
+    char text[CLI_URL_SIZE];
     size_t scheme = strcspn(url, ":");
     const char *rest = url + scheme;
-    bool local = (scheme == 6 && strncmp(url, "sqlite", 6) == 0) ||
-                 (scheme == 6 && strncmp(url, "memory", 6) == 0);
+    const char *at = strrchr(url, '@');
+    bool local = is_local(url);
     if (*rest == ':')
         rest++;
-    if (!local && strrchr(rest, '@') != NULL)
-        rest = strrchr(rest, '@') + 1;
+    if (!local && at != NULL && rest + strcspn(rest, "?#") < at)
+        rest = "(hidden)";
+    else if (!local && at != NULL)
+        rest = at + 1;
     else if (!local && strncmp(rest, "//", 2) == 0)
         rest += 2;
     snprintf(text, sizeof text, "%.*s:%s%.*s", (int)scheme, url, local ? "" : "//",
              (int)strcspn(rest, "?#"), rest);
-    cli_plain(text, plain, sizeof plain);
-    snprintf(out, size, "%s", plain);
+    cli_escape(text, out, size);
 }
 
-static void append_plain(char *out, size_t size, const char *text)
+bool cli_url_has_password(const char *url)
+{
+    const char *at = strrchr(url, '@');
+    const char *user = strchr(url, ':');
+    if (is_local(url) || user == NULL)
+        return false;
+    user += 1 + strspn(user + 1, "/");
+    if (at != NULL && at > user && memchr(user, ':', (size_t)(at - user)) != NULL)
+        return true;
+    return strcasestr(user, "password") != NULL; /* an option */
+}
+
+int cli_refuse_memory(const cli_options *options)
+{
+    char url[CLI_URL_SIZE];
+    int code = cli_store_url(options, url);
+    if (code == CLI_OK && strncasecmp(url, "memory:", 7) == 0)
+        return cli_usage_error("memory: ends with this command, so it holds no lock of another; "
+                               "use it with run only");
+    return code;
+}
+
+static void append_printable(char *out, size_t size, const char *text)
 {
     size_t used = strlen(out);
     for (; *text != '\0' && used + 1 < size; text++)
@@ -90,60 +134,147 @@ static void append_plain(char *out, size_t size, const char *text)
     out[used] = '\0';
 }
 
+void cli_user_name(char *out, size_t size)
+{
+    const struct passwd *entry = getpwuid(getuid());
+    out[0] = '\0';
+    if (entry != NULL && entry->pw_name != NULL)
+        append_printable(out, size, entry->pw_name);
+    if (out[0] == '\0')
+        snprintf(out, size, "%lu", (unsigned long)getuid());
+}
+
 const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUARD_OWNER_SIZE])
 {
-    char host[65] = "", number[24];
+    char host[65] = "", number[24], name[64];
     const char *user = getenv("USER");
     if (options->owner != NULL)
         return options->owner;
-    /* The environment is enough for a label, and costs no lookup in the user database. */
+    /* The environment is enough for a label, and costs no lookup in the user database, which cron
+     * jobs and containers need. */
     if (user == NULL || *user == '\0')
         user = getenv("LOGNAME");
-    snprintf(number, sizeof number, "%lu", (unsigned long)getuid());
-    if (user == NULL || *user == '\0')
-        user = number;
+    if (user == NULL || *user == '\0') {
+        cli_user_name(name, sizeof name);
+        user = name;
+    }
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
         snprintf(host, sizeof host, "localhost");
     buffer[0] = '\0';
-    append_plain(buffer, 49, user);
-    append_plain(buffer, SYNCGUARD_OWNER_SIZE, "@");
-    append_plain(buffer, SYNCGUARD_OWNER_SIZE, host);
+    append_printable(buffer, 49, user);
+    append_printable(buffer, SYNCGUARD_OWNER_SIZE, "@");
+    append_printable(buffer, SYNCGUARD_OWNER_SIZE, host);
     snprintf(number, sizeof number, ":%ld", (long)pid);
-    append_plain(buffer, SYNCGUARD_OWNER_SIZE, number);
+    append_printable(buffer, SYNCGUARD_OWNER_SIZE, number);
     return buffer;
 }
 
-/* A file that cannot be opened is not a server that may come back. */
-static bool is_local(const char *url)
+void cli_announce_store(const char *url, char *shown, size_t size)
 {
-    return strncasecmp(url, "sqlite:", 7) == 0;
+    cli_url_without_secrets(url, shown, size);
+    cli_verbose("store %s", shown);
+    cli_set_store(is_local(url) ? "" : shown); /* messages about files name the file */
 }
 
-int cli_open(const cli_options *options, const char *owner, cli_waiting *waiting,
+int cli_open(const cli_options *options, const char *owner, cli_open_again *again, void *context,
              syncguard_backend **out)
 {
     char url[CLI_URL_SIZE];
     syncguard_error err;
     syncguard_options store = SYNCGUARD_OPTIONS_INIT;
-    int code = cli_url(options, url);
+    int code = cli_store_url(options, url);
     if (code != CLI_OK)
         return code;
-    if (options->verbose) {
-        char shown[512];
-        cli_url_shown(url, shown, sizeof shown);
-        cli_tell("store %s", shown);
-    }
+    char shown[512];
+    cli_announce_store(url, shown, sizeof shown);
     store.owner = owner;
     store.log = cli_log;
     store.on_release_error = cli_release_error;
-    /* NULL and not the same URL: only then are the default's missing folders made. */
-    const char *given = options->backend != NULL ? url : NULL;
+    /* Only with NULL are the missing folders of the default file created. */
+    bool named = options->backend != NULL || getenv("SYNCGUARD_URL") != NULL;
+    const char *given = named ? url : NULL;
     syncguard_status status;
     do {
         status = syncguard_open(given, &store, out, &err);
-    } while (status != SYNCGUARD_OK && waiting != NULL && !is_local(url) &&
-             cli_wait_for_store(waiting, &err));
-    if (status != SYNCGUARD_OK && waiting != NULL && cli_signals_ended() != 0)
+        /* A server may come back; a file that cannot be opened is reported at once. */
+    } while (status != SYNCGUARD_OK && again != NULL && !is_local(url) && again(context, &err));
+    if (status != SYNCGUARD_OK && cli_signals_ended() != 0)
         return CLI_SIGNAL_BASE + cli_signals_ended();
-    return status == SYNCGUARD_OK ? CLI_OK : cli_failure(options, &err);
+    if (status == SYNCGUARD_E_INVALID_ARGUMENT && options->backend == NULL) {
+        cli_message("%s ('syncguard config' shows where the URL comes from)", err.message);
+        return CLI_USAGE;
+    }
+    return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
+}
+
+static int hex(char digit)
+{
+    const char *digits = "0123456789abcdef";
+    const char *at = digit != '\0' ? strchr(digits, digit | 0x20) : NULL;
+    return at != NULL ? (int)(at - digits) : -1;
+}
+
+/* The path of an sqlite: URL. False for other URLs. */
+static bool file_of(const char *url, char path[CLI_URL_SIZE])
+{
+    size_t used = 0;
+    const char *at = url + strlen("sqlite:");
+    if (strncasecmp(url, "sqlite:", 7) != 0)
+        return false;
+    if (strncmp(at, "//", 2) == 0)
+        at += 2 + strcspn(at + 2, "/?#");
+    for (; *at != '\0' && *at != '?' && *at != '#'; at++) {
+        path[used] = *at;
+        if (*at == '%' && hex(at[1]) >= 0 && hex(at[2]) >= 0) {
+            path[used] = (char)(hex(at[1]) * 16 + hex(at[2]));
+            at += 2;
+        }
+        used++;
+    }
+    path[used] = '\0';
+    return used > 0;
+}
+
+/*
+ * Opening a server's handle sends nothing. For a file its options are checked with a path that
+ * cannot exist, so that nothing is created or opened.
+ */
+bool cli_url_usable(const char *url, syncguard_error *err)
+{
+    char copy[CLI_URL_SIZE + 32], path[CLI_URL_SIZE];
+    syncguard_backend *backend = NULL;
+    syncguard_options store = SYNCGUARD_OPTIONS_INIT;
+    const char *options = url + strcspn(url, "?#");
+    if (file_of(url, path))
+        snprintf(copy, sizeof copy, "sqlite:/proc/none/none/none%s", options);
+    else
+        snprintf(copy, sizeof copy, "%s", url);
+    store.log = cli_log;
+    syncguard_status status = syncguard_open(copy, &store, &backend, err);
+    explicit_bzero(copy, sizeof copy);
+    syncguard_close(backend);
+    return status != SYNCGUARD_E_INVALID_ARGUMENT;
+}
+
+bool cli_store_file(const cli_options *options, char *path)
+{
+    char url[CLI_URL_SIZE];
+    return cli_store_url(options, url) == CLI_OK && file_of(url, path);
+}
+
+int cli_open_existing(const cli_options *options, syncguard_backend **out)
+{
+    char url[CLI_URL_SIZE], path[CLI_URL_SIZE], shown[512];
+    struct stat about;
+    syncguard_error err;
+    *out = NULL;
+    int code = cli_store_url(options, url);
+    if (code != CLI_OK)
+        return code;
+    if (!file_of(url, path) || stat(path, &about) == 0 || errno != ENOENT ||
+        !cli_url_usable(url, &err))
+        return cli_open(options, NULL, NULL, NULL, out);
+    cli_url_without_secrets(url, shown, sizeof shown);
+    cli_message("%s does not exist yet, so no lock is held there", shown);
+    return CLI_OK;
 }

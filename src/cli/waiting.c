@@ -1,32 +1,29 @@
 /*
- * Waiting for a lock: how long, and what to show meanwhile. On a terminal one line
- * tells who holds it; elsewhere nothing is said without -v, except that a store
- * that does not answer is reported now and then (an acquire that waits failures
- * out would otherwise be silent for ever).
+ * Waiting for a lock. On a terminal one line shows who holds it. Elsewhere nothing
+ * is printed without -v, except that a store that does not answer is reported now
+ * and then: an acquire that outlasts failures would otherwise be silent for ever.
  */
+#include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "cli.h"
+#include "exitcode.h"
+#include "report.h"
+#include "signals.h"
+#include "store.h"
+#include "text.h"
+#include "times.h"
+#include "variables.h"
+#include "waiting.h"
 
 enum {
     FIRST_REPORT_MS = 2000,
     NEXT_REPORT_MS = 60000,
     VERBOSE_REPORT_MS = 5000,
-    LONGEST_LOOK_MS = 1000, /* a server that hangs must not hold up the next try */
+    LOOKUP_TIMEOUT_MS = 1000, /* a server that hangs must not delay the next try */
     PAUSE_MS = 500
 };
-
-void cli_waiting_begin(cli_waiting *waiting, const cli_options *options,
-                       syncguard_abort *abort_object)
-{
-    memset(waiting, 0, sizeof *waiting);
-    waiting->options = options;
-    waiting->abort_object = abort_object;
-    waiting->begun_ms = cli_now_ms();
-    waiting->next_look_ms = options->verbose ? 0 : FIRST_REPORT_MS;
-}
 
 static int64_t waited_ms(const cli_waiting *waiting)
 {
@@ -34,66 +31,87 @@ static int64_t waited_ms(const cli_waiting *waiting)
 }
 
 /* What is left of -w, at most limit. */
-static int64_t rest_ms(const cli_waiting *waiting, int64_t limit)
+static int64_t remaining_ms(const cli_waiting *waiting, int64_t limit)
 {
     if (waiting->options->wait_ms == SYNCGUARD_WAIT_FOREVER)
         return limit;
-    int64_t rest = waiting->options->wait_ms - waited_ms(waiting);
-    rest = rest > 0 ? rest : 0;
-    return limit >= 0 && limit < rest ? limit : rest;
+    int64_t left = waiting->options->wait_ms - waited_ms(waiting);
+    left = left > 0 ? left : 0;
+    return limit >= 0 && limit < left ? limit : left;
 }
 
-static void describe(const cli_waiting *waiting, const syncguard_lock_info_raw *info, char *out,
-                     size_t size)
+static void describe_holder(const cli_waiting *waiting, const syncguard_lock_info_raw *info,
+                            char *out, size_t size)
 {
     char key[128], owner[SYNCGUARD_OWNER_SIZE * 2], since[24], left[24], waited[24];
-    cli_plain(waiting->options->operands[0], key, sizeof key);
-    cli_plain(info->owner[0] != '\0' ? info->owner : "an unnamed owner", owner, sizeof owner);
-    cli_span(cli_wall_ms() - info->info.acquired_at_ms, since, sizeof since);
-    cli_span(waited_ms(waiting), waited, sizeof waited);
-    cli_span(info->info.expires_at_ms - cli_wall_ms(), left, sizeof left);
-    snprintf(out, size, "waiting %s for '%s' (held by %s for %s, lease ends in %s)", waited, key,
-             owner, since, left);
+    const char *so_far = waited_ms(waiting) >= 1000 ? " so far)" : "";
+    cli_escape(waiting->key, key, sizeof key);
+    cli_escape(info->owner[0] != '\0' ? info->owner : "an unnamed owner", owner, sizeof owner);
+    cli_format_duration(cli_wall_ms() - info->info.acquired_at_ms, since, sizeof since);
+    cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    cli_format_duration(info->info.expires_at_ms - cli_wall_ms(), left, sizeof left);
+    snprintf(out, size, "waiting for '%s'%s%s%s: held by %s for %s, lease ends in %s", key,
+             *so_far != '\0' ? " (" : "", *so_far != '\0' ? waited : "", so_far, owner, since,
+             left);
 }
 
 static void describe_failure(const cli_waiting *waiting, const syncguard_error *err, char *out,
                              size_t size)
 {
-    char waited[24];
-    cli_span(waited_ms(waiting), waited, sizeof waited);
-    snprintf(out, size, "still trying after %s: %s (%s)", waited, err->message,
-             syncguard_status_name(err->code));
+    char waited[24], key[128];
+    const char *store = cli_store_name();
+    cli_escape(waiting->key, key, sizeof key);
+    cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    snprintf(out, size, "still trying after %s for '%s': %s%s%s (%s)", waited, key, store,
+             *store != '\0' ? ": " : "", err->message, syncguard_status_name(err->code));
 }
 
-/* One look at the store; true if there is something to tell about it. */
-static bool look(cli_waiting *waiting, char *out, size_t size, bool *failed)
+/* Looks up the key that is in the way: the only one, or the first that somebody else holds. */
+static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *call,
+                                    syncguard_lock_info_raw *info, syncguard_error *err)
+{
+    const cli_options *options = waiting->options;
+    syncguard_status status = SYNCGUARD_ABSENT;
+    for (int i = 0; i < options->key_count; i++) {
+        status = syncguard_get_by_key_raw(waiting->backend, options->keys[i], call, info, err);
+        if (status < 0)
+            return status;
+        if (status == SYNCGUARD_OK &&
+            (options->key_count == 1 || strcmp(info->owner, waiting->owner) != 0)) {
+            waiting->key = options->keys[i];
+            return status;
+        }
+    }
+    return SYNCGUARD_ABSENT;
+}
+
+/* Asks the store who holds the lock; true if there is something to report. */
+static bool look_up_holder(cli_waiting *waiting, char *out, size_t size, bool *failed)
 {
     syncguard_lock_info_raw info;
     syncguard_error err;
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = waiting->abort_object;
-    call.timeout_ms = rest_ms(waiting, LONGEST_LOOK_MS);
+    call.timeout_ms = remaining_ms(waiting, LOOKUP_TIMEOUT_MS);
     if (call.timeout_ms == 0)
         return false;
-    syncguard_status status = syncguard_get_by_key_raw(
-        waiting->backend, waiting->options->operands[0], &call, &info, &err);
+    syncguard_status status = find_holder(waiting, &call, &info, &err);
     *failed = status < 0 && status != SYNCGUARD_E_ABORTED;
     if (status == SYNCGUARD_OK)
-        describe(waiting, &info, out, size);
+        describe_holder(waiting, &info, out, size);
     else if (*failed)
         describe_failure(waiting, &err, out, size);
     return status == SYNCGUARD_OK || *failed;
 }
 
-/* Whether it is time to tell something. */
+/* On a terminal the line is renewed at each call; elsewhere a report is due now and then. */
 static bool report_is_due(cli_waiting *waiting, bool terminal)
 {
     if (!terminal)
-        cli_status_line(NULL); /* we were put into the background */
-    /* Without a terminal a look now and then is enough. */
-    if (!terminal && waited_ms(waiting) < waiting->next_look_ms)
+        cli_status_line(NULL); /* this process may have moved to the background */
+    if (!terminal && waited_ms(waiting) < waiting->next_report_ms)
         return false;
-    waiting->next_look_ms =
+    waiting->next_report_ms =
         waited_ms(waiting) + (waiting->options->verbose ? VERBOSE_REPORT_MS : NEXT_REPORT_MS);
     return true;
 }
@@ -103,28 +121,30 @@ static void report(const char *text, bool terminal, bool failed)
     if (terminal)
         cli_status_line(text);
     else if (failed)
-        cli_say("%s", text);
+        cli_message("%s", text);
     else
-        cli_tell("%s", text);
+        cli_verbose("%s", text);
 }
 
-static void on_wait(void *context, int attempts, int64_t since_ms, int64_t remaining_ms)
+static void on_wait(void *context, int attempts, int64_t since_ms, int64_t left_ms)
 {
     cli_waiting *waiting = context;
     char text[1024];
-    bool failed = false, terminal = cli_may_show_line();
+    bool failed = false, terminal = cli_has_status_line();
     (void)attempts;
     (void)since_ms;
-    (void)remaining_ms; /* as the last try saw it; the look is newer */
-    if (report_is_due(waiting, terminal) && look(waiting, text, sizeof text, &failed))
+    (void)left_ms; /* of the last try; the lookup is newer */
+    if (report_is_due(waiting, terminal) && look_up_holder(waiting, text, sizeof text, &failed))
         report(text, terminal, failed);
 }
 
-bool cli_wait_for_store(cli_waiting *waiting, const syncguard_error *err)
+/* After the store could not be opened: reports it and pauses. */
+static bool try_open_again(void *context, const syncguard_error *err)
 {
+    cli_waiting *waiting = context;
     char text[1024];
-    bool terminal = cli_may_show_line();
-    int64_t pause = rest_ms(waiting, PAUSE_MS);
+    bool terminal = cli_has_status_line();
+    int64_t pause = remaining_ms(waiting, PAUSE_MS);
     struct pollfd woken = {cli_wake_fd(), POLLIN, 0};
     if (cli_exit_code(err->code) != CLI_UNAVAILABLE || waiting->options->nonblock || pause == 0)
         return false;
@@ -136,35 +156,123 @@ bool cli_wait_for_store(cli_waiting *waiting, const syncguard_error *err)
     return cli_signals_ended() == 0;
 }
 
-syncguard_status cli_acquire(cli_waiting *waiting, syncguard_lock_options *how,
-                             syncguard_lock **lock, syncguard_error *err)
+int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t owner_pid)
+{
+    char label[SYNCGUARD_OWNER_SIZE];
+    syncguard_error err;
+    memset(waiting, 0, sizeof *waiting);
+    waiting->options = options;
+    waiting->key = options->keys[0];
+    snprintf(waiting->owner, sizeof waiting->owner, "%s", cli_owner(options, owner_pid, label));
+    waiting->begun_ms = cli_now_ms();
+    waiting->next_report_ms = options->verbose ? 0 : FIRST_REPORT_MS;
+    if (!cli_signals_start()) {
+        cli_message("no file descriptor is left (%s)", strerror(errno));
+        return CLI_UNAVAILABLE;
+    }
+    if (syncguard_abort_create(&waiting->abort_object, &err) != SYNCGUARD_OK)
+        return cli_failure(&err);
+    cli_signals_abort(waiting->abort_object);
+    /* As it was given: the library refuses a label that is too long. */
+    return cli_open(options, options->owner != NULL ? options->owner : waiting->owner,
+                    try_open_again, waiting, &waiting->backend);
+}
+
+void cli_waiting_close(cli_waiting *waiting)
+{
+    if (!waiting->acquired)
+        cli_signals_die_of(cli_signals_ended());
+    syncguard_close(waiting->backend);
+    cli_signals_abort(NULL);
+    syncguard_abort_free(waiting->abort_object);
+}
+
+void cli_holder(cli_waiting *waiting, char *out, size_t size)
+{
+    syncguard_lock_info_raw lock;
+    char owner[SYNCGUARD_OWNER_SIZE * 2], left[24];
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = LOOKUP_TIMEOUT_MS;
+    out[0] = '\0';
+    if (find_holder(waiting, &call, &lock, NULL) != SYNCGUARD_OK)
+        return;
+    cli_escape(lock.owner[0] != '\0' ? lock.owner : "an unnamed owner", owner, sizeof owner);
+    cli_format_duration(lock.info.expires_at_ms - cli_wall_ms(), left, sizeof left);
+    snprintf(out, size, "held by %s, expires in %s", owner, left);
+}
+
+/* A lock that is held is what -n and -E ask about; a wait that ended in vain is always reported. */
+static int not_acquired(cli_waiting *waiting, syncguard_status status, const syncguard_error *err)
 {
     const cli_options *options = waiting->options;
-    const char *key = options->operands[0];
+    char key[4 * SYNCGUARD_KEY_SIZE], waited[24], holder[512] = "";
+    if (status != SYNCGUARD_LOCKED && status != SYNCGUARD_E_ACQUISITION_TIMEOUT)
+        return cli_failure(err);
+    bool expected = status == SYNCGUARD_LOCKED || options->conflict_code >= 0;
+    cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    if (!expected || cli_notices())
+        cli_holder(waiting, holder, sizeof holder);
+    cli_escape(waiting->key, key, sizeof key);
+    if (holder[0] == '\0')
+        snprintf(holder, sizeof holder, "held by another owner until just now");
+    if (status == SYNCGUARD_LOCKED)
+        cli_notice("'%s' is %s", key, holder);
+    else if (expected)
+        cli_notice("gave up on '%s' after %s: %s", key, waited, holder);
+    else
+        cli_message("gave up on '%s' after %s: %s", key, waited, holder);
+    return options->conflict_code >= 0 ? options->conflict_code : cli_exit_code(status);
+}
+
+/* A key that a run around this one holds is never released while this one waits. */
+static int refuse_nested(const cli_waiting *waiting)
+{
+    const cli_options *options = waiting->options;
+    char key[4 * SYNCGUARD_KEY_SIZE];
+    for (int i = 0; i < options->key_count; i++) {
+        if (!cli_held_by_outer_run(waiting->backend, options->keys[i]))
+            continue;
+        cli_escape(options->keys[i], key, sizeof key);
+        cli_message("'%s' is held by the 'syncguard run' that started this command, which would "
+                    "wait for ever: locks are not reentrant",
+                    key);
+        return CLI_USAGE;
+    }
+    return CLI_OK;
+}
+
+int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_lock_set **set)
+{
+    const cli_options *options = waiting->options;
+    size_t count = (size_t)options->key_count;
+    syncguard_error err;
+    int code = refuse_nested(waiting);
+    if (code != CLI_OK)
+        return code;
     how->ttl_ms = options->ttl_ms;
     how->max_retries = SYNCGUARD_RETRY_FOREVER;
-    how->timeout_ms = rest_ms(waiting, SYNCGUARD_WAIT_FOREVER);
+    how->timeout_ms = remaining_ms(waiting, SYNCGUARD_WAIT_FOREVER);
     how->retry_unavailable = true;
     how->abort_object = waiting->abort_object;
     how->on_wait = on_wait;
     how->on_wait_context = waiting;
-    syncguard_status status = options->nonblock
-                                  ? syncguard_lock_try(waiting->backend, key, how, lock, err)
-                                  : syncguard_lock_acquire(waiting->backend, key, how, lock, err);
+    syncguard_status status =
+        options->nonblock
+            ? syncguard_lock_try_all(waiting->backend, options->keys, count, how, set, &err)
+            : syncguard_lock_acquire_all(waiting->backend, options->keys, count, how, set, &err);
     cli_status_line(NULL);
-    return status;
+    waiting->acquired = status == SYNCGUARD_OK;
+    return status == SYNCGUARD_OK ? CLI_OK : not_acquired(waiting, status, &err);
 }
 
-int cli_not_acquired(const cli_options *options, syncguard_status status,
-                     const syncguard_error *err)
+void cli_key_names(const cli_options *options, char *out, size_t size)
 {
-    int code = cli_exit_code(status);
-    cli_status_line(NULL);
-    if (status == SYNCGUARD_LOCKED)
-        cli_note("another owner holds the lock");
-    else if (status == SYNCGUARD_E_ACQUISITION_TIMEOUT)
-        cli_note("%s", err->message);
-    else
-        return cli_failure(options, err);
-    return options->conflict_code >= 0 ? options->conflict_code : code;
+    out[0] = '\0';
+    for (int i = 0; i < options->key_count; i++) {
+        size_t used = strlen(out);
+        if (i > 0 && used + 8 < size)
+            used += (size_t)snprintf(out + used, size - used, "', '");
+        if (used + 8 < size)
+            cli_escape(options->keys[i], out + used, size - used);
+    }
 }

@@ -15,14 +15,17 @@
  * Locking: mutex guards the queues and the flags; it is not held while a step
  * runs. A task is owned by a queue or by the thread, never by both.
  */
+#include "background.h"
+
 #include <string.h>
 
 #include "core.h"
+#include "lock_state.h"
+#include "min_hold.h"
 
 #define STEP_NS (1000 * SYNCGUARD_NS_PER_MS)
 /* A batch hangs on the store, not on one key: it may take as long as other operations. */
 #define BATCH_STEP_NS (5000 * SYNCGUARD_NS_PER_MS)
-#define BATCH_MAX 256
 #define FIRST_PAUSE_NS (50 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define CLEANUP_INTERVAL_NS (100 * SYNCGUARD_NS_PER_MS)
@@ -36,7 +39,8 @@ struct sg_task {
     int64_t due_ns;
     int64_t until_ns;
     int64_t expires_at_ms; /* cleanup only */
-    bool unsure;           /* an earlier step may have freed the key unheard */
+    int64_t keep_until_ns; /* release only: the lock is not removed before */
+    bool unsure;           /* an earlier step may have released the key without our knowing */
     bool single;           /* a batch could not decide it */
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     size_t key_length;
@@ -71,8 +75,8 @@ static void free_tasks(sg_background *work)
 
 static void push(sg_background *work, sg_task *task)
 {
-    int64_t pause = task->steps > 0 ? FIRST_PAUSE_NS << (task->steps - 1) : 0;
-    task->due_ns = syncguard_clock_ns() + (pause < LONGEST_PAUSE_NS ? pause : LONGEST_PAUSE_NS);
+    int64_t pause = syncguard_backoff_ns(FIRST_PAUSE_NS, task->steps - 1, LONGEST_PAUSE_NS);
+    task->due_ns = syncguard_clock_ns() + (task->steps > 0 ? pause : 0);
     task->next = NULL;
     if (work->queues[task->steps].first == NULL)
         work->queues[task->steps].first = task;
@@ -101,11 +105,19 @@ static void pop(sg_background *work, const sg_task *task)
         work->queues[task->steps].last = NULL;
 }
 
+/* Its time is over. */
+static void drop(sg_background *work, sg_task *task)
+{
+    if (task->kind == TASK_UNDO)
+        sg_counters_undone(work->backend->core->counters, SG_UNDO_EXPIRED);
+    syncguard_free(task);
+}
+
 /* Puts an unfinished task back, unless its time is over. */
 static void put_back(sg_background *work, sg_task *task)
 {
     if (syncguard_clock_ns() >= task->until_ns) {
-        syncguard_free(task);
+        drop(work, task);
         return;
     }
     if (task->steps < SG_TASK_QUEUES - 1)
@@ -129,17 +141,17 @@ static bool batched(const sg_background *work, const sg_task *task)
 }
 
 /* Takes out what is due: one task, or as many as go into one batch. */
-static size_t collect(sg_background *work, sg_task *batch[BATCH_MAX])
+static size_t collect(sg_background *work, sg_task *batch[SYNCGUARD_BATCH_MAX])
 {
     int64_t now = syncguard_clock_ns();
     size_t count = 0;
-    while (count < BATCH_MAX) {
+    while (count < SYNCGUARD_BATCH_MAX) {
         sg_task *task = next_task(work);
         if (task == NULL || task->due_ns > now || (count > 0 && !batched(work, task)))
             break;
         pop(work, task);
         if (is_over(task)) {
-            syncguard_free(task);
+            drop(work, task);
             continue;
         }
         batch[count++] = task;
@@ -152,20 +164,40 @@ static size_t collect(sg_background *work, sg_task *batch[BATCH_MAX])
 /* ---- the steps ----------------------------------------------------------------------------- */
 
 /* After an attempt whose reply was lost, absent may mean that it freed the key. */
-static bool freed_unheard(sg_task *task, syncguard_status status)
+static bool released_unknowingly(sg_task *task, syncguard_status status)
 {
     bool freed = status == SYNCGUARD_ABSENT && task->unsure;
     task->unsure = status < SYNCGUARD_OK;
     return freed;
 }
 
-/* What the store said about an acquire that was to be taken back; true if that is final. */
-static bool conclude_undo(sg_background *work, sg_task *task, syncguard_status status)
+/* Wakes waiters if the key may have become free; true if it has. */
+static bool note_answer(sg_background *work, sg_task *task, syncguard_status status)
 {
     struct syncguard_core *core = work->backend->core;
-    if (freed_unheard(task, status) || status == SYNCGUARD_OK)
-        sg_room_freed(core->room, task->key, task->key_length, core->watch_lasts);
+    if (released_unknowingly(task, status) || status == SYNCGUARD_OK)
+        sg_wait_queue_released(core->wait_queue, task->key, task->key_length);
+    if (status == SYNCGUARD_OK && task->kind == TASK_UNDO)
+        sg_counters_undone(core->counters, SG_UNDO_CONFIRMED);
     return status == SYNCGUARD_OK;
+}
+
+/* A failed release goes on, and so does its minimum hold. */
+static bool carry_out_release(sg_background *work, sg_task *task, const syncguard_limits *limits)
+{
+    syncguard_backend *backend = work->backend;
+    syncguard_release_op release = {.lock_id = task->lock_id, .limits = *limits};
+    syncguard_extend_op keep = {.lock_id = task->lock_id, .limits = *limits};
+    syncguard_status status;
+
+    keep.ttl_ms = task->keep_until_ns > 0 ? sg_min_hold_left_ms(task->keep_until_ns) : 0;
+    if (keep.ttl_ms > 0) {
+        status = sg_min_hold_keep(backend, &keep, task->key, task->key_length, NULL);
+    } else {
+        status = backend->ops->release(backend, &release, NULL);
+        (void)note_answer(work, task, status);
+    }
+    return status >= SYNCGUARD_OK;
 }
 
 /* One step of a task; true if it is finished. */
@@ -173,20 +205,15 @@ static bool carry_out(sg_background *work, sg_task *task)
 {
     syncguard_backend *backend = work->backend;
     syncguard_limits limits = {syncguard_clock_ns() + STEP_NS, work->abort_object};
-    syncguard_release_op release = {.lock_id = task->lock_id, .limits = limits};
     syncguard_status status;
 
     switch (task->kind) {
     case TASK_UNDO:
         status = backend->ops->undo(backend, task->key, task->key_length, task->lock_id,
                                     task->until_ns, &limits, NULL);
-        return conclude_undo(work, task, status);
-    case TASK_RELEASE: /* tells the waiters itself when it is OK */
-        status = sg_release_once(backend, &release, task->key, task->key_length, NULL);
-        if (freed_unheard(task, status))
-            sg_room_freed(backend->core->room, task->key, task->key_length,
-                          backend->core->watch_lasts);
-        return status >= SYNCGUARD_OK;
+        return note_answer(work, task, status);
+    case TASK_RELEASE:
+        return carry_out_release(work, task, &limits);
     case TASK_CLEANUP:
         break;
     }
@@ -202,15 +229,16 @@ static void carry_out_batch(sg_background *work, sg_task **batch, size_t count)
 {
     syncguard_backend *backend = work->backend;
     syncguard_limits limits = {syncguard_clock_ns() + BATCH_STEP_NS, work->abort_object};
-    syncguard_undo_op items[BATCH_MAX];
+    syncguard_undo_op items[SYNCGUARD_BATCH_MAX];
 
     for (size_t i = 0; i < count; i++)
         items[i] = (syncguard_undo_op){batch[i]->key, batch[i]->key_length, batch[i]->lock_id,
                                        batch[i]->until_ns, SYNCGUARD_E_NETWORK_TIMEOUT};
     bool answered = backend->ops->undo_many(backend, items, count, &limits, NULL) == SYNCGUARD_OK;
     for (size_t i = 0; i < count; i++) {
-        batch[i]->single = answered && items[i].status < SYNCGUARD_OK;
-        if (conclude_undo(work, batch[i], items[i].status)) {
+        syncguard_status status = answered ? items[i].status : SYNCGUARD_E_NETWORK_TIMEOUT;
+        batch[i]->single = answered && status < SYNCGUARD_OK;
+        if (note_answer(work, batch[i], status)) {
             syncguard_free(batch[i]);
             batch[i] = NULL;
         }
@@ -239,7 +267,7 @@ static void work_off(sg_background *work, sg_task **batch, size_t count)
 static void *work_loop(void *argument)
 {
     sg_background *work = argument;
-    sg_task *batch[BATCH_MAX];
+    sg_task *batch[SYNCGUARD_BATCH_MAX];
     pthread_mutex_lock(&work->mutex);
     while (!work->stopping) {
         size_t count = collect(work, batch);
@@ -277,20 +305,26 @@ static bool start(sg_background *work)
     return work->started;
 }
 
-static bool add(sg_background *work, task_kind kind, const char *key, size_t length,
-                const char *lock_id, int64_t expires_at_ms, int64_t until_ns)
+static sg_task *new_task(task_kind kind, const char *key, size_t length, const char *lock_id,
+                         int64_t until_ns)
 {
     sg_task *task = syncguard_calloc(1, sizeof *task + length + 1);
     if (task == NULL)
-        return false;
+        return NULL;
     task->kind = kind;
     task->until_ns = until_ns;
-    task->expires_at_ms = expires_at_ms;
     task->unsure = kind == TASK_RELEASE; /* the release in the foreground */
     memcpy(task->lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
     task->key_length = length;
     memcpy(task->key, key, length);
+    return task;
+}
 
+/* Takes the task over; false if it could not be added, or if there is none. */
+static bool add(sg_background *work, sg_task *task)
+{
+    if (task == NULL)
+        return false;
     pthread_mutex_lock(&work->mutex);
     bool added = !work->stopping && start(work);
     if (added) {
@@ -303,19 +337,32 @@ static bool add(sg_background *work, task_kind kind, const char *key, size_t len
     return added;
 }
 
-void sg_background_undo(sg_background *work, const char *key, size_t length, const char *lock_id,
-                        int64_t until_ns)
+/* Counted from now: the store may have granted it a moment ago, however long ago it was sent. */
+static int64_t end_of_lease(int64_t ttl_ms)
 {
-    if (!add(work, TASK_UNDO, key, length, lock_id, 0, until_ns))
+    return syncguard_clock_after(syncguard_clock_ns(), ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
+}
+
+void sg_background_undo(sg_background *work, const syncguard_acquire_op *op)
+{
+    if (!add(work,
+             new_task(TASK_UNDO, op->key, op->key_length, op->lock_id, end_of_lease(op->ttl_ms))))
         syncguard_backend_log(work->backend, SYNCGUARD_LOG_WARN,
                               "an acquire of unknown outcome could not be taken back for lack of "
                               "resources; it ends with its TTL");
 }
 
-void sg_background_release(sg_background *work, const char *key, size_t length, const char *lock_id,
-                           int64_t until_ns)
+void sg_background_release(sg_background *work, const syncguard_lock *lock)
 {
-    (void)add(work, TASK_RELEASE, key, length, lock_id, 0, until_ns);
+    /* No renewal was sent later than now, so nothing of the lock is left after one more ttl. */
+    int64_t until_ns = end_of_lease(atomic_load(&lock->ttl_ms));
+    int64_t keep_until_ns = atomic_load(&lock->keep_until_ns);
+    if (keep_until_ns > until_ns)
+        until_ns = keep_until_ns;
+    sg_task *task = new_task(TASK_RELEASE, lock->key, lock->key_length, lock->lock_id, until_ns);
+    if (task != NULL)
+        task->keep_until_ns = keep_until_ns;
+    (void)add(work, task);
 }
 
 void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *seen)
@@ -326,9 +373,12 @@ void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *se
     if (due)
         work->next_cleanup_ns = now + CLEANUP_INTERVAL_NS;
     pthread_mutex_unlock(&work->mutex);
+    sg_task *task = NULL;
     if (due)
-        (void)add(work, TASK_CLEANUP, seen->key, seen->key_length, seen->dead_lock_id,
-                  seen->dead_expires_at_ms, now);
+        task = new_task(TASK_CLEANUP, seen->key, seen->key_length, seen->dead_lock_id, now);
+    if (task != NULL)
+        task->expires_at_ms = seen->dead_expires_at_ms;
+    (void)add(work, task);
 }
 
 /* Waits until the queues are empty or drain_ns are over. */

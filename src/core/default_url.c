@@ -1,18 +1,22 @@
-/* Where locks go when nobody says, and the folders on the way there. */
+/* Where locks go when the caller names no store: as configured, else into an embedded file. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/default_url.h"
 #include "syncguard/backend.h"
+#include "syncguard/sys/cancel.h"
 #include "syncguard/sys/environment.h"
 #include "syncguard/sys/fail.h"
+#include "syncguard/sys/url.h"
+#include "util/folder.h"
 
 #define ROOT_FILE "/var/lib/syncguard/locks.db"
+#define SYSTEM_FILE "/etc/syncguard/url"
 
 /* Text that is put together in the caller's buffer; once it does not fit nothing more is added. */
 typedef struct writer {
@@ -87,62 +91,130 @@ static bool put_user_file(writer *w)
     return true;
 }
 
-syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_error *err)
+/* ---- configured ---------------------------------------------------------------------------- */
+
+/* The first line of a file, without blanks at its end. ABSENT if there is no such file. */
+static syncguard_status read_line(const char *path, char *line, size_t size, syncguard_error *err)
 {
-    SYNCGUARD_NO_CANCEL;
-    const char *given = syncguard_environment("SYNCGUARD_URL");
+    ssize_t got = -1;
+    size_t used = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return SYNCGUARD_ABSENT;
+    while (fd >= 0 && used + 1 < size && (got = read(fd, line + used, size - 1 - used)) != 0) {
+        if (got < 0 && errno != EINTR)
+            break;
+        used += got > 0 ? (size_t)got : 0;
+    }
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    if (got < 0)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "cannot read the URL from %s: %s", path, syncguard_errno_text(error));
+    line[used] = '\0';
+    used = strcspn(line, "\r\n");
+    while (used > 0 && (line[used - 1] == ' ' || line[used - 1] == '\t'))
+        used--;
+    line[used] = '\0';
+    if (used == 0 || used > SYNCGUARD_URL_MAX_BYTES)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "the first line of %s is not a URL", path);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status put_file(writer *w, const char *path, syncguard_error *err)
+{
+    char line[SYNCGUARD_URL_MAX_BYTES + 2];
+    syncguard_status status = read_line(path, line, sizeof line, err);
+
+    if (status == SYNCGUARD_OK)
+        put(w, line);
+    explicit_bzero(line, sizeof line); /* it may hold a password */
+    return status;
+}
+
+static syncguard_status put_environment(writer *w, const char *given, syncguard_error *err)
+{
+    if (*given == '\0')
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "SYNCGUARD_URL is empty; unset it for the default store ('syncguard "
+                              "run' empties one with a password unless --export-url is given)");
+    if (*given != '@') {
+        put(w, given);
+        return SYNCGUARD_OK;
+    }
+    syncguard_status status = put_file(w, given + 1, err);
+    if (status == SYNCGUARD_ABSENT)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "SYNCGUARD_URL names the file %s, which does not exist", given + 1);
+    return status;
+}
+
+/* The environment, the user's file, the machine's file. ABSENT: nothing is configured. A file that
+ * is there but cannot be used is an error: another store would exclude nobody. */
+static syncguard_status put_configured(writer *w, syncguard_error *err)
+{
+    const char *given = syncguard_privileged() ? NULL : getenv("SYNCGUARD_URL");
+    const char *config = folder("XDG_CONFIG_HOME");
+    const char *home = folder("HOME");
+    char path[PATH_MAX];
+    syncguard_status status = SYNCGUARD_ABSENT;
+
+    if (given)
+        return put_environment(w, given, err);
+    if (config || home) {
+        int length = snprintf(path, sizeof path, "%s%s/syncguard/url", config ? config : home,
+                              config ? "" : "/.config");
+        if (length > 0 && (size_t)length < sizeof path)
+            status = put_file(w, path, err);
+    }
+    return status == SYNCGUARD_ABSENT ? put_file(w, SYSTEM_FILE, err) : status;
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+static syncguard_status put_embedded(writer *w, syncguard_error *err)
+{
+    if (geteuid() == 0) {
+        put(w, "sqlite:" ROOT_FILE);
+        return SYNCGUARD_OK;
+    }
+    put(w, "sqlite:");
+    if (put_user_file(w))
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                          "no place for the lock file: SYNCGUARD_URL is not set, and "
+                          "neither XDG_STATE_HOME nor HOME is an absolute path");
+}
+
+syncguard_status sg_default_url(char *buffer, size_t size, bool *embedded, syncguard_error *err)
+{
     writer w = {buffer, size, false};
 
     syncguard_error_clear(err);
     if (!buffer || size == 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "no buffer for the URL");
     buffer[0] = '\0';
-    if (given) {
-        put(&w, given);
-    } else if (geteuid() == 0) {
-        put(&w, "sqlite:" ROOT_FILE);
-    } else {
-        put(&w, "sqlite:");
-        if (!put_user_file(&w)) {
-            buffer[0] = '\0';
-            return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "no place for the lock file: SYNCGUARD_URL is not set, and "
-                                  "neither XDG_STATE_HOME nor HOME is an absolute path");
-        }
-    }
-    if (!w.full)
-        return SYNCGUARD_OK;
-    buffer[0] = '\0';
-    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                          "the default URL does not fit into the buffer");
+    syncguard_status status = put_configured(&w, err);
+    *embedded = status == SYNCGUARD_ABSENT;
+    if (*embedded)
+        status = put_embedded(&w, err);
+    if (status == SYNCGUARD_OK && w.full)
+        status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                "the default URL does not fit into the buffer");
+    if (status != SYNCGUARD_OK)
+        buffer[0] = '\0';
+    return status;
 }
 
-static bool is_there(const char *path)
+syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_error *err)
 {
-    struct stat about;
+    SYNCGUARD_NO_CANCEL;
+    bool embedded = false;
 
-    return stat(path, &about) == 0;
-}
-
-/* Makes what is missing of path from its byte `from` on, for the user alone. */
-static syncguard_status make_folders(char *path, size_t from, syncguard_error *err)
-{
-    char *end = path + from;
-
-    while (*end != '\0') {
-        end += 1 + strcspn(end + 1, "/");
-        char next = *end;
-
-        *end = '\0';
-        if (!is_there(path) && mkdir(path, 0700) != 0 && errno != EEXIST) {
-            int error = errno;
-
-            return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
-                                  "%s: the folder cannot be made (errno %d)", path, error);
-        }
-        *end = next;
-    }
-    return SYNCGUARD_OK;
+    return sg_default_url(buffer, size, &embedded, err);
 }
 
 /*
@@ -156,11 +228,11 @@ syncguard_status sg_default_folders(syncguard_error *err)
     const char *home = folder("HOME");
     char path[PATH_MAX];
 
-    if (syncguard_environment("SYNCGUARD_URL") || geteuid() == 0 || (!state && !home))
+    if (geteuid() == 0 || (!state && !home))
         return SYNCGUARD_OK;
     int length =
         snprintf(path, sizeof path, "%s%s", state ? state : home, state ? "" : "/.local/state");
-    if (length < 0 || (size_t)length >= sizeof path || is_there(path))
+    if (length < 0 || (size_t)length >= sizeof path || sg_folder_exists(path))
         return SYNCGUARD_OK; /* too long: the backend says so */
-    return make_folders(path, state ? 0 : strlen(home), err);
+    return sg_folders_make(path, state ? 0 : strlen(home), err);
 }

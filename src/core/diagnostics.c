@@ -7,6 +7,7 @@
 
 #include "core.h"
 #include "hash.h"
+#include "operations.h"
 
 static syncguard_status check_out(const void *out, syncguard_error *err)
 {
@@ -167,4 +168,56 @@ syncguard_status syncguard_list_raw(syncguard_backend *backend, const syncguard_
     if (backend == NULL || fn == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or fn is NULL");
     return sg_list(backend, call, show_raw, &list, err);
+}
+
+/* ---- prune --------------------------------------------------------------------------------- */
+
+typedef struct prune_call {
+    syncguard_backend *backend;
+    const syncguard_call *call;
+    bool dry_run;
+    syncguard_list_raw_fn fn;
+    void *context;
+    syncguard_error failure; /* of a removal, which ends the walk */
+} prune_call;
+
+/* What was renewed or taken over since it was read stays: cleanup compares id and expiry. */
+static bool prune_one(void *context, const syncguard_record *record)
+{
+    prune_call *prune = context;
+    syncguard_cleanup_op op = {
+        .key = record->key,
+        .key_length = strlen(record->key),
+        .lock_id = record->lock_id,
+        .expires_at_ms = record->expires_at_ms,
+    };
+    syncguard_lock_info_raw raw;
+    syncguard_status status = SYNCGUARD_OK;
+
+    if (!prune->dry_run)
+        status = sg_limits_read(prune->backend, prune->call, &op.limits, &prune->failure);
+    if (!prune->dry_run && status == SYNCGUARD_OK)
+        status = prune->backend->ops->cleanup(prune->backend, &op, &prune->failure);
+    if (status != SYNCGUARD_OK || prune->fn == NULL)
+        return status >= 0;
+    reveal(prune->backend, record, &raw);
+    return prune->fn(prune->context, &raw);
+}
+
+syncguard_status syncguard_prune(syncguard_backend *backend, const syncguard_call *call,
+                                 bool dry_run, syncguard_list_raw_fn fn, void *context,
+                                 syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    prune_call prune = {backend, call, dry_run, fn, context, {0}};
+    syncguard_error_clear(err);
+    syncguard_error_clear(&prune.failure);
+    if (backend == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend is NULL");
+    syncguard_status status = sg_list_expired(backend, call, prune_one, &prune, err);
+    if (status != SYNCGUARD_OK || prune.failure.code >= 0)
+        return status;
+    if (err != NULL)
+        *err = prune.failure;
+    return prune.failure.code;
 }

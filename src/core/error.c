@@ -1,4 +1,5 @@
 /* Status names and the caller's error struct. Nothing here allocates. */
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,22 @@ const char *syncguard_status_text(syncguard_status status)
 #undef STATUS_TEXT
     }
     return "not a status of this library";
+}
+
+const char *syncguard_errno_text(int error)
+{
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
+    const char *text = strerrordesc_np(error);
+    return text ? text : "unknown error";
+#else
+    /* Not the thread's locale, which may be LC_GLOBAL_LOCALE: musl's strerror_l crashes with it.
+     * This one is static in musl and glibc. */
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const char *text = plain != (locale_t)0 ? strerror_l(error, plain) : "unknown error";
+    if (plain != (locale_t)0)
+        freelocale(plain);
+    return text;
+#endif
 }
 
 /* Length of text without the incomplete UTF-8 sequence that cutting may have left at its end. */

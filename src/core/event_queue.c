@@ -12,11 +12,11 @@
  */
 #include "core/telemetry.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/hash.h"
+#include "util/thread.h"
 
 #define DEFAULT_QUEUE_LENGTH 1024
 #define MAX_QUEUE_LENGTH ((size_t)1 << 20)
@@ -124,15 +124,12 @@ static void *run(void *argument)
 
 static syncguard_status start_thread(sg_event_queue *queue, syncguard_error *err)
 {
-    int failed = syncguard_thread_start(&queue->thread, run, queue);
+    syncguard_status status =
+        sg_thread_start(&queue->thread, run, queue, "deliver telemetry events", err);
 
-    if (failed == ENOMEM)
-        return syncguard_fail_memory(err);
-    if (failed != 0)
-        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL,
-                              "the thread for telemetry events cannot be started");
-    queue->pid = getpid();
-    return SYNCGUARD_OK;
+    if (status == SYNCGUARD_OK) /* else the thread is still another process's */
+        queue->pid = getpid();
+    return status;
 }
 
 syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,

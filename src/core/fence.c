@@ -35,6 +35,19 @@ bool syncguard_fence_valid(const char *text)
     return text[SYNCGUARD_FENCE_DIGITS] == '\0';
 }
 
+bool syncguard_fence_parse(const char *text, int64_t *value)
+{
+    int64_t number = 0;
+    int i;
+
+    for (i = 0; i < SYNCGUARD_FENCE_DIGITS && text[i] >= '0' && text[i] <= '9'; i++)
+        number = number * 10 + (text[i] - '0');
+    if (i == 0 || text[i] != '\0')
+        return false;
+    *value = number;
+    return true;
+}
+
 syncguard_status syncguard_fence_next(int64_t current, int64_t *next, syncguard_error *err)
 {
     if (current < 0)

@@ -1,7 +1,7 @@
 /*
- * The 24-digit hash that stands for a key or lock id in sanitised output. It
- * runs over UTF-16 units, as the other implementations of the interface do. With a secret it
- * is the beginning of HMAC-SHA-256 (RFC 2104) instead.
+ * Hashes. FNV-1a for tables; and the 24-digit hash that stands for a key or lock id in sanitised
+ * output. It runs over UTF-16 units, as the other implementations of the interface do. With a
+ * secret it is the beginning of HMAC-SHA-256 (RFC 2104) instead.
  */
 #include "core/hash.h"
 
@@ -138,4 +138,14 @@ bool syncguard_hash_keyed(const char *secret, const char *text, char out[SYNCGUA
     out[0] = '\0';
     return secret && text &&
            sg_hash_text(secret, text, strnlen(text, SYNCGUARD_MAX_RAW_KEY_BYTES + 1), out);
+}
+
+uint64_t syncguard_fnv1a(const void *data, size_t length)
+{
+    const unsigned char *bytes = data;
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+    return hash;
 }

@@ -3,15 +3,11 @@
  * is kept, so neither a fork nor a copied machine can hand one out twice.
  */
 #include <errno.h>
-#ifdef __linux__
-#include <sys/random.h>
-#else
-#include <unistd.h>
-#endif
 
 #include "core/base64url.h"
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/names.h"
+#include "syncguard/sys/random.h"
 
 bool syncguard_lock_id_valid(const char *lock_id)
 {
@@ -29,30 +25,15 @@ bool syncguard_lock_id_valid(const char *lock_id)
     return lock_id[SYNCGUARD_LOCK_ID_CHARS] == '\0';
 }
 
-/* Never waits: early in the life of a machine there may be no randomness yet, and nothing in this
- * library may block outside its own waits. */
-static bool draw(unsigned char bytes[SG_ID_BYTES])
-{
-#ifdef __linux__
-    ssize_t got;
-
-    do {
-        got = getrandom(bytes, SG_ID_BYTES, GRND_NONBLOCK);
-    } while (got < 0 && errno == EINTR);
-    return got == SG_ID_BYTES;
-#else
-    return getentropy(bytes, SG_ID_BYTES) == 0;
-#endif
-}
-
 syncguard_status syncguard_lock_id_draw(char out[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err)
 {
     unsigned char bytes[SG_ID_BYTES];
 
-    if (!draw(bytes)) {
+    if (!syncguard_random_bytes(bytes, sizeof bytes)) {
         out[0] = '\0';
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
-                              "the system gives no randomness for a lock id (errno %d)", errno);
+                              "the system gives no randomness for a lock id: %s",
+                              syncguard_errno_text(errno));
     }
     sg_base64url_16(bytes, out);
     return SYNCGUARD_OK;

@@ -17,14 +17,19 @@ bool syncguard_is_live(int64_t expires_at_ms, int64_t now_ms)
     return sg_is_live_within(expires_at_ms, now_ms, SYNCGUARD_TIME_TOLERANCE_MS);
 }
 
+int64_t syncguard_remaining_ms(int64_t expires_at_ms, int64_t now_ms)
+{
+    return expires_at_ms + SYNCGUARD_TIME_TOLERANCE_MS - now_ms;
+}
+
 syncguard_status syncguard_expiry(int64_t now_ms, int64_t ttl_ms, int64_t *expires_at_ms,
                                   syncguard_error *err)
 {
-    int64_t room = now_ms > 0 ? SYNCGUARD_MAX_TIME_MS - now_ms : SYNCGUARD_MAX_TIME_MS;
+    int64_t left = now_ms > 0 ? SYNCGUARD_MAX_TIME_MS - now_ms : SYNCGUARD_MAX_TIME_MS;
 
     if (ttl_ms <= 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the ttl must be positive");
-    if (ttl_ms > room)
+    if (ttl_ms > left)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the ttl is too large: the expiry would pass 2^53-1 ms");
     *expires_at_ms = now_ms + ttl_ms;

@@ -1,11 +1,6 @@
 /*
- * Lock handles: what a holder has in hand.
- *
- * State is atomic, so that questions about it need no lock and no I/O. Operations
- * on one handle take turns through `claimed`: extends of one lock must reach the
- * store in the order in which their answers are noted, or the lease counted here
- * could outlast the one stored there. Waiting for a claim is rare and short, so it
- * looks again every millisecond instead of queueing.
+ * Lock handles: questions, extend, release, dispose. Waiting for a claim (lock_state.h) is rare and
+ * short, so it is tried every millisecond instead of queueing.
  *
  * A handle releases once (`released`), whatever comes of it; a release that
  * failed is repeated in the background until the lease is over. In a forked child
@@ -17,6 +12,9 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "lock_state.h"
+#include "min_hold.h"
+#include "operations.h"
 #include "syncguard/sys/environment.h"
 
 static bool forked(const syncguard_lock *lock)
@@ -25,16 +23,6 @@ static bool forked(const syncguard_lock *lock)
 }
 
 /* ---- claims --------------------------------------------------------------------------------- */
-
-bool sg_lock_try_claim(syncguard_lock *lock)
-{
-    return !atomic_exchange(&lock->claimed, true);
-}
-
-void sg_lock_unclaim(syncguard_lock *lock)
-{
-    atomic_store(&lock->claimed, false);
-}
 
 static syncguard_status claim(syncguard_lock *lock, const syncguard_limits *limits,
                               syncguard_error *err)
@@ -80,38 +68,10 @@ int64_t syncguard_lock_expires_at_ms(const syncguard_lock *lock)
     return atomic_load(&lock->expires_at_ms);
 }
 
-int64_t sg_lock_lease_end(const syncguard_lock *lock)
-{
-    int64_t lease = atomic_load(&lock->lease);
-    return lease > 0 ? lease : 0;
-}
-
-void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason)
-{
-    int64_t lease = atomic_load(&lock->lease);
-    while (lease >= 0 &&
-           !atomic_compare_exchange_weak(&lock->lease, &lease, -(int64_t)(int)reason)) {
-    }
-}
-
-/* What has been told must stay true: a lease that is over is lost from here on, even if a renewal
- * that is under way should still succeed. Only the lease that was compared with the clock can be
- * lost so: one that a renewal put in its place meanwhile is judged anew. */
-syncguard_lost_reason sg_lock_judge(syncguard_lock *lock)
-{
-    int64_t lease = atomic_load(&lock->lease);
-    while (lease >= 0 && !atomic_load(&lock->released) && syncguard_clock_ns() >= lease) {
-        int64_t lost =
-            lease >= lock->hold_end_ns ? -SYNCGUARD_LOST_MAX_HOLD : -SYNCGUARD_LOST_UNCONFIRMED;
-        if (atomic_compare_exchange_weak(&lock->lease, &lease, lost))
-            lease = lost;
-    }
-    return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
-}
-
 syncguard_lost_reason syncguard_lock_lost(const syncguard_lock *lock)
 {
-    return forked(lock) ? SYNCGUARD_LOST_FORKED : sg_lock_judge((syncguard_lock *)lock);
+    /* A loss that is found here is logged later: a question calls nobody. */
+    return forked(lock) ? SYNCGUARD_LOST_FORKED : sg_lock_check_lease((syncguard_lock *)lock);
 }
 
 bool syncguard_lock_held(const syncguard_lock *lock)
@@ -147,36 +107,6 @@ const char *syncguard_lost_reason_name(syncguard_lost_reason reason)
 /* ---- extend ------------------------------------------------------------------------------------
  */
 
-bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
-{
-    int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
-    int64_t lease = atomic_load(&lock->lease);
-    do {
-        if (lease < 0)
-            return false;
-    } while (!atomic_compare_exchange_weak(&lock->lease, &lease, end));
-    atomic_store(&lock->ttl_ms, op->ttl_ms);
-    atomic_store(&lock->expires_at_ms, op->expires_at_ms);
-    return true;
-}
-
-/*
- * After an extend of unknown outcome: it may have been carried out, or still be. If it asked for
- * less than the lock had, the lease must not be counted longer than that, and later renewals must
- * not be either, for the late one may overtake them.
- */
-static void assume_shortened(syncguard_lock *lock, const syncguard_extend_op *op)
-{
-    int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
-    int64_t lease = atomic_load(&lock->lease);
-    if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
-        return;
-    while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {
-    }
-    atomic_store(&lock->ttl_ms, op->ttl_ms);
-    sg_heartbeat_reschedule(&lock->backend->core->heartbeat, lock);
-}
-
 /* Caller has the claim. */
 static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op *op,
                                        syncguard_error *err)
@@ -188,49 +118,37 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
     syncguard_status status = backend->ops->extend(backend, op, err);
     if (status < SYNCGUARD_OK) {
         sg_error_key(backend, err, lock->key, lock->key_length);
-        assume_shortened(lock, op);
+        if (sg_lock_assume_shortened(lock, op))
+            sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
         return status;
     }
-    /* Judged before, too: what the reply confirms too late is as good as lost. */
-    if (status == SYNCGUARD_OK && sg_lock_judge(lock) == SYNCGUARD_LOST_NO &&
-        sg_lock_renewed(lock, op) && sg_lock_judge(lock) == SYNCGUARD_LOST_NO) {
+    /* Checked before, too: what the reply confirms too late is lost. */
+    if (status == SYNCGUARD_OK && sg_lock_check_lease(lock) == SYNCGUARD_LOST_NO &&
+        sg_lock_renewed(lock, op) && sg_lock_check_lease(lock) == SYNCGUARD_LOST_NO) {
         sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
         return SYNCGUARD_OK;
     }
     if (status == SYNCGUARD_OK)
-        sg_lock_release_later(lock);
+        sg_background_release(&backend->core->background, lock);
     else
         sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
     sg_heartbeat_lost(&backend->core->heartbeat, lock);
     return SYNCGUARD_ABSENT;
 }
 
-syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
-                                       const syncguard_call *call, int64_t *expires_at_ms,
-                                       syncguard_error *err)
+syncguard_status sg_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
+                                const syncguard_limits *limits, int64_t *expires_at_ms,
+                                syncguard_error *err)
 {
-    SYNCGUARD_NO_CANCEL;
-    syncguard_extend_op op = {.ttl_ms = ttl_ms};
-
-    syncguard_error_clear(err);
-    if (expires_at_ms != NULL)
-        *expires_at_ms = 0;
-    if (lock == NULL)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "lock is NULL");
-    op.lock_id = lock->lock_id;
-    syncguard_status status = sg_ttl_check(ttl_ms, err);
+    syncguard_extend_op op = {.lock_id = lock->lock_id, .ttl_ms = ttl_ms, .limits = *limits};
+    syncguard_status status = syncguard_limits_check(limits, err);
     if (status == SYNCGUARD_OK)
-        status = sg_limits_read(lock->backend, call, &op.limits, err);
-    if (status == SYNCGUARD_OK && forked(lock))
-        return SYNCGUARD_ABSENT;
-    if (status == SYNCGUARD_OK)
-        status = syncguard_limits_check(&op.limits, err);
-    if (status == SYNCGUARD_OK)
-        status = claim(lock, &op.limits, err);
+        status = claim(lock, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
     status = extend_claimed(lock, &op, err);
     sg_lock_unclaim(lock);
+    sg_incidents_log_losses(lock->backend);
     if (status >= SYNCGUARD_OK)
         syncguard_error_clear(err);
     if (status == SYNCGUARD_OK && expires_at_ms != NULL)
@@ -238,15 +156,52 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
     return status;
 }
 
+syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
+                                       const syncguard_call *call, int64_t *expires_at_ms,
+                                       syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    syncguard_limits limits;
+
+    syncguard_error_clear(err);
+    if (expires_at_ms != NULL)
+        *expires_at_ms = 0;
+    if (lock == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "lock is NULL");
+    syncguard_status status = sg_ttl_check(ttl_ms, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_limits_read(lock->backend, call, &limits, err);
+    if (status == SYNCGUARD_OK && forked(lock))
+        return SYNCGUARD_ABSENT;
+    if (status != SYNCGUARD_OK)
+        return status;
+    return sg_lock_extend(lock, ttl_ms, &limits, expires_at_ms, err);
+}
+
 /* ---- release -----------------------------------------------------------------------------------
  */
 
-/* No renewal was sent later than now, so nothing of the lock is left after one more ttl. */
-void sg_lock_release_later(syncguard_lock *lock)
+/* Removes the lock, or, before its minimum is over, sets its lease to the rest of that. Caller has
+ * the claim. */
+static syncguard_status remove_or_keep(syncguard_lock *lock, const syncguard_limits *limits,
+                                       syncguard_error *err)
 {
-    int64_t end = syncguard_clock_after(syncguard_clock_ns(), atomic_load(&lock->ttl_ms));
-    sg_background_release(&lock->backend->core->background, lock->key, lock->key_length,
-                          lock->lock_id, syncguard_clock_after(end, SYNCGUARD_TIME_TOLERANCE_MS));
+    syncguard_backend *backend = lock->backend;
+    syncguard_release_op release = {
+        .lock_id = lock->lock_id, .limits = *limits, .contended = lock->contended};
+    syncguard_extend_op keep = {.lock_id = lock->lock_id, .limits = *limits};
+    int64_t keep_until_ns = atomic_load(&lock->keep_until_ns);
+    keep.ttl_ms = keep_until_ns > 0 ? sg_min_hold_left_ms(keep_until_ns) : 0;
+    if (keep.ttl_ms == 0)
+        return sg_release_once(backend, &release, lock->key, lock->key_length, err);
+    syncguard_status status = sg_backend_enter(backend, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_limits_check(limits, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_min_hold_keep(backend, &keep, lock->key, lock->key_length, err);
+    if (status == SYNCGUARD_OK)
+        atomic_store(&lock->expires_at_ms, keep.expires_at_ms);
+    return status;
 }
 
 /* The one release of a handle; its caller has set `released` and has the claim if claimed is OK. */
@@ -254,17 +209,34 @@ static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status c
                                         const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
-    syncguard_release_op op = {
-        .lock_id = lock->lock_id, .limits = *limits, .contended = lock->contended};
     syncguard_status status = claimed;
-    if (status == SYNCGUARD_OK && sg_lock_judge(lock) == SYNCGUARD_LOST_ABSENT)
+    if (status == SYNCGUARD_OK && sg_lock_check_lease(lock) == SYNCGUARD_LOST_ABSENT)
         return SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK)
-        status = sg_release_once(backend, &op, lock->key, lock->key_length, err);
+        status = remove_or_keep(lock, limits, err);
+    if (status == SYNCGUARD_ABSENT && sg_lock_lease_end(lock) > 0) /* nobody knew that it is lost */
+        sg_incidents_lost(backend, lock->key, lock->key_length, SYNCGUARD_LOST_ABSENT);
     if (status < SYNCGUARD_OK) {
         sg_error_key(backend, err, lock->key, lock->key_length);
-        sg_lock_release_later(lock);
+        sg_background_release(&backend->core->background, lock);
     }
+    return status;
+}
+
+syncguard_status sg_lock_release(syncguard_lock *lock, const syncguard_limits *limits,
+                                 syncguard_error *err)
+{
+    (void)syncguard_lock_lost(lock); /* a lease that is over now is lost, not released */
+    if (atomic_exchange(&lock->released, true))
+        return SYNCGUARD_ABSENT;
+    sg_lock_end_hold(lock);
+    syncguard_status claimed = claim(lock, limits, err);
+    if (claimed == SYNCGUARD_OK)
+        sg_heartbeat_remove(&lock->backend->core->heartbeat, lock);
+    syncguard_status status = release_claimed(lock, claimed, limits, err);
+    if (claimed == SYNCGUARD_OK)
+        sg_lock_unclaim(lock);
+    sg_incidents_log_losses(lock->backend);
     return status;
 }
 
@@ -280,18 +252,16 @@ syncguard_status syncguard_lock_release(syncguard_lock *lock, const syncguard_ca
     syncguard_status status = sg_limits_read(lock->backend, call, &limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (forked(lock))
-        return SYNCGUARD_ABSENT;
-    (void)syncguard_lock_lost(lock); /* a lease that is over now is lost, not released */
+    return forked(lock) ? SYNCGUARD_ABSENT : sg_lock_release(lock, &limits, err);
+}
+
+void sg_lock_abandon(syncguard_lock *lock)
+{
+    (void)syncguard_lock_lost(lock);
     if (atomic_exchange(&lock->released, true))
-        return SYNCGUARD_ABSENT;
-    syncguard_status claimed = claim(lock, &limits, err);
-    if (claimed == SYNCGUARD_OK)
-        sg_heartbeat_remove(&lock->backend->core->heartbeat, lock);
-    status = release_claimed(lock, claimed, &limits, err);
-    if (claimed == SYNCGUARD_OK)
-        sg_lock_unclaim(lock);
-    return status;
+        return;
+    sg_lock_end_hold(lock);
+    sg_background_release(&lock->backend->core->background, lock);
 }
 
 /* ---- dispose -----------------------------------------------------------------------------------
@@ -326,20 +296,24 @@ static void report(const syncguard_lock *lock, const syncguard_error *error, con
         print_release_error(error);
 }
 
-/* Releases if nobody has; afterwards the claim is ours for good. */
-static void release_and_report(syncguard_lock *lock, const char *source)
+int64_t sg_dispose_timeout_ms(const syncguard_backend *backend)
 {
-    const syncguard_options *options = &lock->backend->core->options;
-    int64_t timeout_ms = options->timeout_ms;
+    const syncguard_options *options = &backend->core->options;
+    if (options->dispose_timeout_ms > 0 && options->dispose_timeout_ms < options->timeout_ms)
+        return options->dispose_timeout_ms;
+    return options->timeout_ms;
+}
+
+/* Releases if nobody has; afterwards the claim is ours for good. */
+static void release_and_report(syncguard_lock *lock, const char *source, int64_t deadline_ns)
+{
     syncguard_error error;
 
-    if (options->dispose_timeout_ms > 0 && options->dispose_timeout_ms < timeout_ms)
-        timeout_ms = options->dispose_timeout_ms;
     if (atomic_exchange(&lock->released, true)) {
         claim_for_good(lock);
         return;
     }
-    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), timeout_ms), NULL};
+    syncguard_limits limits = {deadline_ns, NULL};
     syncguard_error_clear(&error);
     syncguard_status claimed = claim(lock, &limits, &error);
     syncguard_status status = release_claimed(lock, claimed, &limits, &error);
@@ -349,16 +323,33 @@ static void release_and_report(syncguard_lock *lock, const char *source)
         report(lock, &error, source);
 }
 
-void sg_lock_dispose_from(syncguard_lock *lock, const char *source)
+void sg_lock_dispose_until(syncguard_lock *lock, const char *source, int64_t deadline_ns)
 {
     syncguard_backend *backend = lock->backend;
     if (!forked(lock)) {
-        release_and_report(lock, source);
+        (void)syncguard_lock_lost(lock); /* a lease that is over now is lost, not released */
+        sg_lock_end_hold(lock);
+        release_and_report(lock, source, deadline_ns);
+        sg_incidents_log_losses(backend);
         sg_heartbeat_remove(&backend->core->heartbeat, lock);
-        sg_heartbeat_silence(&backend->core->heartbeat, lock);
+        sg_lost_locks_silence(&backend->core->heartbeat.lost, lock);
+        if (lock->on_end != NULL)
+            lock->on_end(lock);
     }
     syncguard_free(lock);
     sg_backend_unref(backend);
+}
+
+void sg_lock_dispose_from(syncguard_lock *lock, const char *source)
+{
+    int64_t timeout_ms = sg_dispose_timeout_ms(lock->backend);
+    sg_lock_dispose_until(lock, source, syncguard_clock_after(syncguard_clock_ns(), timeout_ms));
+}
+
+void sg_lock_give_back(syncguard_lock *lock)
+{
+    sg_lock_abandon(lock);
+    sg_lock_dispose_from(lock, "scope");
 }
 
 void syncguard_lock_detach(syncguard_lock *lock)

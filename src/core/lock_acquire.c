@@ -1,9 +1,10 @@
 /*
- * The lock helper's acquire: try, wait, try again, and hand out a handle.
+ * The lock helper's acquire: try, wait, try again, and hand out a handle, as steps
+ * (lock_acquire.h).
  *
- * One hunt is one call. Its first try is plain, so that an uncontended acquire
- * pays for nothing else. Only when it finds the key locked does it join the
- * waiting room; every later try asks the store to report the next release.
+ * The first try is plain, so that an uncontended acquire pays for nothing else. Only when it finds
+ * the key locked does the caller join the wait queue; every later try asks the store to report the
+ * next release.
  *
  * Counting: the first try, then one retry per pause that ran to its end, made by
  * this waiter or, in its stead, by another waiter of the same key in this process.
@@ -13,28 +14,16 @@
  * The handle is allocated before the first try, and what renews it is started: after a
  * grant nothing can fail.
  */
+#include "lock_acquire.h"
+
 #include <string.h>
 #include <unistd.h>
 
 #include "core.h"
+#include "lock_state.h"
+#include "operations.h"
 
 #define LONGEST_PAUSE_MS 1000
-
-typedef struct hunt {
-    syncguard_backend *backend;
-    const syncguard_lock_options *options;
-    syncguard_lock *lock; /* being prepared */
-    syncguard_acquire_op op;
-    syncguard_limits limits; /* of the whole hunt */
-    int64_t started_ns;
-    int attempts;            /* all tries */
-    int retries;             /* the counted ones after the first */
-    unsigned long releases;  /* of this handle, before the first try */
-    bool expected;           /* by the heartbeat */
-    syncguard_status answer; /* of the last try that ran to its end; OK: none did */
-    syncguard_error failure; /* that answer's, if it is one */
-    sg_waiter waiter;
-} hunt;
 
 /* ---- options ------------------------------------------------------------------------------------
  */
@@ -63,8 +52,9 @@ static syncguard_status read_options(const syncguard_lock_options *given,
     const syncguard_lock_options defaults = SYNCGUARD_LOCK_OPTIONS_INIT;
     *options = defaults;
     if (given != NULL) {
-        syncguard_status status = syncguard_struct_read(given, options, sizeof *options,
-                                                        sizeof *options, "lock options", err);
+        syncguard_status status = syncguard_struct_read(
+            given, options, sizeof *options, offsetof(syncguard_lock_options, min_hold_ms),
+            "lock options", err);
         if (status != SYNCGUARD_OK)
             return status;
     }
@@ -76,6 +66,9 @@ static syncguard_status read_options(const syncguard_lock_options *given,
         return refuse("timeout_ms", err);
     if (options->max_hold_ms < 0)
         return refuse("max_hold_ms", err);
+    if (options->min_hold_ms < 0 ||
+        (options->min_hold_ms > 0 && sg_ttl_check(options->min_hold_ms, NULL) != SYNCGUARD_OK))
+        return refuse("min_hold_ms", err);
     if (options->backoff != SYNCGUARD_BACKOFF_EXPONENTIAL &&
         options->backoff != SYNCGUARD_BACKOFF_FIXED)
         return refuse("backoff", err);
@@ -84,6 +77,8 @@ static syncguard_status read_options(const syncguard_lock_options *given,
         return refuse("jitter", err);
     if (options->on_lost != NULL && !options->auto_extend)
         return refuse("on_lost without auto_extend", err);
+    if (options->abort_on_lost != NULL && !options->auto_extend)
+        return refuse("abort_on_lost without auto_extend", err);
     return sg_ttl_check(options->ttl_ms, err);
 }
 
@@ -91,232 +86,242 @@ static syncguard_status read_options(const syncguard_lock_options *given,
  */
 
 /* The waiting as a whole is over: in a pause, or in an attempt, which was cut short by it. */
-static bool out_of_time(const hunt *h, syncguard_status status)
+static bool out_of_time(const sg_acquire *c, syncguard_status status)
 {
-    return status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= h->limits.deadline_ns;
+    return status == SYNCGUARD_E_NETWORK_TIMEOUT && syncguard_clock_ns() >= c->limits.deadline_ns;
 }
 
 /* What a grant needs afterwards is there before it is asked for. */
-static syncguard_status expect(hunt *h, syncguard_error *err)
+static syncguard_status expect(sg_acquire *c, syncguard_error *err)
 {
-    if (!h->options->auto_extend || h->expected)
+    if (!c->auto_extend || c->expected)
         return SYNCGUARD_OK;
-    syncguard_status status = sg_backend_enter(h->backend, err);
+    syncguard_status status = sg_backend_enter(c->backend, err);
     if (status == SYNCGUARD_OK)
-        status = syncguard_limits_check(&h->op.limits, err);
+        status = syncguard_limits_check(&c->op->limits, err);
     if (status == SYNCGUARD_OK)
-        status =
-            sg_heartbeat_expect(&h->backend->core->heartbeat, h->options->on_lost != NULL, err);
-    h->expected = status == SYNCGUARD_OK;
+        status = sg_heartbeat_expect(&c->backend->core->heartbeat, sg_lock_tells(c->lock), err);
+    c->expected = status == SYNCGUARD_OK;
     return status;
 }
 
-static syncguard_status try_once(hunt *h, bool watch, bool released, syncguard_error *err)
+/* The end of the waiting may need the failure of an earlier try. */
+static void keep_answer(sg_acquire *c, syncguard_status status, const syncguard_error *err)
 {
-    int64_t own_end =
-        syncguard_clock_after(syncguard_clock_ns(), h->backend->core->options.timeout_ms);
-    h->op.limits = syncguard_limits_until(&h->limits, own_end);
-    h->op.watch = watch;
-    h->op.released = released;
-    h->attempts++;
-    syncguard_status status = expect(h, err);
+    if (out_of_time(c, status))
+        return;
+    c->answer = status;
+    if (status > SYNCGUARD_OK || !c->retry_unavailable)
+        return;
+    if (c->failure == NULL)
+        c->failure = syncguard_calloc(1, sizeof *c->failure);
+    if (c->failure != NULL)
+        *c->failure = *err;
+}
+
+static syncguard_status try_once(sg_acquire *c, int64_t since_ns, bool watch, syncguard_error *err)
+{
+    int64_t own_end = syncguard_clock_after(since_ns, c->backend->core->options.timeout_ms);
+    c->op->key = c->lock->key;
+    c->op->key_length = c->lock->key_length;
+    c->op->ttl_ms = atomic_load(&c->lock->ttl_ms);
+    c->op->limits = syncguard_limits_until(&c->limits, own_end);
+    c->op->watch = watch;
+    c->attempts++;
+    syncguard_status status = expect(c, err);
     if (status == SYNCGUARD_OK)
-        status = sg_acquire_once(h->backend, &h->op, h->lock->lock_id, err);
-    if (status != SYNCGUARD_OK && !out_of_time(h, status)) {
-        h->answer = status;
-        h->failure = *err;
-    }
+        status = sg_acquire_once(c->backend, c->op, c->lock->lock_id, err);
+    if (status != SYNCGUARD_OK)
+        keep_answer(c, status, err);
     return status;
 }
 
 /* Contention, and failures that the caller wants to wait out. */
-static bool retryable(const hunt *h, syncguard_status status)
+static bool retryable(const sg_acquire *c, syncguard_status status)
 {
     switch (status) {
     case SYNCGUARD_LOCKED:
         return true;
     case SYNCGUARD_E_SERVICE_UNAVAILABLE:
     case SYNCGUARD_E_RATE_LIMITED:
-        return h->options->retry_unavailable;
+        return c->retry_unavailable;
     case SYNCGUARD_E_NETWORK_TIMEOUT: /* of one attempt, not of the whole */
-        return h->options->retry_unavailable && !out_of_time(h, status);
+        return c->retry_unavailable && !out_of_time(c, status);
     default:
         return false;
     }
 }
 
-/* A try of a member of the waiting room, repeated while news overtakes its answer. */
-static syncguard_status try_in_room(hunt *h, bool released, syncguard_error *err)
+static void try_ended(sg_acquire *c, syncguard_status status)
 {
-    sg_room *room = h->backend->core->room;
+    if (status < SYNCGUARD_OK && c->joined && retryable(c, status))
+        sg_wait_queue_try_failed(c->backend->core->wait_queue, &c->waiter);
+    if (status != SYNCGUARD_LOCKED)
+        c->pausing = false;
+    c->status = status;
+}
+
+/* A try of a waiter is repeated while events overtake its answer. */
+void sg_acquire_try(sg_acquire *c, int64_t since_ns, syncguard_error *err)
+{
+    sg_wait_queue *queue = c->backend->core->wait_queue;
     syncguard_status status;
-    uint64_t news;
-    do {
-        news = sg_room_try_begin(room, &h->waiter);
-        status = try_once(h, true, released, err);
-    } while (status == SYNCGUARD_LOCKED && sg_room_try_locked(room, &h->waiter, news, &h->op));
-    if (status < SYNCGUARD_OK && retryable(h, status))
-        sg_room_try_failed(room, &h->waiter);
-    return status;
+    if (!c->joined) {
+        c->releases = atomic_load(&queue->releases);
+        c->status = try_once(c, since_ns, false, err);
+        return;
+    }
+    for (;;) {
+        uint64_t events = sg_wait_queue_try_begin(queue, &c->waiter);
+        status = try_once(c, since_ns, true, err);
+        if (status != SYNCGUARD_LOCKED ||
+            !sg_wait_queue_try_locked(queue, &c->waiter, events, c->op))
+            break;
+        since_ns = syncguard_clock_ns();
+    }
+    try_ended(c, status);
+}
+
+void sg_acquire_try_missed(sg_acquire *c, syncguard_error *err)
+{
+    c->attempts++;
+    syncguard_status status = syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
+                                             "the deadline passed before an attempt could begin");
+    sg_error_key(c->backend, err, c->lock->key, c->lock->key_length);
+    keep_answer(c, status, err);
+    try_ended(c, status);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------
  */
 
-/* base, doubled by each retry up to longest. */
-static int64_t doubled(int64_t base, int retries, int64_t longest)
+int64_t sg_acquire_longest_poll_ms(const sg_acquire *c)
 {
-    int64_t pause = base;
-    for (int i = 0; i < retries && pause > 0 && pause < longest; i++)
-        pause *= 2;
-    return pause < longest ? pause : longest;
+    return c->retry_delay_ms > LONGEST_PAUSE_MS ? c->retry_delay_ms : LONGEST_PAUSE_MS;
 }
 
-/* The longest pause of who has to poll. */
-static int64_t longest_poll_ms(const hunt *h)
+/* A waiter that counts its retries polls at the pace that it was promised. One that does not may
+ * leave it to the store to report a release, where the store does. */
+static int64_t pause_ms(const sg_acquire *c)
 {
-    int64_t base = h->options->retry_delay_ms;
-    return base > LONGEST_PAUSE_MS ? base : LONGEST_PAUSE_MS;
-}
-
-/* Who counts its retries polls at the pace that it was promised. Who does not may leave it to the
- * store to report a release, where the store does. */
-static int64_t pause_ms(const hunt *h)
-{
-    int64_t base = h->options->retry_delay_ms;
-    int64_t longest = longest_poll_ms(h);
-    if (h->options->backoff != SYNCGUARD_BACKOFF_EXPONENTIAL)
+    int64_t base = c->retry_delay_ms;
+    int64_t longest = sg_acquire_longest_poll_ms(c);
+    if (c->backoff != SYNCGUARD_BACKOFF_EXPONENTIAL)
         return base;
-    int64_t pause = doubled(base, h->retries, longest);
-    if (pause < longest || h->options->max_retries != SYNCGUARD_RETRY_FOREVER)
+    int64_t pause = syncguard_backoff_ns(base, c->retries, longest);
+    if (pause < longest || c->max_retries != SYNCGUARD_RETRY_FOREVER)
         return pause;
-    int64_t armed_ms = sg_room_rely(h->backend->core->room, &h->waiter);
-    return armed_ms > longest ? doubled(base, h->retries, armed_ms) : longest;
+    int64_t armed_ms = sg_wait_queue_rest_ms(c->backend->core->wait_queue, &c->waiter);
+    return armed_ms > longest ? syncguard_backoff_ns(base, c->retries, armed_ms) : longest;
 }
 
 /* Nanoseconds until the next counted retry. */
-static int64_t jittered_pause_ns(const hunt *h)
+static int64_t jittered_pause_ns(const sg_acquire *c)
 {
-    int64_t pause = syncguard_clock_after(0, pause_ms(h));
+    int64_t pause = syncguard_clock_after(0, pause_ms(c));
     int64_t fixed = pause;
-    if (h->options->jitter == SYNCGUARD_JITTER_EQUAL)
+    if (c->jitter == SYNCGUARD_JITTER_EQUAL)
         fixed = pause / 2;
-    else if (h->options->jitter == SYNCGUARD_JITTER_FULL)
+    else if (c->jitter == SYNCGUARD_JITTER_FULL)
         fixed = 0;
-    uint32_t chance = 0;
-    if (getentropy(&chance, sizeof chance) != 0)
-        chance = (uint32_t)syncguard_clock_ns(); /* only spreads load */
-    return fixed + (int64_t)((double)(pause - fixed) * ((double)chance / 4294967296.0));
+    return fixed + syncguard_random_below(pause - fixed);
 }
 
-static void tell_wait(hunt *h)
+void sg_acquire_pause(sg_acquire *c)
 {
-    sg_room *room = h->backend->core->room;
-    if (h->options->on_wait == NULL)
-        return;
-    int64_t waited = (syncguard_clock_ns() - h->started_ns) / SYNCGUARD_NS_PER_MS;
-    sg_room_away(room, &h->waiter, true);
-    h->options->on_wait(h->options->on_wait_context, h->attempts, waited, h->op.remaining_ms);
-    sg_room_away(room, &h->waiter, false);
-}
-
-/* on_wait goes on at its pace while a long pause lasts. */
-static int64_t next_telling(const hunt *h, int64_t until_ns)
-{
-    int64_t next = syncguard_clock_after(syncguard_clock_ns(), longest_poll_ms(h));
-    return h->options->on_wait != NULL && next < until_ns ? next : until_ns;
-}
-
-/* Waits for one pause; tries that are not counted happen inside it. */
-static syncguard_status wait_one_pause(hunt *h, syncguard_error *err)
-{
-    sg_room *room = h->backend->core->room;
     int64_t begun = syncguard_clock_ns();
-    int64_t pause = jittered_pause_ns(h);
-    int64_t until = pause < SYNCGUARD_NO_DEADLINE - begun ? begun + pause : SYNCGUARD_NO_DEADLINE;
-    for (;;) {
-        sg_turn turn;
-        int64_t told = next_telling(h, until);
-        syncguard_status status =
-            sg_room_wait(room, h->backend, &h->waiter, told, &h->limits, &turn, err);
-        if (status != SYNCGUARD_OK)
-            return status;
-        if (turn == SG_TURN_PAUSE && told < until) {
-            tell_wait(h);
-            continue;
-        }
-        if (turn == SG_TURN_PAUSE) {
-            h->retries++;
-            bool locked = false;
-            if (!sg_room_tried_since(room, &h->waiter, begun, &locked))
-                return try_in_room(h, false, err);
-            if (locked)
-                h->answer = SYNCGUARD_LOCKED;
-            return SYNCGUARD_LOCKED;
-        }
-        status = try_in_room(h, turn == SG_TURN_FREED, err);
-        if (status != SYNCGUARD_LOCKED)
-            return status;
-    }
+    int64_t pause = jittered_pause_ns(c);
+    c->pausing = true;
+    c->pause_begun_ns = begun;
+    c->pause_end_ns = pause < SYNCGUARD_NO_DEADLINE - begun ? begun + pause : SYNCGUARD_NO_DEADLINE;
 }
 
-static bool out_of_retries(const hunt *h)
+static bool out_of_retries(const sg_acquire *c)
 {
-    return h->options->max_retries != SYNCGUARD_RETRY_FOREVER &&
-           h->retries >= h->options->max_retries;
+    return c->max_retries != SYNCGUARD_RETRY_FOREVER && c->retries >= c->max_retries;
 }
 
 /* Between the first try and the joining. A store that reports nothing leaves only the releases of
  * this handle to miss. */
-static bool may_have_missed_news(const hunt *h)
+static bool may_have_missed_release(const sg_acquire *c)
 {
-    return h->backend->core->watches ||
-           atomic_load(&h->backend->core->room->releases) != h->releases;
+    return c->backend->core->watches ||
+           atomic_load(&c->backend->core->wait_queue->releases) != c->releases;
 }
 
-static syncguard_status wait_for_lock(hunt *h, syncguard_status status, syncguard_error *err)
+static sg_acquire_step join(sg_acquire *c, syncguard_error *err)
 {
-    sg_room *room = h->backend->core->room;
     bool armed = true;
-    syncguard_status joined = sg_room_join(room, h->backend, h->op.key, h->op.key_length,
-                                           h->op.remaining_ms, &h->limits, &h->waiter, &armed, err);
-    if (joined != SYNCGUARD_OK)
-        return joined;
-
-    h->lock->contended = true;
-    if (status == SYNCGUARD_LOCKED && !armed && may_have_missed_news(h))
-        status = try_in_room(h, false, err);
-    while (retryable(h, status) && !out_of_retries(h)) {
-        tell_wait(h);
-        status = wait_one_pause(h, err);
+    syncguard_status joined =
+        sg_wait_queue_join(c->backend->core->wait_queue, c->lock->key, c->lock->key_length,
+                           c->op->remaining_ms, &c->waiter, &armed, err);
+    if (joined != SYNCGUARD_OK) {
+        c->status = joined;
+        return SG_ACQUIRE_END;
     }
-    int64_t granted_until = 0;
-    if (status == SYNCGUARD_OK)
-        granted_until =
-            syncguard_clock_after(h->op.first_sent_ns, h->op.ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
-    sg_room_leave(room, h->backend, &h->waiter, granted_until);
-    return status;
+    c->joined = true;
+    c->lock->contended = true;
+    return c->status == SYNCGUARD_LOCKED && !armed && may_have_missed_release(c) ? SG_ACQUIRE_TRY
+                                                                                 : SG_ACQUIRE_PAUSE;
+}
+
+static sg_acquire_step pause_or_end(const sg_acquire *c)
+{
+    return retryable(c, c->status) && !out_of_retries(c) ? SG_ACQUIRE_PAUSE : SG_ACQUIRE_END;
+}
+
+bool sg_acquire_may_wait(const sg_acquire *c)
+{
+    return c->waits && !c->single && pause_or_end(c) == SG_ACQUIRE_PAUSE;
+}
+
+/* The pause is over: a retry, unless another waiter of the key has made it. */
+static sg_acquire_step count_retry(sg_acquire *c)
+{
+    bool locked = false;
+    c->retries++;
+    c->pausing = false;
+    if (!sg_wait_queue_tried_since(c->backend->core->wait_queue, &c->waiter, c->pause_begun_ns,
+                                   &locked))
+        return SG_ACQUIRE_TRY;
+    if (locked)
+        c->answer = SYNCGUARD_LOCKED;
+    c->status = SYNCGUARD_LOCKED;
+    return pause_or_end(c);
+}
+
+sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_error *err)
+{
+    sg_wake_reason reason;
+    if (!c->joined)
+        return sg_acquire_may_wait(c) ? join(c, err) : SG_ACQUIRE_END;
+    if (!c->pausing)
+        return pause_or_end(c);
+    *until_ns = c->pause_end_ns;
+    if (!sg_wait_queue_poll(c->backend->core->wait_queue, &c->waiter, until_ns, &reason))
+        return SG_ACQUIRE_WAIT;
+    return reason == SG_WAKE_TIMER ? count_retry(c) : SG_ACQUIRE_TRY;
 }
 
 /* ---- outcome ------------------------------------------------------------------------------------
  */
 
 /* Says what ended the waiting: it is often not the one that the caller thought of. */
-static syncguard_status gave_up(const hunt *h, bool over, syncguard_error *err)
+static syncguard_status gave_up(const sg_acquire *c, bool over, syncguard_error *err)
 {
     const syncguard_status status = SYNCGUARD_E_ACQUISITION_TIMEOUT;
-    long long tenths = (syncguard_clock_ns() - h->started_ns) / (100 * SYNCGUARD_NS_PER_MS);
+    long long tenths = (syncguard_clock_ns() - c->started_ns) / (100 * SYNCGUARD_NS_PER_MS);
     if (over)
         syncguard_fail(err, status, NULL, "gave up after %lld.%lld s: another owner holds the lock",
                        tenths / 10, tenths % 10);
-    else if (h->retries > 0)
+    else if (c->retries > 0)
         syncguard_fail(err, status, NULL,
                        "gave up after %d %s (%lld.%lld s): another owner holds the lock",
-                       h->retries, h->retries == 1 ? "retry" : "retries", tenths / 10, tenths % 10);
+                       c->retries, c->retries == 1 ? "retry" : "retries", tenths / 10, tenths % 10);
     else
         syncguard_fail(err, status, NULL,
                        "another owner holds the lock, and the options ask for no retry");
-    sg_error_key(h->backend, err, h->op.key, h->op.key_length);
+    sg_error_key(c->backend, err, c->lock->key, c->lock->key_length);
     return status;
 }
 
@@ -324,19 +329,85 @@ static syncguard_status gave_up(const hunt *h, bool over, syncguard_error *err)
  * The end of a waiting acquire. With retry_unavailable the last answer decides: a store
  * that nobody could reach is not a lock that somebody holds.
  */
-static syncguard_status verdict(const hunt *h, syncguard_status status, syncguard_error *err)
+static syncguard_status outcome(const sg_acquire *c, syncguard_error *err)
 {
-    bool over = out_of_time(h, status);
-    if (status != SYNCGUARD_LOCKED && !over)
-        return status;
-    if (h->options->retry_unavailable && h->answer < SYNCGUARD_OK) {
-        *err = h->failure;
-        return h->answer;
+    bool over = out_of_time(c, c->status);
+    if (c->status != SYNCGUARD_LOCKED && !over)
+        return c->status;
+    if (c->retry_unavailable && c->answer < SYNCGUARD_OK) {
+        if (c->failure == NULL)
+            return syncguard_fail(err, c->answer, NULL, "%s", syncguard_status_text(c->answer));
+        *err = *c->failure;
+        return c->answer;
     }
-    if (h->options->retry_unavailable && h->answer == SYNCGUARD_OK)
-        return status; /* the only attempt was cut short */
-    return gave_up(h, over, err);
+    if (c->retry_unavailable && c->answer == SYNCGUARD_OK)
+        return c->status; /* the only attempt was cut short */
+    return gave_up(c, over, err);
 }
+
+/* Turns a grant into a handle; *out is set before anything can be told about it. */
+static void hand_out(sg_acquire *c, syncguard_lock **out)
+{
+    syncguard_lock *lock = c->lock;
+
+    /* sg_acquire_once has seen that it fits. */
+    (void)syncguard_fence_format(c->op->fence, lock->fence, NULL);
+    atomic_store(&lock->expires_at_ms, c->op->expires_at_ms);
+    atomic_store(&lock->lease, syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms));
+    lock->hold_end_ns = c->max_hold_ms > 0
+                            ? syncguard_clock_after(c->op->first_sent_ns, c->max_hold_ms)
+                            : SYNCGUARD_NO_DEADLINE;
+    if (c->min_hold_ms > 0)
+        atomic_store(&lock->keep_until_ns,
+                     syncguard_clock_after(syncguard_clock_ns(), c->min_hold_ms));
+    sg_backend_ref(c->backend);
+    sg_lock_begin_hold(lock, c->op->first_sent_ns);
+    *out = lock;
+    if (c->expected)
+        sg_heartbeat_add(&c->backend->core->heartbeat, lock);
+}
+
+static void leave(sg_acquire *c)
+{
+    int64_t granted_until = 0;
+    if (c->status == SYNCGUARD_OK)
+        granted_until = syncguard_clock_after(c->op->first_sent_ns,
+                                              c->op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
+    sg_wait_queue_leave(c->backend->core->wait_queue, c->backend, &c->waiter, granted_until);
+}
+
+syncguard_status sg_acquire_finish(sg_acquire *c, syncguard_lock **out, syncguard_error *err)
+{
+    const struct syncguard_core *core = c->backend->core;
+    syncguard_status status = c->status;
+    if (c->joined)
+        leave(c);
+    if (c->waits)
+        sg_counters_wait(core->counters, c->started_ns, c->attempts);
+    if (status >= SYNCGUARD_OK) /* a failure that was waited out is not the outcome */
+        syncguard_error_clear(err);
+    if (status == SYNCGUARD_OK) {
+        hand_out(c, out);
+    } else {
+        if (c->waits)
+            status = outcome(c, err);
+        if (c->expected)
+            sg_heartbeat_expect_no_more(&c->backend->core->heartbeat);
+        syncguard_free(c->lock);
+    }
+    if (c->failure != NULL)
+        syncguard_free(c->failure);
+    return status;
+}
+
+void sg_acquire_forget(sg_acquire *c)
+{
+    syncguard_free(c->lock);
+    syncguard_free(c->failure);
+}
+
+/* ---- begin --------------------------------------------------------------------------------------
+ */
 
 static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *key, size_t length,
                                       const syncguard_lock_options *options)
@@ -348,6 +419,7 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     lock->pid = getpid();
     lock->on_lost = options->on_lost;
     lock->on_lost_context = options->on_lost_context;
+    lock->abort_on_lost = options->abort_on_lost;
     lock->on_release_error = options->on_release_error;
     lock->on_release_error_context = options->on_release_error_context;
     atomic_init(&lock->ttl_ms, options->ttl_ms);
@@ -356,92 +428,32 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     return lock;
 }
 
-/* Turns a grant into a handle; *out is set before anything can be told about it. */
-static void hand_out(hunt *h, syncguard_lock **out)
-{
-    syncguard_lock *lock = h->lock;
-
-    /* sg_acquire_once has seen that it fits. */
-    (void)syncguard_fence_format(h->op.fence, lock->fence, NULL);
-    atomic_store(&lock->expires_at_ms, h->op.expires_at_ms);
-    atomic_store(&lock->lease, syncguard_clock_after(h->op.first_sent_ns, h->op.ttl_ms));
-    lock->hold_end_ns = h->options->max_hold_ms > 0
-                            ? syncguard_clock_after(h->op.first_sent_ns, h->options->max_hold_ms)
-                            : SYNCGUARD_NO_DEADLINE;
-    sg_backend_ref(h->backend);
-    *out = lock;
-    if (h->expected)
-        sg_heartbeat_add(&h->backend->core->heartbeat, lock);
-}
-
-static void give_up(hunt *h)
-{
-    if (h->expected)
-        sg_heartbeat_expect_no_more(&h->backend->core->heartbeat);
-    syncguard_free(h->lock);
-}
-
-/* waits is false for a single attempt that answers LOCKED. */
-static syncguard_status acquire(syncguard_backend *backend, const char *key,
-                                const syncguard_lock_options *given, bool waits,
-                                syncguard_lock **out, syncguard_error *err)
+syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, const char *key,
+                                  const syncguard_lock_options *given, bool waits,
+                                  syncguard_lock_options *options, syncguard_error *err)
 {
     char normal[SYNCGUARD_KEY_SIZE];
-    syncguard_lock_options options;
-    hunt h = {.backend = backend, .options = &options};
-    syncguard_error own;
-
-    err = err != NULL ? err : &own;
-    syncguard_error_clear(err);
-    if (out != NULL)
-        *out = NULL;
-    if (backend == NULL || out == NULL)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or out is NULL");
-    syncguard_status status = sg_key_read(backend, key, normal, &h.op.key_length, err);
+    size_t length;
+    syncguard_status status = sg_key_read(backend, key, normal, &length, err);
     if (status == SYNCGUARD_OK)
-        status = read_options(given, &options, err);
+        status = read_options(given, options, err);
     if (status != SYNCGUARD_OK)
         return status;
-
-    h.op.key = normal;
-    h.op.ttl_ms = options.ttl_ms;
-    h.started_ns = syncguard_clock_ns();
-    h.limits.abort_object = options.abort_object;
-    h.limits.deadline_ns = waits && options.timeout_ms > 0
-                               ? syncguard_clock_after(h.started_ns, options.timeout_ms)
-                               : SYNCGUARD_NO_DEADLINE;
-    h.lock = prepare_handle(backend, normal, h.op.key_length, &options);
-    if (h.lock == NULL)
-        return syncguard_fail_memory(err);
-
-    h.releases = atomic_load(&backend->core->room->releases);
-    status = try_once(&h, false, false, err);
-    if (waits && options.timeout_ms != 0 && retryable(&h, status) && !out_of_retries(&h))
-        status = wait_for_lock(&h, status, err);
-    if (waits && backend->ops->observe_wait != NULL)
-        backend->ops->observe_wait(backend, syncguard_clock_ns() - h.started_ns, h.attempts);
-    if (status >= SYNCGUARD_OK) /* a failure that was waited out is not the outcome */
-        syncguard_error_clear(err);
-    if (status == SYNCGUARD_OK) {
-        hand_out(&h, out);
-        return status;
-    }
-    give_up(&h);
-    return waits ? verdict(&h, status, err) : status;
-}
-
-syncguard_status syncguard_lock_acquire(syncguard_backend *backend, const char *key,
-                                        const syncguard_lock_options *options, syncguard_lock **out,
-                                        syncguard_error *err)
-{
-    SYNCGUARD_NO_CANCEL;
-    return acquire(backend, key, options, true, out, err);
-}
-
-syncguard_status syncguard_lock_try(syncguard_backend *backend, const char *key,
-                                    const syncguard_lock_options *options, syncguard_lock **out,
-                                    syncguard_error *err)
-{
-    SYNCGUARD_NO_CANCEL;
-    return acquire(backend, key, options, false, out, err);
+    *c = (sg_acquire){.backend = backend,
+                      .limits = {SYNCGUARD_NO_DEADLINE, options->abort_object},
+                      .started_ns = syncguard_clock_ns(),
+                      .retry_delay_ms = options->retry_delay_ms,
+                      .max_hold_ms = options->max_hold_ms,
+                      .min_hold_ms = options->min_hold_ms,
+                      .max_retries = options->max_retries,
+                      .retry_unavailable = options->retry_unavailable,
+                      .auto_extend = options->auto_extend,
+                      .backoff = (uint8_t)options->backoff,
+                      .jitter = (uint8_t)options->jitter,
+                      .waits = waits,
+                      .single = options->timeout_ms == 0};
+    if (waits && options->timeout_ms > 0)
+        c->limits.deadline_ns = syncguard_clock_after(c->started_ns, options->timeout_ms);
+    c->lock = prepare_handle(backend, normal, length, options);
+    return c->lock != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }

@@ -12,71 +12,26 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-typedef struct bound {
-    int64_t value;
-    const char *text;
-} bound;
-
-#define US INT64_C(1000)
-#define MS INT64_C(1000000)
-#define SECOND INT64_C(1000000000)
-
-/* Memory answers in microseconds, a remote store within its deadline of seconds. */
-static const bound duration_bounds[] = {
-    {1 * US, "0.000001"}, {5 * US, "0.000005"},  {10 * US, "0.00001"},  {25 * US, "0.000025"},
-    {50 * US, "0.00005"}, {100 * US, "0.0001"},  {250 * US, "0.00025"}, {500 * US, "0.0005"},
-    {1 * MS, "0.001"},    {2500 * US, "0.0025"}, {5 * MS, "0.005"},     {10 * MS, "0.01"},
-    {25 * MS, "0.025"},   {50 * MS, "0.05"},     {100 * MS, "0.1"},     {250 * MS, "0.25"},
-    {500 * MS, "0.5"},    {1 * SECOND, "1"},     {2500 * MS, "2.5"},    {5 * SECOND, "5"},
-    {10 * SECOND, "10"},
-};
-
-static const bound wait_bounds[] = {
-    {100 * US, "0.0001"}, {500 * US, "0.0005"}, {1 * MS, "0.001"},     {5 * MS, "0.005"},
-    {10 * MS, "0.01"},    {50 * MS, "0.05"},    {100 * MS, "0.1"},     {500 * MS, "0.5"},
-    {1 * SECOND, "1"},    {2500 * MS, "2.5"},   {5 * SECOND, "5"},     {10 * SECOND, "10"},
-    {30 * SECOND, "30"},  {60 * SECOND, "60"},  {300 * SECOND, "300"}, {3600 * SECOND, "3600"},
-};
-
-static const bound attempt_bounds[] = {
-    {1, "1"},   {2, "2"},   {3, "3"},   {5, "5"},     {8, "8"},
-    {11, "11"}, {20, "20"}, {50, "50"}, {100, "100"}, {1000, "1000"},
-};
-
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-_Static_assert(COUNT(duration_bounds) < SG_HISTOGRAM_BUCKETS, "room for +Inf");
-_Static_assert(COUNT(wait_bounds) < SG_HISTOGRAM_BUCKETS, "room for +Inf");
-_Static_assert(COUNT(attempt_bounds) < SG_HISTOGRAM_BUCKETS, "room for +Inf");
-_Static_assert(SYNCGUARD_E_OUT_OF_MEMORY == -SG_EVENT_ERRORS, "an outcome per failure");
-
-static void increment(atomic_uint_fast64_t *count, uint64_t by)
+const char *syncguard_event_type_name(syncguard_event_type type)
 {
-    atomic_fetch_add_explicit(count, by, memory_order_relaxed);
+    static const char *const names[SG_EVENT_TYPES] = {"acquire", "release", "extend", "isLocked",
+                                                      "lookup"};
+
+    return (unsigned)type < SG_EVENT_TYPES ? names[type] : "unknown";
 }
+
+const char *syncguard_event_reason_name(syncguard_event_reason reason)
+{
+    static const char *const names[SG_EVENT_REASONS] = {"", "locked", "expired", "not-found"};
+
+    return (unsigned)reason < SG_EVENT_REASONS ? names[reason] : "";
+}
+
+_Static_assert(SYNCGUARD_E_OUT_OF_MEMORY == -SG_EVENT_ERRORS, "an outcome per failure");
 
 static uint64_t value_of(const atomic_uint_fast64_t *count)
 {
     return atomic_load_explicit(count, memory_order_relaxed);
-}
-
-static void observe(sg_histogram *histogram, const bound *bounds, size_t count, int64_t value)
-{
-    size_t at = 0;
-
-    if (value < 0)
-        value = 0;
-    while (at < count && value > bounds[at].value)
-        at++;
-    increment(&histogram->buckets[at], 1);
-    increment(&histogram->sum, (uint64_t)value);
-}
-
-static void histogram_reset(sg_histogram *histogram)
-{
-    for (size_t i = 0; i < SG_HISTOGRAM_BUCKETS; i++)
-        atomic_init(&histogram->buckets[i], 0);
-    atomic_init(&histogram->sum, 0);
 }
 
 void sg_metrics_reset(sg_metrics *metrics)
@@ -84,10 +39,8 @@ void sg_metrics_reset(sg_metrics *metrics)
     for (size_t type = 0; type < SG_EVENT_TYPES; type++) {
         for (size_t outcome = 0; outcome < SG_EVENT_OUTCOMES; outcome++)
             atomic_init(&metrics->operations[type][outcome], 0);
-        histogram_reset(&metrics->durations[type]);
+        sg_histogram_reset(&metrics->durations[type]);
     }
-    histogram_reset(&metrics->waits);
-    histogram_reset(&metrics->attempts);
 }
 
 static size_t outcome_of(const sg_observation *seen)
@@ -101,15 +54,9 @@ static size_t outcome_of(const sg_observation *seen)
 
 void sg_metrics_count(sg_metrics *metrics, const sg_observation *seen)
 {
-    increment(&metrics->operations[seen->type][outcome_of(seen)], 1);
-    observe(&metrics->durations[seen->type], duration_bounds, COUNT(duration_bounds),
-            seen->duration_ns);
-}
-
-void sg_metrics_wait(sg_metrics *metrics, int64_t waited_ns, int attempts)
-{
-    observe(&metrics->waits, wait_bounds, COUNT(wait_bounds), waited_ns);
-    observe(&metrics->attempts, attempt_bounds, COUNT(attempt_bounds), attempts);
+    atomic_fetch_add_explicit(&metrics->operations[seen->type][outcome_of(seen)], 1,
+                              memory_order_relaxed);
+    sg_histogram_observe(&metrics->durations[seen->type], &sg_duration_bounds, seen->duration_ns);
 }
 
 /* Counts what does not fit as well. */
@@ -184,20 +131,20 @@ static void put_operations(text_sink *sink, const sg_metrics *metrics)
 
 /* more is `,type="acquire"` or "". in_ns: the sum is nanoseconds, shown as seconds. */
 static void put_histogram(text_sink *sink, const char *name, const char *more,
-                          const sg_histogram *histogram, const bound *bounds, size_t count,
-                          bool in_ns)
+                          const sg_histogram *histogram, const sg_bounds *bounds, bool in_ns)
 {
+    const uint64_t second = 1000000000;
     uint64_t sum = value_of(&histogram->sum);
     uint64_t total = 0;
 
-    for (size_t i = 0; i <= count; i++) {
+    for (size_t i = 0; i <= bounds->count; i++) {
         total += value_of(&histogram->buckets[i]);
         put(sink, "%s_bucket{%s%s,le=\"%s\"} %" PRIu64 "\n", name, sink->labels, more,
-            i < count ? bounds[i].text : "+Inf", total);
+            i < bounds->count ? bounds->items[i].text : "+Inf", total);
     }
     if (in_ns)
         put(sink, "%s_sum{%s%s} %" PRIu64 ".%09" PRIu64 "\n", name, sink->labels, more,
-            sum / (uint64_t)SECOND, sum % (uint64_t)SECOND);
+            sum / second, sum % second);
     else
         put(sink, "%s_sum{%s%s} %" PRIu64 "\n", name, sink->labels, more, sum);
     put(sink, "%s_count{%s%s} %" PRIu64 "\n", name, sink->labels, more, total);
@@ -213,29 +160,78 @@ static void put_durations(text_sink *sink, const sg_metrics *metrics)
         snprintf(more, sizeof more, ",type=\"%s\"",
                  syncguard_event_type_name((syncguard_event_type)type));
         put_histogram(sink, "syncguard_operation_duration_seconds", more, &metrics->durations[type],
-                      duration_bounds, COUNT(duration_bounds), true);
+                      &sg_duration_bounds, true);
     }
 }
 
-size_t sg_metrics_text(const sg_metrics *metrics, const char *labels, uint64_t dropped,
-                       char *buffer, size_t size)
+/* One series per word. */
+static void put_counters(text_sink *sink, const char *name, const char *label,
+                         const char *const *words, const atomic_uint_fast64_t *counts, size_t count)
 {
-    text_sink sink = {buffer, buffer != NULL ? size : 0, 0, labels};
+    for (size_t i = 0; i < count; i++)
+        put(sink, "%s{%s,%s=\"%s\"} %" PRIu64 "\n", name, sink->labels, label, words[i],
+            value_of(&counts[i]));
+}
+
+static void put_number(text_sink *sink, const char *name, const char *type, const char *help,
+                       uint64_t value)
+{
+    put_head(sink, name, type, help);
+    put(sink, "%s{%s} %" PRIu64 "\n", name, sink->labels, value);
+}
+
+static void put_locks(text_sink *sink, const sg_counters *counters, uint64_t waiting)
+{
+    static const char *const reasons[] = {"absent", "unconfirmed", "max-hold"};
+    static const char *const renewals[SG_RENEWAL_RESULTS] = {"confirmed", "failed", "absent"};
+    static const char *const undos[SG_UNDO_RESULTS] = {"confirmed", "expired"};
+    int64_t held = atomic_load_explicit(&counters->held, memory_order_relaxed);
+
+    put_head(sink, "syncguard_locks_lost_total", "counter",
+             "Locks whose holders could no longer be sure to hold them.");
+    put_counters(sink, "syncguard_locks_lost_total", "reason", reasons, counters->lost + 1,
+                 SG_LOST_REASONS - 1);
+    put_head(sink, "syncguard_renewals_total", "counter", "Renewals in the background by result.");
+    put_counters(sink, "syncguard_renewals_total", "result", renewals, counters->renewals,
+                 SG_RENEWAL_RESULTS);
+    put_head(sink, "syncguard_acquires_undone_total", "counter",
+             "Acquires of unknown outcome that were taken back.");
+    put_counters(sink, "syncguard_acquires_undone_total", "result", undos, counters->undone,
+                 SG_UNDO_RESULTS);
+    put_number(sink, "syncguard_reconnects_total", "counter",
+               "Connections to the store that had to be replaced.",
+               value_of(&counters->reconnects));
+    put_number(sink, "syncguard_locks_held", "gauge", "Lock handles that hold their lock.",
+               held > 0 ? (uint64_t)held : 0);
+    put_number(sink, "syncguard_acquires_waiting", "gauge",
+               "Acquires that wait for a lock of another owner.", waiting);
+}
+
+static void put_waits(text_sink *sink, const sg_counters *counters)
+{
+    put_head(sink, "syncguard_wait_seconds", "histogram",
+             "Time that the lock helper took until it had the lock or gave up.");
+    put_histogram(sink, "syncguard_wait_seconds", "", &counters->waits, &sg_wait_bounds, true);
+    put_head(sink, "syncguard_wait_attempts", "histogram",
+             "Attempts that the lock helper made until it had the lock or gave up.");
+    put_histogram(sink, "syncguard_wait_attempts", "", &counters->attempts, &sg_attempt_bounds,
+                  false);
+    put_head(sink, "syncguard_hold_seconds", "histogram",
+             "Time from the grant of a lock handle to its release or loss.");
+    put_histogram(sink, "syncguard_hold_seconds", "", &counters->holds, &sg_hold_bounds, true);
+}
+
+size_t sg_metrics_text(const sg_metrics_view *view, char *buffer, size_t size)
+{
+    text_sink sink = {buffer, buffer != NULL ? size : 0, 0, view->labels};
 
     if (sink.size > 0)
         buffer[0] = '\0';
-    put_operations(&sink, metrics);
-    put_durations(&sink, metrics);
-    put_head(&sink, "syncguard_wait_seconds", "histogram",
-             "Time that the lock helper took until it had the lock or gave up.");
-    put_histogram(&sink, "syncguard_wait_seconds", "", &metrics->waits, wait_bounds,
-                  COUNT(wait_bounds), true);
-    put_head(&sink, "syncguard_wait_attempts", "histogram",
-             "Attempts that the lock helper made until it had the lock or gave up.");
-    put_histogram(&sink, "syncguard_wait_attempts", "", &metrics->attempts, attempt_bounds,
-                  COUNT(attempt_bounds), false);
-    put_head(&sink, "syncguard_events_dropped_total", "counter",
-             "Telemetry events that the full queue refused.");
-    put(&sink, "syncguard_events_dropped_total{%s} %" PRIu64 "\n", labels, dropped);
+    put_operations(&sink, view->metrics);
+    put_durations(&sink, view->metrics);
+    put_waits(&sink, view->counters);
+    put_locks(&sink, view->counters, view->waiting);
+    put_number(&sink, "syncguard_events_dropped_total", "counter",
+               "Telemetry events that the full queue refused.", view->dropped);
     return sink.length;
 }

@@ -18,7 +18,8 @@
 #endif
 
 #include "backends/memory/memory.h"
-#include "core/core.h"
+#include "backends/schemes.h"
+#include "core/default_url.h"
 #include "core/text.h"
 #include "syncguard/sys/backend.h"
 #include "syncguard/sys/url.h"
@@ -29,16 +30,6 @@
 #define refuse(err, ...) syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, __VA_ARGS__)
 
 static _Atomic(const syncguard_module *) registry[MAX_MODULES];
-
-/* Which module a scheme belongs to. */
-static const struct {
-    const char *scheme;
-    const char *module;
-} known[] = {
-    {"sqlite", "sqlite"},        {"redis", "redis"},         {"rediss", "redis"},
-    {"redis+sentinel", "redis"}, {"redis+cluster", "redis"}, {"redis+unix", "redis"},
-    {"postgres", "postgres"},    {"postgresql", "postgres"}, {"firestore", "firestore"},
-};
 
 static bool has_scheme(const syncguard_module *module, const char *scheme)
 {
@@ -173,11 +164,14 @@ static syncguard_status find(const char *url, const syncguard_module **out, sync
     *out = find_registered(scheme);
     if (*out)
         return SYNCGUARD_OK;
-    for (i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i].scheme, scheme) == 0)
-            return load(known[i].module, out, err);
+    for (i = 0; i < sizeof sg_schemes / sizeof *sg_schemes; i++) {
+        if (strcmp(sg_schemes[i].scheme, scheme) == 0)
+            return load(sg_schemes[i].module, out, err);
     }
-    return refuse(err, "the scheme %s is not known", scheme);
+    return refuse(err,
+                  "the scheme %s is not known; use sqlite:, redis://, rediss://, redis+unix://, "
+                  "redis+sentinel://, redis+cluster://, postgres://, firestore:// or memory:",
+                  scheme);
 }
 
 syncguard_status syncguard_open(const char *url, const syncguard_options *options,
@@ -193,15 +187,21 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
         return refuse(err, "out must be given");
     *out = NULL;
     if (!url) {
-        status = syncguard_default_url(fallback, sizeof fallback, err);
-        if (status == SYNCGUARD_OK)
+        bool embedded = false;
+
+        status = sg_default_url(fallback, sizeof fallback, &embedded, err);
+        if (status == SYNCGUARD_OK && embedded)
             status = sg_default_folders(err);
         if (status != SYNCGUARD_OK)
             return status;
         url = fallback;
     }
     status = find(url, &module, err);
-    return module ? module->open(url, options, out, err) : status;
+    if (module)
+        status = module->open(url, options, out, err);
+    if (url == fallback)
+        explicit_bzero(fallback, sizeof fallback); /* it may hold a password */
+    return status;
 }
 
 syncguard_status syncguard_setup(const char *url, const syncguard_options *options,
@@ -223,5 +223,7 @@ syncguard_status syncguard_setup(const char *url, const syncguard_options *optio
     status = find(url, &module, err);
     if (module && module->setup)
         status = module->setup(url, options, print, print_context, err);
+    if (url == fallback)
+        explicit_bzero(fallback, sizeof fallback);
     return status;
 }

@@ -1,9 +1,12 @@
-/* Options structs: the size rule, the defaults, and the values that every backend shares. */
+/* Options structs: the size rule, the defaults, and the values that every backend shares; log. */
 #include "syncguard/sys/options.h"
 
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "core/core.h"
 #include "core/nfc.h"
 #include "syncguard/backend.h"
 #include "syncguard/sys/fail.h"
@@ -112,4 +115,28 @@ syncguard_status syncguard_options_read(const syncguard_options *given, syncguar
     if (status == SYNCGUARD_OK)
         *out = read;
     return status;
+}
+
+const syncguard_options *syncguard_backend_options(const syncguard_backend *backend)
+{
+    return &backend->core->options;
+}
+
+const syncguard_capabilities *syncguard_capabilities_get(const syncguard_backend *backend)
+{
+    return &backend->capabilities;
+}
+
+void syncguard_backend_log(const syncguard_backend *backend, syncguard_log_level level,
+                           const char *format, ...)
+{
+    const syncguard_options *options = &backend->core->options;
+    if (options->log == NULL)
+        return;
+    char line[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    options->log(options->log_context, level, line);
 }

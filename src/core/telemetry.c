@@ -3,8 +3,9 @@
  *
  * Every slot passes its op struct through untouched, so deadlines, reasons and
  * wake-ups are the inner backend's; what comes back is counted and, if somebody
- * listens, queued as an event. The two share one waiting room, since the store's
- * news arrive at the inner backend while the helper waits on the outer.
+ * listens, queued as an event. The two share one wait queue, since the store's
+ * notifications arrive at the inner backend while the helper waits on the outer,
+ * and for the same reason the counters of what is no operation (counters.h).
  *
  * Events: acquire, release, extend (each item of a batch), is_locked and lookup
  * give one each, whoever asked: the caller, the heartbeat or a waiter. Undoing
@@ -16,8 +17,6 @@
 #include "core/telemetry.h"
 
 #include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "core/core.h"
 #include "syncguard/sys/options.h"
@@ -25,34 +24,13 @@
 /* Without a dispose timeout, closing delivers queued events for this long. */
 #define DEFAULT_DRAIN_MS 1000
 
-/* The longest backend name and handle_name, and the words around them. */
-#define LABELS_SIZE (SYNCGUARD_MAX_HANDLE_NAME + 96)
-
-/* Numbers the handles of this process that were given no name. */
-static atomic_uint unnamed;
-
 typedef struct telemetry {
     syncguard_backend base;
-    char labels[LABELS_SIZE]; /* tell the series of this handle from those of others */
+    char *labels; /* tell the series of this handle from those of others */
     syncguard_backend *inner;
     sg_event_queue *queue; /* NULL: counters only */
     sg_metrics metrics;
 } telemetry;
-
-const char *syncguard_event_type_name(syncguard_event_type type)
-{
-    static const char *const names[SG_EVENT_TYPES] = {"acquire", "release", "extend", "isLocked",
-                                                      "lookup"};
-
-    return (unsigned)type < SG_EVENT_TYPES ? names[type] : "unknown";
-}
-
-const char *syncguard_event_reason_name(syncguard_event_reason reason)
-{
-    static const char *const names[SG_EVENT_REASONS] = {"", "locked", "expired", "not-found"};
-
-    return (unsigned)reason < SG_EVENT_REASONS ? names[reason] : "";
-}
 
 static syncguard_backend *inner_of(syncguard_backend *backend)
 {
@@ -206,6 +184,17 @@ static syncguard_status tele_list(syncguard_backend *backend, const syncguard_li
     return inner->ops->list(inner, limits, fn, context, err);
 }
 
+static syncguard_status tele_list_expired(syncguard_backend *backend,
+                                          const syncguard_limits *limits, syncguard_record_fn fn,
+                                          void *context, syncguard_error *err)
+{
+    syncguard_backend *inner = inner_of(backend);
+
+    if (inner->ops->list_expired == NULL)
+        return SYNCGUARD_OK;
+    return inner->ops->list_expired(inner, limits, fn, context, err);
+}
+
 static void report_undo(syncguard_backend *backend, const syncguard_undo_op *op,
                         syncguard_status status, int64_t started)
 {
@@ -272,33 +261,16 @@ static void tele_unwatch(syncguard_backend *backend, const char *key, size_t key
         inner->ops->unwatch(inner, key, key_length);
 }
 
-static syncguard_status tele_listen(syncguard_backend *backend, syncguard_parker *parker,
-                                    const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status tele_diagnose(syncguard_backend *backend, const syncguard_limits *limits,
+                                      syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
     syncguard_backend *inner = inner_of(backend);
 
-    return inner->ops->listen != NULL ? inner->ops->listen(inner, parker, limits, err)
-                                      : SYNCGUARD_ABSENT;
+    return inner->ops->diagnose != NULL ? inner->ops->diagnose(inner, limits, fn, context, err)
+                                        : SYNCGUARD_OK;
 }
 
-static void tele_take_over(syncguard_backend *backend)
-{
-    syncguard_backend *inner = inner_of(backend);
-
-    if (inner->ops->take_over != NULL)
-        inner->ops->take_over(inner);
-}
-
-static syncguard_status tele_examine(syncguard_backend *backend, const syncguard_limits *limits,
-                                     syncguard_finding_fn fn, void *context, syncguard_error *err)
-{
-    syncguard_backend *inner = inner_of(backend);
-
-    return inner->ops->examine != NULL ? inner->ops->examine(inner, limits, fn, context, err)
-                                       : SYNCGUARD_OK;
-}
-
-/* The inner handle is made the child's own as a whole: its waiting room is the shared one. The
+/* The inner handle is made the child's own as a whole: its wait queue is the shared one. The
  * child counts from zero: what its parent did is the parent's to report. */
 static syncguard_status tele_after_fork(syncguard_backend *backend, syncguard_error *err)
 {
@@ -311,15 +283,6 @@ static syncguard_status tele_after_fork(syncguard_backend *backend, syncguard_er
     return self->queue != NULL ? sg_event_queue_after_fork(self->queue, err) : SYNCGUARD_OK;
 }
 
-static void tele_observe_wait(syncguard_backend *backend, int64_t waited_ns, int attempts)
-{
-    telemetry *self = (telemetry *)backend;
-
-    sg_metrics_wait(&self->metrics, waited_ns, attempts);
-    if (self->inner->ops->observe_wait != NULL)
-        self->inner->ops->observe_wait(self->inner, waited_ns, attempts);
-}
-
 static void tele_destroy(syncguard_backend *backend)
 {
     telemetry *self = (telemetry *)backend;
@@ -328,6 +291,7 @@ static void tele_destroy(syncguard_backend *backend)
 
     sg_event_queue_close(self->queue, drain_ms > 0 ? drain_ms : DEFAULT_DRAIN_MS);
     syncguard_backend_fini(backend);
+    syncguard_free(self->labels);
     syncguard_free(self);
     syncguard_close(inner);
 }
@@ -341,15 +305,13 @@ static const syncguard_backend_ops telemetry_ops = {
     .is_locked = tele_is_locked,
     .lookup = tele_lookup,
     .list = tele_list,
+    .list_expired = tele_list_expired,
     .undo = tele_undo,
     .undo_many = tele_undo_many,
     .cleanup = tele_cleanup,
     .unwatch = tele_unwatch,
-    .listen = tele_listen,
-    .take_over = tele_take_over,
-    .examine = tele_examine,
+    .diagnose = tele_diagnose,
     .after_fork = tele_after_fork,
-    .observe_wait = tele_observe_wait,
     .destroy = tele_destroy,
 };
 
@@ -358,28 +320,6 @@ void syncguard_telemetry_options_init(syncguard_telemetry_options *options, size
     static const syncguard_telemetry_options defaults = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
 
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
-}
-
-static syncguard_status make_labels(telemetry *self, const char *name, syncguard_error *err)
-{
-    const char *backend = self->inner->capabilities.backend;
-    size_t length = name != NULL ? strnlen(name, SYNCGUARD_MAX_HANDLE_NAME + 1) : 1;
-
-    if (length == 0 || length > SYNCGUARD_MAX_HANDLE_NAME)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "handle_name must have 1 to 64 bytes");
-    for (size_t i = 0; name != NULL && i < length; i++) {
-        if (name[i] <= ' ' || name[i] > '~' || name[i] == '"' || name[i] == '\\')
-            return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "handle_name must be printable ASCII without blanks and quotes");
-    }
-    if (name != NULL)
-        snprintf(self->labels, sizeof self->labels, "backend=\"%.32s\",handle=\"%s\"", backend,
-                 name);
-    else
-        snprintf(self->labels, sizeof self->labels, "backend=\"%.32s\",handle=\"%u\"", backend,
-                 atomic_fetch_add(&unnamed, 1) + 1);
-    return SYNCGUARD_OK;
 }
 
 syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
@@ -408,16 +348,18 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
         return syncguard_fail_memory(err);
     self->inner = inner;
     sg_metrics_reset(&self->metrics);
-    status = make_labels(self, known.handle_name, err);
+    status = sg_labels_make(inner->capabilities.backend, &known, &self->labels, err);
     if (status == SYNCGUARD_OK && known.on_event != NULL)
         status = sg_event_queue_open(&known, inner->core->hash_secret, &self->queue, err);
     if (status == SYNCGUARD_OK)
         status = sg_backend_init_over(&self->base, &telemetry_ops, inner, err);
     if (status != SYNCGUARD_OK) {
         sg_event_queue_close(self->queue, 0);
+        syncguard_free(self->labels);
         syncguard_free(self);
         return status;
     }
+    atomic_store(&self->base.core->counters->on, true);
     *out = &self->base;
     return SYNCGUARD_OK;
 }
@@ -440,6 +382,12 @@ size_t syncguard_telemetry_prometheus(const syncguard_backend *backend, char *bu
         buffer[0] = '\0';
     if (backend == NULL || backend->ops != &telemetry_ops)
         return 0;
-    return sg_metrics_text(&self->metrics, self->labels, syncguard_telemetry_dropped(backend),
-                           buffer, size);
+    sg_metrics_view view = {
+        .metrics = &self->metrics,
+        .counters = backend->core->counters,
+        .waiting = atomic_load(&backend->core->wait_queue->waiters),
+        .dropped = syncguard_telemetry_dropped(backend),
+        .labels = self->labels,
+    };
+    return sg_metrics_text(&view, buffer, size);
 }

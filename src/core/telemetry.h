@@ -1,13 +1,12 @@
 /*
  * Inner parts of the telemetry decorator: what it counts and how events leave
- * the operation's thread. Only src/core/telemetry.c, metrics.c and
+ * the operation's thread. Only src/core/telemetry.c, metrics.c, labels.c and
  * event_queue.c use this header.
  */
 #ifndef SYNCGUARD_CORE_TELEMETRY_H
 #define SYNCGUARD_CORE_TELEMETRY_H
 
-#include <stdatomic.h>
-
+#include "counters.h"
 #include "syncguard/sys/backend.h"
 
 #define SG_EVENT_TYPES 5
@@ -16,7 +15,6 @@
 #define SG_EVENT_ERRORS 9
 /* ok, fail with each reason (none included), fail with each error. */
 #define SG_EVENT_OUTCOMES (1 + SG_EVENT_REASONS + SG_EVENT_ERRORS)
-#define SG_HISTOGRAM_BUCKETS 24
 
 /* What one operation came to; strings belong to the caller and last for the call. */
 typedef struct sg_observation {
@@ -30,27 +28,31 @@ typedef struct sg_observation {
     const char *lock_id; /* NULL: no lock id took part */
 } sg_observation;
 
-/* One count per bucket (not cumulative), the last one for what passes every bound. */
-typedef struct sg_histogram {
-    atomic_uint_fast64_t buckets[SG_HISTOGRAM_BUCKETS];
-    atomic_uint_fast64_t sum;
-} sg_histogram;
-
 /* Counters only ever grow; each is exact, a text made while they move is not a snapshot. */
 typedef struct sg_metrics {
     atomic_uint_fast64_t operations[SG_EVENT_TYPES][SG_EVENT_OUTCOMES];
     sg_histogram durations[SG_EVENT_TYPES]; /* ns */
-    sg_histogram waits;                     /* ns */
-    sg_histogram attempts;
 } sg_metrics;
+
+/* All that the text for Prometheus is made of. */
+typedef struct sg_metrics_view {
+    const sg_metrics *metrics;
+    const sg_counters *counters;
+    uint64_t waiting;
+    uint64_t dropped;
+    const char *labels; /* of every series */
+} sg_metrics_view;
 
 /* All zero. Not while others use it. */
 void sg_metrics_reset(sg_metrics *metrics);
 void sg_metrics_count(sg_metrics *metrics, const sg_observation *seen);
-void sg_metrics_wait(sg_metrics *metrics, int64_t waited_ns, int attempts);
-/* The contract of syncguard_telemetry_prometheus. labels are those of every series. */
-size_t sg_metrics_text(const sg_metrics *metrics, const char *labels, uint64_t dropped,
-                       char *buffer, size_t size);
+/* The contract of syncguard_telemetry_prometheus. */
+size_t sg_metrics_text(const sg_metrics_view *view, char *buffer, size_t size);
+
+/* The labels of every series: backend, handle, and those of the options. The caller frees *out.
+ * InvalidArgument for names and values that Prometheus would not take, or OutOfMemory. */
+syncguard_status sg_labels_make(const char *backend, const syncguard_telemetry_options *options,
+                                char **out, syncguard_error *err);
 
 typedef struct sg_event_queue sg_event_queue;
 

@@ -36,13 +36,6 @@ static syncguard_status refuse_option(syncguard_error *err, const char *name, co
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "option %s %s", name, what);
 }
 
-static void wipe(char *text)
-{
-    if (text)
-        explicit_bzero(text, strlen(text));
-    syncguard_free(text);
-}
-
 void syncguard_url_free(syncguard_url *url)
 {
     size_t i;
@@ -50,13 +43,13 @@ void syncguard_url_free(syncguard_url *url)
     if (!url)
         return;
     syncguard_free(url->scheme);
-    wipe(url->user);
-    wipe(url->password);
-    wipe(url->hosts);
-    wipe(url->path);
+    syncguard_free_secret(url->user);
+    syncguard_free_secret(url->password);
+    syncguard_free_secret(url->hosts);
+    syncguard_free_secret(url->path);
     for (i = 0; i < url->option_count; i++) {
-        wipe(url->options[i].name);
-        wipe(url->options[i].value);
+        syncguard_free_secret(url->options[i].name);
+        syncguard_free_secret(url->options[i].value);
     }
     syncguard_free(url);
 }

@@ -6,7 +6,7 @@
  * is compiled with -fexceptions so that unwinding releases the lock. longjmp does not
  * unwind: nothing here can see it.
  */
-#include "core.h"
+#include "lock_state.h"
 
 static void end_work(syncguard_lock **lock)
 {

@@ -50,6 +50,13 @@ void syncguard_free(void *block)
     errno = saved;
 }
 
+void syncguard_free_secret(char *text)
+{
+    if (text != NULL)
+        explicit_bzero(text, strlen(text));
+    syncguard_free(text);
+}
+
 char *syncguard_strdup(const char *text)
 {
     return text ? syncguard_strndup(text, strlen(text)) : NULL;

@@ -5,13 +5,10 @@
  * straight to the first waiter, so nobody overtakes. The mutex is held for a few
  * instructions only.
  *
- * A waiter's parker lives on its stack, so it may not return before who admitted
+ * A waiter's parker lives on its stack, so it may not return before the one that admitted
  * it has unparked it. A light parker is unparked when the mutex is free again, or
  * the waiter would wake up only to wait for the mutex; its own word then tells that
  * the unpark is over. The others are unparked under the mutex, which tells it.
- *
- * One that was taken along is neither inside nor in the line. It belongs to who took
- * it until that one unparks it, or until the two part in a way of their own.
  */
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
@@ -29,17 +26,6 @@ syncguard_status syncguard_gate_init(syncguard_gate *gate, int places, syncguard
 void syncguard_gate_destroy(syncguard_gate *gate)
 {
     pthread_mutex_destroy(&gate->mutex);
-}
-
-static void prepend(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
-{
-    waiter->previous = NULL;
-    waiter->next = gate->first;
-    if (gate->first)
-        gate->first->previous = waiter;
-    else
-        gate->last = waiter;
-    gate->first = waiter;
 }
 
 static void append(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
@@ -95,25 +81,9 @@ void syncguard_gate_leave(syncguard_gate *gate)
         syncguard_parker_unpark(&waiter->parker);
 }
 
-syncguard_gate_waiter *syncguard_gate_take(syncguard_gate *gate)
-{
-    syncguard_gate_waiter *waiter;
-
-    pthread_mutex_lock(&gate->mutex);
-    waiter = gate->first;
-    if (waiter && syncguard_clock_ns() < waiter->joins_until_ns) {
-        take_out(gate, waiter);
-        waiter->taken = true;
-    } else {
-        waiter = NULL;
-    }
-    pthread_mutex_unlock(&gate->mutex);
-    return waiter;
-}
-
-/* In line; only who admits it or has taken it along unparks. */
-static syncguard_status wait_in_line(syncguard_gate *gate, struct syncguard_gate_waiter *waiter,
-                                     const syncguard_limits *limits, syncguard_error *err)
+/* In the queue; only the thread that admits it unparks it. */
+static syncguard_status wait_in_queue(syncguard_gate *gate, struct syncguard_gate_waiter *waiter,
+                                      const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = syncguard_parker_park(&waiter->parker, limits, err);
     bool admitted;
@@ -122,7 +92,7 @@ static syncguard_status wait_in_line(syncguard_gate *gate, struct syncguard_gate
         return status;
     pthread_mutex_lock(&gate->mutex);
     admitted = waiter->admitted;
-    if (!admitted && !waiter->taken)
+    if (!admitted)
         take_out(gate, waiter);
     pthread_mutex_unlock(&gate->mutex);
     if (admitted && status != SYNCGUARD_OK) {
@@ -134,49 +104,33 @@ static syncguard_status wait_in_line(syncguard_gate *gate, struct syncguard_gate
     return status;
 }
 
-static syncguard_status wait_for_place(syncguard_gate *gate, syncguard_gate_waiter *waiter,
-                                       const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status wait_for_place(syncguard_gate *gate, const syncguard_limits *limits,
+                                       syncguard_error *err)
 {
-    syncguard_status status;
+    syncguard_gate_waiter waiter = {.admitted = false};
+    syncguard_status status = syncguard_parker_open_light(&waiter.parker, limits, err);
     bool in;
 
-    status = syncguard_parker_open_light(&waiter->parker, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (!waiter->parker.light)
-        waiter->joins_until_ns = 0;
     pthread_mutex_lock(&gate->mutex);
     in = take_place(gate); /* one may have been left while the parker was opened */
-    if (!in && waiter->returns)
-        prepend(gate, waiter);
-    else if (!in)
-        append(gate, waiter);
+    if (!in)
+        append(gate, &waiter);
     pthread_mutex_unlock(&gate->mutex);
     if (!in)
-        status = wait_in_line(gate, waiter, limits, err);
-    syncguard_parker_close(&waiter->parker);
+        status = wait_in_queue(gate, &waiter, limits, err);
+    syncguard_parker_close(&waiter.parker);
     return status;
-}
-
-syncguard_status syncguard_gate_enter_or_join(syncguard_gate *gate, syncguard_gate_waiter *waiter,
-                                              const syncguard_limits *limits, syncguard_error *err)
-{
-    bool in;
-
-    waiter->admitted = false;
-    waiter->taken = false;
-    pthread_mutex_lock(&gate->mutex);
-    in = take_place(gate);
-    pthread_mutex_unlock(&gate->mutex);
-    return in ? SYNCGUARD_OK : wait_for_place(gate, waiter, limits, err);
 }
 
 syncguard_status syncguard_gate_enter(syncguard_gate *gate, const syncguard_limits *limits,
                                       syncguard_error *err)
 {
-    syncguard_gate_waiter waiter;
+    bool in;
 
-    waiter.joins_until_ns = 0;
-    waiter.returns = false;
-    return syncguard_gate_enter_or_join(gate, &waiter, limits, err);
+    pthread_mutex_lock(&gate->mutex);
+    in = take_place(gate);
+    pthread_mutex_unlock(&gate->mutex);
+    return in ? SYNCGUARD_OK : wait_for_place(gate, limits, err);
 }

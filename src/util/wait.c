@@ -12,6 +12,7 @@
 
 #include "syncguard/sys/fail.h"
 #include "syncguard/sys/wait.h"
+#include "util/thread.h"
 
 #define MAX_FDS 130
 /* The longest single poll. Its timer does not count suspend: this is by how much a suspend can
@@ -51,6 +52,16 @@ int64_t syncguard_limits_left_ns(const syncguard_limits *limits)
         return SYNCGUARD_NO_DEADLINE;
     now = syncguard_clock_ns();
     return limits->deadline_ns > now ? limits->deadline_ns - now : 0;
+}
+
+syncguard_limits syncguard_limits_from_now(const syncguard_limits *limits, int64_t span_ns)
+{
+    syncguard_limits result = *limits;
+    int64_t now = syncguard_clock_ns();
+
+    result.deadline_ns =
+        span_ns < SYNCGUARD_NO_DEADLINE - now ? now + span_ns : SYNCGUARD_NO_DEADLINE;
+    return result;
 }
 
 syncguard_limits syncguard_limits_until(const syncguard_limits *limits, int64_t at_ns)
@@ -128,7 +139,8 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
             return status;
         ready = poll_once(set, all, blind ? blind_slice(limits) : syncguard_limits_left_ns(limits));
         if (ready < 0 && errno != EINTR && errno != EAGAIN)
-            return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "poll failed (errno %d)", errno);
+            return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "poll failed: %s",
+                                  syncguard_errno_text(errno));
         if (limits && syncguard_abort_triggered(limits->abort_object))
             return fail_aborted(err);
         if (ready <= 0)
@@ -172,4 +184,16 @@ int syncguard_thread_start(pthread_t *thread, void *(*run)(void *), void *argume
     failed = pthread_create(thread, NULL, run, argument);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;
+}
+
+syncguard_status sg_thread_start(pthread_t *thread, void *(*run)(void *), void *argument,
+                                 const char *purpose, syncguard_error *err)
+{
+    int failed = syncguard_thread_start(thread, run, argument);
+    if (failed == ENOMEM)
+        return syncguard_fail_memory(err);
+    if (failed != 0)
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no thread can be started to %s",
+                              purpose);
+    return SYNCGUARD_OK;
 }

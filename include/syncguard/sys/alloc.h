@@ -11,12 +11,15 @@
 extern "C" {
 #endif
 
+/* As malloc and realloc, through the allocator hook. */
 SYNCGUARD_API void *syncguard_malloc(size_t size);
 /* Zeroed; checks count * size for overflow. */
 SYNCGUARD_API void *syncguard_calloc(size_t count, size_t size);
 SYNCGUARD_API void *syncguard_realloc(void *block, size_t size);
 /* Keeps errno. NULL is ignored. */
 SYNCGUARD_API void syncguard_free(void *block);
+/* Overwrites a NUL-terminated text that held a secret, and frees it. NULL is ignored. */
+SYNCGUARD_API void syncguard_free_secret(char *text);
 /* Copies; NULL text gives NULL, as does lack of memory. */
 SYNCGUARD_API char *syncguard_strdup(const char *text);
 SYNCGUARD_API char *syncguard_strndup(const char *text, size_t length);

@@ -26,6 +26,7 @@
 extern "C" {
 #endif
 
+/* The file, pipe or socket that a descriptor refers to. */
 typedef struct syncguard_fd_identity {
     uint64_t device;
     uint64_t inode;

@@ -8,6 +8,7 @@
 extern "C" {
 #endif
 
+/* The compiler checks the arguments of a function with such a format. */
 #if defined(__GNUC__)
 #define SYNCGUARD_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
 #else
@@ -25,6 +26,9 @@ SYNCGUARD_API syncguard_status syncguard_fail(syncguard_error *err, syncguard_st
 
 /* The usual words for running out of memory. */
 SYNCGUARD_API syncguard_status syncguard_fail_memory(syncguard_error *err);
+
+/* What an errno value means, in English ("Permission denied"). The text is constant. */
+SYNCGUARD_API const char *syncguard_errno_text(int error);
 
 /* Resets *err to "no error". */
 SYNCGUARD_API void syncguard_error_clear(syncguard_error *err);

@@ -48,6 +48,10 @@ SYNCGUARD_API syncguard_status syncguard_fence_name(const char *prefix, const ch
 SYNCGUARD_API void syncguard_name_hash(const void *data, size_t length,
                                        char out[SYNCGUARD_LOCK_ID_SIZE]);
 
+/* FNV-1a, 64 bits: for tables and fingerprints that need no defence against chosen input. The
+ * SQLite backend stores what it yields. */
+SYNCGUARD_API uint64_t syncguard_fnv1a(const void *data, size_t length);
+
 /* As syncguard_hash, for text of known length. */
 SYNCGUARD_API bool syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
 
@@ -57,17 +61,22 @@ SYNCGUARD_API syncguard_status syncguard_lock_id_draw(char out[SYNCGUARD_LOCK_ID
 
 /* The one liveness rule: expires_at_ms > now_ms - SYNCGUARD_TIME_TOLERANCE_MS. */
 SYNCGUARD_API bool syncguard_is_live(int64_t expires_at_ms, int64_t now_ms);
+/* How long a lock still counts as live by that rule: 0 or less if it does not. */
+SYNCGUARD_API int64_t syncguard_remaining_ms(int64_t expires_at_ms, int64_t now_ms);
 
 /* now_ms + ttl_ms, or InvalidArgument if ttl_ms is not positive or the sum passes 2^53-1. */
 SYNCGUARD_API syncguard_status syncguard_expiry(int64_t now_ms, int64_t ttl_ms,
                                                 int64_t *expires_at_ms, syncguard_error *err);
 
-/* 15 digits; InvalidArgument for values below 0 or of more digits (what a store says is judged
+/* 15 digits; InvalidArgument for values below 0 or of more digits (what a store says is checked
  * first, by syncguard_fence_next: there such a value is Internal). */
 SYNCGUARD_API syncguard_status syncguard_fence_format(int64_t value, char out[SYNCGUARD_FENCE_SIZE],
                                                       syncguard_error *err);
 /* True if text is exactly 15 digits. */
 SYNCGUARD_API bool syncguard_fence_valid(const char *text);
+/* The number in text of 1 to 15 digits, as fences and counters are stored; false for anything
+ * else. */
+SYNCGUARD_API bool syncguard_fence_parse(const char *text, int64_t *value);
 /*
  * The counter after `current`: Internal if current is negative or already at
  * SYNCGUARD_FENCE_MAX (numbers are compared, not text). Nothing may be written then.

@@ -8,9 +8,11 @@
 extern "C" {
 #endif
 
+/* Limits of a URL. */
 #define SYNCGUARD_URL_MAX_BYTES 8192
 #define SYNCGUARD_URL_MAX_OPTIONS 32
 
+/* An option in the query; used is set when it is read. */
 typedef struct syncguard_url_option {
     char *name;
     char *value; /* percent-decoded */

@@ -1,7 +1,7 @@
 /*
  * Time and waiting.
  *
- * Invariant of the whole library: whoever waits, waits here, and so can be
+ * Invariant of the whole library: every wait goes through here, and so can be
  * ended by a deadline and by an abort object. Deadlines are nanoseconds of a
  * clock that cannot step and goes on in suspend.
  */
@@ -17,6 +17,7 @@
 extern "C" {
 #endif
 
+/* Times are in nanoseconds. */
 #define SYNCGUARD_NS_PER_MS INT64_C(1000000)
 #define SYNCGUARD_NO_DEADLINE INT64_MAX
 
@@ -42,11 +43,16 @@ SYNCGUARD_API int64_t syncguard_limits_left_ns(const syncguard_limits *limits);
 SYNCGUARD_API syncguard_limits syncguard_limits_until(const syncguard_limits *limits,
                                                       int64_t at_ns);
 
+/* For a walk in pages, each with the time that the whole call was given: the same abort object, and
+ * a deadline span_ns from now (SYNCGUARD_NO_DEADLINE: none). */
+SYNCGUARD_API syncguard_limits syncguard_limits_from_now(const syncguard_limits *limits,
+                                                         int64_t span_ns);
+
 /*
  * poll(2) over fds (at most 130) that also ends by deadline and abort. OK when a
  * descriptor is ready (revents are filled in), else Aborted or NetworkTimeout.
  * Interrupted calls go on. POLLNVAL is an answer, too (the program has closed the descriptor):
- * who waits in a loop must take it for the end of what it waits for, or the loop never rests.
+ * a loop must take it for the end of what it waits for, or the loop never rests.
  */
 SYNCGUARD_API syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
                                                   const syncguard_limits *limits,
@@ -54,10 +60,6 @@ SYNCGUARD_API syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t cou
 /* Sleeps until at_ns: OK when it is reached, else as above. */
 SYNCGUARD_API syncguard_status syncguard_wait_until(int64_t at_ns, const syncguard_limits *limits,
                                                     syncguard_error *err);
-
-/* Descriptor that becomes and stays readable when the abort is triggered; -1 for NULL.
- * Belongs to the abort object; valid for this process. */
-SYNCGUARD_API int syncguard_abort_fd(syncguard_abort *abort_object);
 
 /*
  * A place for one thread to wait for another: unpark before park is remembered,
@@ -101,15 +103,11 @@ typedef struct syncguard_gate {
     struct syncguard_gate_waiter *first;
     struct syncguard_gate_waiter *last;
 } syncguard_gate;
-/* One in the line. */
 typedef struct syncguard_gate_waiter {
     syncguard_parker parker;
     struct syncguard_gate_waiter *next;
     struct syncguard_gate_waiter *previous;
-    int64_t joins_until_ns; /* until then it may be taken along; only one with a light parker can */
-    bool returns;           /* was taken along in vain: goes to the head of the line */
     bool admitted;
-    bool taken;
 } syncguard_gate_waiter;
 SYNCGUARD_API syncguard_status syncguard_gate_init(syncguard_gate *gate, int places,
                                                    syncguard_error *err);
@@ -118,19 +116,6 @@ SYNCGUARD_API syncguard_status syncguard_gate_enter(syncguard_gate *gate,
                                                     const syncguard_limits *limits,
                                                     syncguard_error *err);
 SYNCGUARD_API void syncguard_gate_leave(syncguard_gate *gate);
-/*
- * Enters, unless somebody inside takes the waiter along meanwhile and so does for it what it
- * wanted to enter for. If waiter->taken, then it is not inside, whatever is returned: OK when who
- * took it has unparked it, else the limits have ended before, and the waiter is still the other's.
- */
-SYNCGUARD_API syncguard_status syncguard_gate_enter_or_join(syncguard_gate *gate,
-                                                            syncguard_gate_waiter *waiter,
-                                                            const syncguard_limits *limits,
-                                                            syncguard_error *err);
-/* For who is inside: takes the first in line along, if it joins. It must be unparked when it has
- * what it wanted. */
-SYNCGUARD_API syncguard_gate_waiter *syncguard_gate_take(syncguard_gate *gate);
-
 /* pthread_create with all signals blocked in the new thread. Returns 0 or an errno value. */
 SYNCGUARD_API int syncguard_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 

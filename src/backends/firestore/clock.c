@@ -1,19 +1,19 @@
 /*
- * How far this machine's clock is from the server's.
+ * The estimate of this machine's clock offset.
  *
- * Every answer of Firestore tells the time at which it was made, somewhere between our sending and
- * our hearing: the middle of the two is the estimate, half the way between them its error bound.
- * What is kept is the server's time against our boot clock, which cannot step: so a step of the
- * wall clock shows at once, without another answer. The best sample stays until a newer one is
- * better than what ageing has made of it.
+ * Every answer of Firestore carries the time at which it was made, which lies between our sending
+ * and our receiving: the middle of the two is the estimate, half of the span its error bound. The
+ * estimate compares the server's time with our boot clock, which cannot step: so a step of the wall
+ * clock shows at once, without another answer. The best sample stays until a newer one is better
+ * than what ageing has made of it.
  *
- * Locking: clock->mutex guards everything; the log is called without it.
+ * Locking: clock->mutex guards the estimate and is a leaf; the log is called without it.
  */
+#include "clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "internal.h"
 
 /* Two oscillators may part by this much, in nanoseconds per microsecond of age: 500 ppm is more
  * than NTP lets a clock slew. */
@@ -21,9 +21,9 @@
 #define LOG_PAUSE_NS (INT64_C(60000) * SYNCGUARD_NS_PER_MS)
 #define ASK_PAUSE_NS (INT64_C(500) * SYNCGUARD_NS_PER_MS)
 
-fs_instant sg_fs_now(void)
+sg_firestore_instant sg_firestore_now(void)
 {
-    fs_instant at;
+    sg_firestore_instant at;
     struct timespec now;
 
     at.boot_ns = syncguard_clock_ns();
@@ -34,28 +34,32 @@ fs_instant sg_fs_now(void)
     return at;
 }
 
-syncguard_status sg_fs_clock_init(fs_clock *clock, syncguard_error *err)
+syncguard_status sg_firestore_clock_init(sg_firestore_clock *clock,
+                                         const syncguard_backend *backend, int64_t max_drift_ms,
+                                         syncguard_error *err)
 {
     memset(clock, 0, sizeof *clock);
+    clock->backend = backend;
+    clock->max_drift_ms = max_drift_ms;
     if (pthread_mutex_init(&clock->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
     return SYNCGUARD_OK;
 }
 
-void sg_fs_clock_destroy(fs_clock *clock)
+void sg_firestore_clock_destroy(sg_firestore_clock *clock)
 {
     pthread_mutex_destroy(&clock->mutex);
 }
 
-static int64_t aged_error(const fs_clock *clock, int64_t now_ns)
+static int64_t aged_error(const sg_firestore_clock *clock, int64_t now_ns)
 {
     int64_t age_us = (now_ns - clock->taken_ns) / 1000;
 
     return clock->error_ns + (age_us > 0 ? age_us * AGEING_PPM / 1000 : 0);
 }
 
-void sg_fs_clock_sample(fs_clock *clock, int64_t server_ns, int64_t slack_ns, int64_t start_ns,
-                        int64_t end_ns)
+void sg_firestore_clock_sample(sg_firestore_clock *clock, int64_t server_ns, int64_t slack_ns,
+                               int64_t start_ns, int64_t end_ns)
 {
     int64_t half = (end_ns - start_ns) / 2;
     int64_t base = server_ns - (start_ns + half);
@@ -65,10 +69,10 @@ void sg_fs_clock_sample(fs_clock *clock, int64_t server_ns, int64_t slack_ns, in
         return;
     pthread_mutex_lock(&clock->mutex);
     int64_t kept = aged_error(clock, end_ns);
-    /* Two truthful samples overlap. If they do not, the server's clock (or the server) changed,
-     * and the newer one counts. */
-    bool apart = llabs(base - clock->base_ns) > kept + error;
-    if (clock->samples == 0 || error <= kept || apart) {
+    /* Two correct samples overlap. If they do not, the server's clock (or the server) changed, and
+     * the newer one counts. */
+    bool disjoint = llabs(base - clock->base_ns) > kept + error;
+    if (clock->samples == 0 || error <= kept || disjoint) {
         clock->base_ns = base;
         clock->error_ns = error;
         clock->taken_ns = end_ns;
@@ -77,7 +81,8 @@ void sg_fs_clock_sample(fs_clock *clock, int64_t server_ns, int64_t slack_ns, in
     pthread_mutex_unlock(&clock->mutex);
 }
 
-bool sg_fs_clock_read(fs_clock *clock, const fs_instant *at, syncguard_firestore_clock_info *info)
+bool sg_firestore_clock_read(sg_firestore_clock *clock, const sg_firestore_instant *at,
+                             syncguard_firestore_clock_info *info)
 {
     int64_t half = at->span_ns / 2;
     int64_t now = at->boot_ns + half;
@@ -97,7 +102,7 @@ bool sg_fs_clock_read(fs_clock *clock, const fs_instant *at, syncguard_firestore
     return known;
 }
 
-int64_t sg_fs_clock_certain_us(const syncguard_firestore_clock_info *info)
+int64_t sg_firestore_clock_certain_us(const syncguard_firestore_clock_info *info)
 {
     int64_t certain = llabs(info->offset_us) - info->error_us;
 
@@ -105,7 +110,7 @@ int64_t sg_fs_clock_certain_us(const syncguard_firestore_clock_info *info)
 }
 
 /* Whether something is due that was last done at *last_ns; then that is now. */
-static bool due(fs_clock *clock, int64_t *last_ns, int64_t pause_ns)
+static bool due(sg_firestore_clock *clock, int64_t *last_ns, int64_t pause_ns)
 {
     int64_t now = syncguard_clock_ns();
     bool is_due;
@@ -118,70 +123,55 @@ static bool due(fs_clock *clock, int64_t *last_ns, int64_t pause_ns)
     return is_due;
 }
 
-bool sg_fs_clock_may_ask(fs_clock *clock)
+bool sg_firestore_clock_may_ask(sg_firestore_clock *clock)
 {
     return due(clock, &clock->asked_ns, ASK_PAUSE_NS);
 }
 
-syncguard_status sg_fs_clock_guard(fs_clock *clock, const syncguard_backend *backend,
-                                   int64_t limit_ms, fs_guarded what, const fs_instant *at,
-                                   syncguard_error *err)
+syncguard_status sg_firestore_clock_check(sg_firestore_clock *clock, sg_firestore_clock_use use,
+                                          const sg_firestore_instant *at, syncguard_error *err)
 {
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
+    int64_t limit_ms = clock->max_drift_ms;
+    long long offset_ms, error_ms;
     int64_t certain_us;
 
-    if (!sg_fs_clock_read(clock, at, &info))
+    if (!sg_firestore_clock_read(clock, at, &info))
         return SYNCGUARD_OK;
-    certain_us = sg_fs_clock_certain_us(&info);
+    certain_us = sg_firestore_clock_certain_us(&info);
+    offset_ms = (long long)(info.offset_us / 1000);
+    error_ms = (long long)((info.error_us + 999) / 1000);
     if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) &&
         due(clock, &clock->logged_ns, LOG_PAUSE_NS))
-        syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
-                              "firestore: this machine's clock is off by %lld ms (+-%lld ms); "
-                              "locks are judged by it",
-                              (long long)(info.offset_us / 1000),
-                              (long long)((info.error_us + 999) / 1000));
-    if (what == FS_GUARD_EXPIRY && info.offset_us > 0)
+        syncguard_backend_log(clock->backend, SYNCGUARD_LOG_WARN,
+                              "firestore: this machine's clock is off by %lld ms (+-%lld ms), and "
+                              "it decides which locks have expired",
+                              offset_ms, error_ms);
+    if (use == SG_FIRESTORE_EXPIRY && info.offset_us > 0)
         return SYNCGUARD_OK;
     if (limit_ms > 0 && certain_us >= limit_ms * 1000)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "CLOCK_DRIFT",
                               "this machine's clock is off by %lld ms (+-%lld ms), "
                               "max_clock_drift_ms is %lld",
-                              (long long)(info.offset_us / 1000),
-                              (long long)((info.error_us + 999) / 1000), (long long)limit_ms);
+                              offset_ms, error_ms, (long long)limit_ms);
     return SYNCGUARD_OK;
 }
 
-static bool digits(const char **text, int count, int *value)
-{
-    *value = 0;
-    for (int i = 0; i < count; i++, (*text)++) {
-        if (**text < '0' || **text > '9')
-            return false;
-        *value = *value * 10 + (**text - '0');
-    }
-    return true;
-}
-
-bool sg_fs_time_parse(const char *text, int64_t *ns)
+bool sg_firestore_time_parse(const char *text, int64_t *ns)
 {
     struct tm parts;
-    int year, month, fraction = 0, scale = 100000000;
+    int64_t fraction = 0;
+    int64_t scale = 100000000;
     time_t seconds;
 
     memset(&parts, 0, sizeof parts);
-    if (!digits(&text, 4, &year) || *text++ != '-' || !digits(&text, 2, &month) || *text++ != '-' ||
-        !digits(&text, 2, &parts.tm_mday) || *text++ != 'T' || !digits(&text, 2, &parts.tm_hour) ||
-        *text++ != ':' || !digits(&text, 2, &parts.tm_min) || *text++ != ':' ||
-        !digits(&text, 2, &parts.tm_sec))
-        return false;
-    if (*text == '.') {
+    text = strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
+    if (text && *text == '.') {
         for (text++; *text >= '0' && *text <= '9'; text++, scale /= 10)
             fraction += (*text - '0') * scale;
     }
-    if (strcmp(text, "Z") != 0 || year < 1970 || year > 2200 || month < 1 || month > 12)
+    if (!text || strcmp(text, "Z") != 0 || parts.tm_year < 70 || parts.tm_year > 300)
         return false;
-    parts.tm_year = year - 1900;
-    parts.tm_mon = month - 1;
     seconds = timegm(&parts);
     if (seconds < 0)
         return false;

@@ -1,39 +1,58 @@
-/*
- * The signed assertion with which a service account asks for an access token (RFC 7523, RS256).
- * No state; the key's PEM text belongs to the caller.
- */
-#include <jansson.h>
+/* Assertions by RFC 7523 with RS256. No state; the key's PEM text belongs to the caller. */
+#include "jwt.h"
+
 #include <openssl/bio.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <string.h>
 
-#include "internal.h"
+#include "json.h"
+#include "syncguard/sys/alloc.h"
+#include "text.h"
 
 #define SCOPE "https://www.googleapis.com/auth/datastore"
 #define LIFETIME_S 3600
 
-/* Appends base64url without padding; out has room for 4/3 of length and a NUL. */
-static size_t base64url(const unsigned char *data, size_t length, char *out)
+/* base64url without padding; NULL without memory. */
+static char *base64url(const void *data, size_t length)
 {
-    static const char alphabet[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    size_t at = 0;
+    char *text = syncguard_malloc((length + 2) / 3 * 4 + 1);
 
-    for (size_t i = 0; i < length; i += 3) {
-        size_t left = length - i;
-        uint32_t bits = (uint32_t)data[i] << 16;
-        bits |= left > 1 ? (uint32_t)data[i + 1] << 8 : 0;
-        bits |= left > 2 ? (uint32_t)data[i + 2] : 0;
-        out[at++] = alphabet[bits >> 18 & 63];
-        out[at++] = alphabet[bits >> 12 & 63];
-        if (left > 1)
-            out[at++] = alphabet[bits >> 6 & 63];
-        if (left > 2)
-            out[at++] = alphabet[bits & 63];
-    }
-    out[at] = '\0';
-    return at;
+    if (!text)
+        return NULL;
+    (void)EVP_EncodeBlock((unsigned char *)text, data, (int)length);
+    for (char *at = text; *at; at++)
+        *at = *at == '+' ? '-' : *at == '/' ? '_' : *at;
+    text[strcspn(text, "=")] = '\0';
+    return text;
+}
+
+/* Takes json over. */
+static char *encode_json(json_t *json)
+{
+    char *text = sg_firestore_json_text(json);
+    char *encoded = text ? base64url(text, strlen(text)) : NULL;
+
+    json_decref(json);
+    syncguard_free(text);
+    return encoded;
+}
+
+/* "HEADER.CLAIMS", which is what gets signed; NULL without memory. */
+static char *make_content(const char *client_email, const char *key_id, const char *audience,
+                          int64_t now_s)
+{
+    json_t *head = json_pack("{s:s,s:s,s:s*}", "alg", "RS256", "typ", "JWT", "kid", key_id);
+    char *head_text = encode_json(head);
+    char *claims_text = encode_json(json_pack("{s:s,s:s,s:s,s:I,s:I}", "iss", client_email, "scope",
+                                              SCOPE, "aud", audience, "iat", (json_int_t)now_s,
+                                              "exp", (json_int_t)now_s + LIFETIME_S));
+    char *content =
+        head_text && claims_text ? sg_firestore_format("%s.%s", head_text, claims_text) : NULL;
+
+    syncguard_free(head_text);
+    syncguard_free(claims_text);
+    return content;
 }
 
 /* There is nobody to type a passphrase: an encrypted key is unusable, not a prompt. */
@@ -59,79 +78,50 @@ static EVP_PKEY *load_key(const char *pem)
     return key;
 }
 
-static bool sign(EVP_PKEY *key, const char *text, size_t length, unsigned char **signature,
-                 size_t *signature_length)
+/* The signature as base64url. */
+static syncguard_status sign(EVP_PKEY *key, const char *content, char **out, syncguard_error *err)
 {
+    const unsigned char *data = (const unsigned char *)content;
     EVP_MD_CTX *context = EVP_MD_CTX_new();
-    bool good =
-        context && EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 &&
-        EVP_DigestSign(context, NULL, signature_length, (const unsigned char *)text, length) == 1;
+    size_t length = (size_t)EVP_PKEY_size(key);
+    unsigned char *signature = syncguard_malloc(length);
+    bool made = context && signature &&
+                EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 &&
+                EVP_DigestSign(context, signature, &length, data, strlen(content)) == 1;
+    syncguard_status status = SYNCGUARD_OK;
 
-    *signature = good ? syncguard_malloc(*signature_length) : NULL;
-    good = *signature && EVP_DigestSign(context, *signature, signature_length,
-                                        (const unsigned char *)text, length) == 1;
-    EVP_MD_CTX_free(context);
-    return good;
-}
-
-syncguard_status sg_fs_jwt(const char *client_email, const char *key_id, const char *private_key,
-                           const char *audience, int64_t now_s, char **out, syncguard_error *err)
-{
-    json_t *head = json_pack("{s:s,s:s}", "alg", "RS256", "typ", "JWT");
-    json_t *claims =
-        json_pack("{s:s,s:s,s:s,s:I,s:I}", "iss", client_email, "scope", SCOPE, "aud", audience,
-                  "iat", (json_int_t)now_s, "exp", (json_int_t)now_s + LIFETIME_S);
-    char *head_text = NULL;
-    char *claims_text = NULL;
-    char *token = NULL;
-    unsigned char *signature = NULL;
-    size_t signature_length = 0;
-    size_t at;
-    EVP_PKEY *key = NULL;
-    syncguard_status status;
-
-    *out = NULL;
-    if (head && key_id)
-        (void)json_object_set_new(head, "kid", json_string(key_id));
-    head_text = sg_fs_dump(head);
-    claims_text = sg_fs_dump(claims);
-    key = load_key(private_key);
-    if (!head_text || !claims_text) {
+    *out = made ? base64url(signature, length) : NULL;
+    if (!context || !signature || (made && !*out))
         status = syncguard_fail_memory(err);
-        goto out;
-    }
-    if (!key) {
-        status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
-                                "the private key of the service account cannot be used");
-        goto out;
-    }
-    token = syncguard_malloc((strlen(head_text) + strlen(claims_text)) * 4 / 3 +
-                             (size_t)EVP_PKEY_size(key) * 4 / 3 + 16);
-    if (!token) {
-        status = syncguard_fail_memory(err);
-        goto out;
-    }
-    at = base64url((const unsigned char *)head_text, strlen(head_text), token);
-    token[at++] = '.';
-    at += base64url((const unsigned char *)claims_text, strlen(claims_text), token + at);
-    if (!sign(key, token, at, &signature, &signature_length)) {
+    else if (!made)
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                                 "signing with the service account's key failed");
-        goto out;
-    }
-    token[at++] = '.';
-    (void)base64url(signature, signature_length, token + at);
-    *out = token;
-    token = NULL;
-    status = SYNCGUARD_OK;
-
-out:
-    sg_fs_wipe(token);
     syncguard_free(signature);
+    EVP_MD_CTX_free(context);
+    return status;
+}
+
+syncguard_status sg_firestore_jwt(const char *client_email, const char *key_id,
+                                  const char *private_key, const char *audience, int64_t now_s,
+                                  char **out, syncguard_error *err)
+{
+    char *content = make_content(client_email, key_id, audience, now_s);
+    EVP_PKEY *key = load_key(private_key);
+    char *signature = NULL;
+    syncguard_status status = SYNCGUARD_OK;
+
+    *out = NULL;
+    if (!content)
+        status = syncguard_fail_memory(err);
+    else if (!key)
+        status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
+                                "the private key of the service account cannot be used");
+    else
+        status = sign(key, content, &signature, err);
+    if (status == SYNCGUARD_OK && !(*out = sg_firestore_format("%s.%s", content, signature)))
+        status = syncguard_fail_memory(err);
+    syncguard_free_secret(signature);
     EVP_PKEY_free(key);
-    syncguard_free(head_text);
-    syncguard_free(claims_text);
-    json_decref(head);
-    json_decref(claims);
+    syncguard_free(content);
     return status;
 }

@@ -14,12 +14,12 @@
 
 #define SEGMENT 256
 
-static sg_node **bucket(const sg_table *table, size_t index)
+static sg_memory_node **bucket(const sg_memory_table *table, size_t index)
 {
     return &table->segments[index / SEGMENT][index % SEGMENT];
 }
 
-static size_t index_of(const sg_table *table, uint64_t hash)
+static size_t index_of(const sg_memory_table *table, uint64_t hash)
 {
     size_t index = (size_t)hash & (2 * table->half - 1);
 
@@ -27,10 +27,10 @@ static size_t index_of(const sg_table *table, uint64_t hash)
     return index < table->bucket_count ? index : index - table->half;
 }
 
-static bool add_segment(sg_table *table)
+static bool add_segment(sg_memory_table *table)
 {
-    sg_node ***wider;
-    sg_node ***old = table->segments;
+    sg_memory_node ***wider;
+    sg_memory_node ***old = table->segments;
     size_t room = table->segment_room ? table->segment_room * 2 : 4;
 
     if (table->segment_count == table->segment_room) {
@@ -43,18 +43,18 @@ static bool add_segment(sg_table *table)
         table->segment_room = room;
         syncguard_free(old);
     }
-    table->segments[table->segment_count] = syncguard_calloc(SEGMENT, sizeof(sg_node *));
+    table->segments[table->segment_count] = syncguard_calloc(SEGMENT, sizeof(sg_memory_node *));
     if (!table->segments[table->segment_count])
         return false;
     table->segment_count++;
     return true;
 }
 
-bool sg_table_init(sg_table *table)
+bool sg_memory_table_init(sg_memory_table *table)
 {
     memset(table, 0, sizeof *table);
     if (!add_segment(table)) {
-        sg_table_free(table);
+        sg_memory_table_free(table);
         return false;
     }
     table->bucket_count = SEGMENT;
@@ -62,7 +62,7 @@ bool sg_table_init(sg_table *table)
     return true;
 }
 
-void sg_table_free(sg_table *table)
+void sg_memory_table_free(sg_memory_table *table)
 {
     size_t i;
 
@@ -73,12 +73,12 @@ void sg_table_free(sg_table *table)
 }
 
 /* Adds one bucket and moves to it what belongs there from the one that it was split from. */
-static void grow(sg_table *table)
+static void grow(sg_memory_table *table)
 {
     size_t source = table->bucket_count - table->half;
     size_t target = table->bucket_count;
-    sg_node *node;
-    sg_node *next;
+    sg_memory_node *node;
+    sg_memory_node *next;
 
     if (target / SEGMENT == table->segment_count && !add_segment(table))
         return;
@@ -87,7 +87,7 @@ static void grow(sg_table *table)
     *bucket(table, target) = NULL;
     table->bucket_count++;
     for (; node; node = next) {
-        sg_node **head = bucket(table, index_of(table, node->hash));
+        sg_memory_node **head = bucket(table, index_of(table, node->hash));
 
         next = node->next;
         node->next = *head;
@@ -97,9 +97,9 @@ static void grow(sg_table *table)
         table->half *= 2;
 }
 
-void sg_table_add(sg_table *table, sg_node *node, uint64_t hash)
+void sg_memory_table_add(sg_memory_table *table, sg_memory_node *node, uint64_t hash)
 {
-    sg_node **head;
+    sg_memory_node **head;
 
     if (table->count >= table->bucket_count)
         grow(table);
@@ -110,9 +110,9 @@ void sg_table_add(sg_table *table, sg_node *node, uint64_t hash)
     table->count++;
 }
 
-void sg_table_remove(sg_table *table, sg_node *node)
+void sg_memory_table_remove(sg_memory_table *table, sg_memory_node *node)
 {
-    sg_node **at = bucket(table, index_of(table, node->hash));
+    sg_memory_node **at = bucket(table, index_of(table, node->hash));
 
     while (*at && *at != node)
         at = &(*at)->next;
@@ -123,7 +123,7 @@ void sg_table_remove(sg_table *table, sg_node *node)
     table->count--;
 }
 
-sg_node *sg_table_first(const sg_table *table, uint64_t hash)
+sg_memory_node *sg_memory_table_first(const sg_memory_table *table, uint64_t hash)
 {
     return *bucket(table, index_of(table, hash));
 }
@@ -135,7 +135,7 @@ static uint64_t mix(uint64_t h)
     return h ^ (h >> 29);
 }
 
-uint64_t sg_table_hash(const void *data, size_t length, uint64_t seed)
+uint64_t sg_memory_table_hash(const void *data, size_t length, uint64_t seed)
 {
     const unsigned char *at = data;
     uint64_t h = seed ^ (length * UINT64_C(0x9E3779B97F4A7C15));

@@ -1,40 +1,32 @@
 /*
- * Acquire, release, extend, undo and cleanup: each a transaction that goes to
- * the server in one flush (see sql.c for the order inside it).
+ * Acquire, release, extend, undo and cleanup: each a transaction that goes to the server in one
+ * round trip (see sql.c for the order inside it).
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "pg.h"
+#include "abandon.h"
+#include "operations.h"
+#include "request.h"
 
-syncguard_status sg_pg_name(const char *key, char *out, syncguard_error *err)
+static syncguard_status unreadable(syncguard_error *err)
 {
-    size_t length = 0;
-
-    return syncguard_storage_name(NULL, key, SYNCGUARD_POSTGRES_LIMIT_BYTES,
-                                  SYNCGUARD_POSTGRES_RESERVE_BYTES, out, &length, err);
-}
-
-static void number(char out[24], int64_t value)
-{
-    snprintf(out, 24, "%lld", (long long)value);
-}
-
-static void add(sg_pg_flush *flush, sg_pg_statement statement)
-{
-    sg_pg_flush_add(flush, statement, 0, NULL);
-}
-
-static syncguard_status unexpected(syncguard_error *err, const char *what)
-{
-    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "%s", what);
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
 
 /* ---- acquire ----------------------------------------------------------------------------- */
 
-/* Columns of what is there before the decision, and of the grant. */
-enum { LOOK_MINE, LOOK_EXPIRES, LOOK_FENCE, LOOK_NOW };
+/* Columns of the current row, and of the grant. */
+enum { ROW_MINE, ROW_EXPIRES, ROW_FENCE, ROW_NOW };
 enum { GRANT_FENCE, GRANT_EXPIRES };
+
+/* What the texts of an acquire are made of. */
+typedef struct acquire_values {
+    char name[SYNCGUARD_NAME_SIZE];
+    char counter[SYNCGUARD_NAME_SIZE];
+    char owner[SYNCGUARD_LOCK_ID_SIZE + SYNCGUARD_OWNER_SIZE];
+    char ttl[SG_PG_NUMBER_SIZE];
+} acquire_values;
 
 static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *result,
                                    int fence_column, int expires_column, syncguard_error *err)
@@ -42,40 +34,38 @@ static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *res
     char fence[SYNCGUARD_FENCE_SIZE];
 
     if (!sg_pg_text(result, 0, fence_column, fence, sizeof fence) ||
-        !syncguard_fence_valid(fence) || !sg_pg_int64(result, 0, fence_column, &op->fence) ||
+        !syncguard_fence_valid(fence) || !syncguard_fence_parse(fence, &op->fence) ||
         !sg_pg_int64(result, 0, expires_column, &op->expires_at_ms))
-        return unexpected(err, "the stored record cannot be read");
+        return unreadable(err);
     return SYNCGUARD_OK;
 }
 
-/*
- * There was no grant, although no live lock was seen: the counter is at its end,
- * or a session without the advisory lock came in between. Worth another look.
- */
+/* There was no grant, although no live lock was seen: the counter is at its end, or a session
+ * without the advisory lock came in between. */
 static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, const char *counter,
                                         syncguard_error *err)
 {
     int64_t fence = 0;
-    sg_pg_flush flush;
+    sg_pg_request request = {0};
     syncguard_status status;
 
-    sg_pg_flush_init(&flush);
-    sg_pg_flush_add(&flush, SG_PG_COUNTER, 1, (const char *const[]){counter});
-    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    sg_pg_request_add(&request, SG_PG_COUNTER, 1, counter);
+    status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status == SYNCGUARD_OK) {
         op->remaining_ms = -1;
         status = SYNCGUARD_LOCKED;
-        if (PQntuples(flush.results[0]) > 0 && (!sg_pg_int64(flush.results[0], 0, 0, &fence) ||
-                                                fence < 0 || fence >= SYNCGUARD_FENCE_MAX))
-            status = unexpected(err, "the fence counter is at its end, or is not a counter");
+        if (PQntuples(request.results[0]) > 0 && (!sg_pg_int64(request.results[0], 0, 0, &fence) ||
+                                                  fence < 0 || fence >= SYNCGUARD_FENCE_MAX))
+            status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
+                                    "the fence counter is at its end, or is not a counter");
     }
-    sg_pg_flush_clear(&flush);
+    sg_pg_request_clear(&request);
     return status;
 }
 
-/* What the two results say; look is NULL if it was left out. *found: an earlier try was granted.
- * ABSENT: neither a grant nor a live lock. */
-static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *look,
+/* Interprets the current row and the grant. *found: an earlier sending was granted. ABSENT: neither
+ * a grant nor a live lock. */
+static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *row,
                                      const PGresult *grant, bool *found, syncguard_error *err)
 {
     int64_t now = 0;
@@ -83,122 +73,106 @@ static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *l
 
     if (PQntuples(grant) > 0)
         return read_grant(op, grant, GRANT_FENCE, GRANT_EXPIRES, err);
-    if (!look) {
-        op->remaining_ms = -1;
-        return SYNCGUARD_LOCKED;
-    }
-    if (PQntuples(look) == 0)
+    if (PQntuples(row) == 0)
         return SYNCGUARD_ABSENT;
-    if (!sg_pg_int64(look, 0, LOOK_NOW, &now) || !sg_pg_expiry(look, 0, LOOK_EXPIRES, &expires))
-        return unexpected(err, "the stored record cannot be read");
+    if (!sg_pg_int64(row, 0, ROW_NOW, &now) || !sg_pg_expiry(row, 0, ROW_EXPIRES, &expires))
+        return unreadable(err);
     if (!syncguard_is_live(expires, now))
         return SYNCGUARD_ABSENT;
-    *found = PQgetvalue(look, 0, LOOK_MINE)[0] == 't';
+    *found = sg_pg_bool(row, 0, ROW_MINE);
     if (*found)
-        return read_grant(op, look, LOOK_FENCE, LOOK_EXPIRES, err);
-    op->remaining_ms = expires + SYNCGUARD_TIME_TOLERANCE_MS - now;
+        return read_grant(op, row, ROW_FENCE, ROW_EXPIRES, err);
+    op->remaining_ms = syncguard_remaining_ms(expires, now);
     return SYNCGUARD_LOCKED;
 }
 
+/* Renewals must not wait behind requests that are stuck in the server. */
 static syncguard_status renew(sg_pg *pg, const char *lock_id, const char *ttl,
-                              const syncguard_limits *limits, sg_pg_flush *flush,
+                              const syncguard_limits *limits, sg_pg_request *request,
                               syncguard_error *err)
 {
-    flush->pressing = true;
-    add(flush, SG_PG_BEGIN);
-    sg_pg_flush_add(flush, SG_PG_LOCK_ID, 1, (const char *const[]){lock_id});
-    sg_pg_flush_add(flush, SG_PG_EXTEND, 3, (const char *const[]){lock_id, pg->tolerance, ttl});
-    add(flush, SG_PG_COMMIT);
-    return sg_pg_flush_run(pg, flush, limits, err);
+    request->policy = SG_PG_FALL_BACK;
+    sg_pg_request_add(request, SG_PG_BEGIN, 0);
+    sg_pg_request_add(request, SG_PG_LOCK_ID, 1, lock_id);
+    sg_pg_request_add(request, SG_PG_EXTEND, 3, lock_id, pg->tolerance, ttl);
+    sg_pg_request_add(request, SG_PG_COMMIT, 0);
+    return sg_pg_request_run(pg, request, limits, err);
 }
 
 /*
- * An earlier try was granted, and nobody knows whether its commit has waited for the synchronous
- * standby, if there is one. So the row is written once more, and this commit has to wait.
+ * An earlier sending was granted, and nobody knows whether its commit has waited for the
+ * synchronous standby, if there is one. So the row is written once more, and this commit has to
+ * wait (ADR 0034).
  */
 static syncguard_status confirm_grant(sg_pg *pg, syncguard_acquire_op *op, const char *ttl,
                                       syncguard_error *err)
 {
-    sg_pg_flush flush;
-    syncguard_status status;
+    sg_pg_request request = {0};
+    syncguard_status status = renew(pg, op->lock_id, ttl, &op->limits, &request, err);
 
-    sg_pg_flush_init(&flush);
-    status = renew(pg, op->lock_id, ttl, &op->limits, &flush, err);
-    if (status == SYNCGUARD_OK && (PQntuples(flush.results[2]) == 0 ||
-                                   !sg_pg_int64(flush.results[2], 0, 0, &op->expires_at_ms)))
+    if (status == SYNCGUARD_OK && (PQntuples(request.results[2]) == 0 ||
+                                   !sg_pg_int64(request.results[2], 0, 0, &op->expires_at_ms)))
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                                 "the lock was lost while it was asked for again");
-    sg_pg_flush_clear(&flush);
+    sg_pg_request_clear(&request);
     return status;
 }
 
-/* The label goes with the id that it belongs to: another library leaves the column alone. */
-static const char *label(const syncguard_acquire_op *op, char *out, size_t size)
+static syncguard_status make_values(const syncguard_acquire_op *op, acquire_values *out,
+                                    syncguard_error *err)
 {
-    if (!op->owner || !*op->owner)
-        return NULL;
-    snprintf(out, size, "%s %s", op->lock_id, op->owner);
-    return out;
+    syncguard_status status = sg_pg_name(op->key, out->name, err);
+
+    if (status == SYNCGUARD_OK)
+        status = sg_pg_counter_name(out->name, out->counter, err);
+    sg_pg_format(out->ttl, op->ttl_ms);
+    /* The label names the id that it belongs to: the TypeScript library leaves the column alone. */
+    snprintf(out->owner, sizeof out->owner, "%s %s", op->lock_id, op->owner ? op->owner : "");
+    return status;
 }
 
-static void build_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const char *name,
-                          const char *counter, const char *ttl, const char *owner,
-                          sg_pg_flush *flush)
+static void add_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const acquire_values *v,
+                        sg_pg_request *request)
 {
-    add(flush, SG_PG_BEGIN);
-    sg_pg_flush_add(flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
-    sg_pg_flush_add(flush, SG_PG_ACQUIRE_LOOK, 2, (const char *const[]){name, op->lock_id});
-    sg_pg_flush_add(flush, SG_PG_ACQUIRE, 8,
-                    (const char *const[]){name, op->lock_id, ttl, pg->tolerance, op->key, counter,
-                                          pg->fence_max, owner});
-    add(flush, SG_PG_COMMIT);
+    const char *owner = op->owner && *op->owner ? v->owner : NULL;
+
+    sg_pg_request_add(request, SG_PG_BEGIN, 0);
+    sg_pg_request_add(request, SG_PG_LOCK_KEY, 1, v->name);
+    sg_pg_request_add(request, SG_PG_CURRENT_ROW, 2, v->name, op->lock_id);
+    sg_pg_request_add(request, SG_PG_ACQUIRE, 8, v->name, op->lock_id, v->ttl, pg->tolerance,
+                      op->key, v->counter, pg->fence_max, owner);
+    sg_pg_request_add(request, SG_PG_COMMIT, 0);
 }
 
 syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
                                syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
-    char name[SYNCGUARD_NAME_SIZE];
-    char counter[SYNCGUARD_NAME_SIZE];
-    char owner[SYNCGUARD_LOCK_ID_SIZE + SYNCGUARD_OWNER_SIZE];
-    char ttl[24];
-    size_t length = 0;
+    sg_pg_request request = {.lock_id = op->lock_id};
+    acquire_values values;
     bool found = false;
-    int64_t armed_ms = 0;
-    sg_pg_flush flush;
-    syncguard_status status;
+    syncguard_status status = make_values(op, &values, err);
 
-    status = sg_pg_name(op->key, name, err);
-    if (status == SYNCGUARD_OK)
-        status = syncguard_fence_name(NULL, name, SYNCGUARD_POSTGRES_LIMIT_BYTES,
-                                      SYNCGUARD_POSTGRES_RESERVE_BYTES, counter, &length, err);
     if (status != SYNCGUARD_OK)
         return status;
-    /* Before the decision, so that no release after it goes unnoticed. */
-    if (op->watch && pg->listener && !atomic_load(&pg->unexpected))
-        armed_ms = sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
-    number(ttl, op->ttl_ms);
-    sg_pg_flush_init(&flush);
-    flush.lock_id = op->lock_id;
-    flush.shares = op->ttl_ms >= SG_PG_SHARING_MS; /* its answer may come late */
-    flush.contended = op->watch;
-    flush.hopes = op->released;
-    build_acquire(pg, op, name, counter, ttl, label(op, owner, sizeof owner), &flush);
-    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    /* Before the attempt, so that no release after it goes unnoticed. */
+    if (op->watch && pg->listener && !atomic_load(&pg->pooler_found))
+        op->armed_ms = sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
+    add_acquire(pg, op, &values, &request);
+    status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status == SYNCGUARD_OK)
-        status = read_acquire(op, flush.results[2], flush.results[3], &found, err);
+        status = read_acquire(op, request.results[2], request.results[3], &found, err);
     if (status == SYNCGUARD_OK && found)
-        status = confirm_grant(pg, op, ttl, err);
+        status = confirm_grant(pg, op, values.ttl, err);
     if (status == SYNCGUARD_ABSENT)
-        status = explain_refusal(pg, op, counter, err);
-    if (status == SYNCGUARD_LOCKED && flush.pending)
+        status = explain_refusal(pg, op, values.counter, err);
+    if (status == SYNCGUARD_LOCKED && request.outcome == SG_PG_MAYBE_IN_FLIGHT)
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                                 "the connection was lost while the lock was asked for");
-    if (flush.sent)
-        op->first_sent_ns = flush.first_sent_ns;
-    op->armed_ms = armed_ms;
-    op->maybe_granted = status < 0 && (flush.unknown || found);
-    sg_pg_flush_clear(&flush);
+    if (request.outcome != SG_PG_NOT_SENT)
+        op->first_sent_ns = request.first_sent_ns;
+    op->may_have_been_granted = status < 0 && (request.outcome >= SG_PG_MAYBE_APPLIED || found);
+    sg_pg_request_clear(&request);
     return status;
 }
 
@@ -212,61 +186,53 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
 {
     sg_pg *pg = sg_pg_of(backend);
     const PGresult *gone;
-    sg_pg_flush flush;
+    sg_pg_request request = {0};
     syncguard_status status;
 
     op->key_length = 0;
     op->reason = SYNCGUARD_REASON_NONE;
-    sg_pg_flush_init(&flush);
-    flush.shares = true;
-    flush.contended = op->contended;
-    add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_RELEASE, 3,
-                    (const char *const[]){op->lock_id, pg->tolerance, "t"});
-    flush.tells = &flush.calls[1].values[2];
-    add(&flush, SG_PG_COMMIT);
-    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    sg_pg_request_add(&request, SG_PG_BEGIN, 0);
+    sg_pg_request_add(&request, SG_PG_RELEASE, 3, op->lock_id, pg->tolerance, "t");
+    request.notifies = &request.calls[1].values[2];
+    sg_pg_request_add(&request, SG_PG_COMMIT, 0);
+    status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
-    gone = flush.results[1];
+    gone = request.results[1];
     if (PQntuples(gone) == 0)
         op->reason = SYNCGUARD_REASON_NOT_FOUND;
-    else if (PQgetvalue(gone, 0, GONE_LIVE)[0] != 't')
+    else if (!sg_pg_bool(gone, 0, GONE_LIVE))
         op->reason = SYNCGUARD_REASON_EXPIRED;
     if (PQntuples(gone) > 0 && sg_pg_text(gone, 0, GONE_KEY, op->key, sizeof op->key))
         op->key_length = strlen(op->key);
-    if (op->reason != SYNCGUARD_REASON_NONE && !flush.perhaps_done)
+    /* What is absent now, an earlier sending may have released. */
+    if (op->reason != SYNCGUARD_REASON_NONE && request.outcome < SG_PG_MAYBE_APPLIED)
         status = SYNCGUARD_ABSENT;
 out:
-    sg_pg_flush_clear(&flush);
+    sg_pg_request_clear(&request);
     return status;
 }
 
 syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *op,
                               syncguard_error *err)
 {
-    sg_pg *pg = sg_pg_of(backend);
-    char ttl[24];
-    sg_pg_flush flush;
+    char ttl[SG_PG_NUMBER_SIZE];
+    sg_pg_request request = {0};
     syncguard_status status;
 
-    number(ttl, op->ttl_ms);
+    sg_pg_format(ttl, op->ttl_ms);
     op->reason = SYNCGUARD_REASON_NONE;
-    sg_pg_flush_init(&flush);
-    status = renew(pg, op->lock_id, ttl, &op->limits, &flush, err);
-    if (flush.sent)
-        op->first_sent_ns = flush.first_sent_ns;
-    if (status != SYNCGUARD_OK)
-        goto out;
-    if (PQntuples(flush.results[2]) == 0) {
-        op->reason =
-            PQntuples(flush.results[1]) > 0 ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
+    status = renew(sg_pg_of(backend), op->lock_id, ttl, &op->limits, &request, err);
+    if (request.outcome != SG_PG_NOT_SENT)
+        op->first_sent_ns = request.first_sent_ns;
+    if (status == SYNCGUARD_OK && PQntuples(request.results[2]) == 0) {
+        op->reason = PQntuples(request.results[1]) > 0 ? SYNCGUARD_REASON_EXPIRED
+                                                       : SYNCGUARD_REASON_NOT_FOUND;
         status = SYNCGUARD_ABSENT;
-    } else if (!sg_pg_int64(flush.results[2], 0, 0, &op->expires_at_ms)) {
-        status = unexpected(err, "the server's answer is unreadable");
     }
-out:
-    sg_pg_flush_clear(&flush);
+    if (status == SYNCGUARD_OK && !sg_pg_int64(request.results[2], 0, 0, &op->expires_at_ms))
+        status = unreadable(err);
+    sg_pg_request_clear(&request);
     return status;
 }
 
@@ -277,53 +243,55 @@ syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t 
                             syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
-    /* What ends while we delete might write after we looked: only what had ended before counts. */
+    /* A request that ends while we delete might have written after that: only those that were over
+     * before count. */
     int total = 0;
-    int open = sg_pg_doubts_open(pg->pool, lock_id, &total);
+    int open = sg_pg_unresolved_count(pg->pool, lock_id, &total);
     char name[SYNCGUARD_NAME_SIZE];
-    sg_pg_flush flush;
+    sg_pg_request request = {0};
     syncguard_status status = sg_pg_name(key, name, err);
 
-    (void)key_length;
     (void)until_ns;
     if (status != SYNCGUARD_OK)
         return status;
-    sg_pg_flush_init(&flush);
-    add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
-    sg_pg_flush_add(&flush, SG_PG_UNDO, 3, (const char *const[]){name, lock_id, "t"});
-    flush.tells = &flush.calls[2].values[2];
-    add(&flush, SG_PG_COMMIT);
-    status = sg_pg_flush_run(pg, &flush, limits, err);
-    /* The only request was carried out and taken back: it is over, open or not. Of several it is
+    sg_pg_request_add(&request, SG_PG_BEGIN, 0);
+    sg_pg_request_add(&request, SG_PG_LOCK_KEY, 1, name);
+    sg_pg_request_add(&request, SG_PG_UNDO, 3, name, lock_id, "t");
+    request.notifies = &request.calls[2].values[2];
+    sg_pg_request_add(&request, SG_PG_COMMIT, 0);
+    status = sg_pg_request_run(pg, &request, limits, err);
+    /* If the only request was applied and is undone now, it is over, open or not. Of several it is
      * not known which one that was. */
-    if (status == SYNCGUARD_OK && open != 0 && (PQntuples(flush.results[2]) == 0 || total > 1))
+    if (status == SYNCGUARD_OK && open != 0 && (PQntuples(request.results[2]) == 0 || total > 1)) {
         status = SYNCGUARD_ABSENT;
-    sg_pg_flush_clear(&flush);
+        /* The key is free for now, and the core, which hears of nothing undone, wakes nobody. */
+        if (PQntuples(request.results[2]) > 0)
+            syncguard_backend_key_changed(backend, key, key_length);
+    }
+    sg_pg_request_clear(&request);
     return status;
 }
 
 syncguard_status sg_pg_cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                syncguard_error *err)
 {
-    sg_pg *pg = sg_pg_of(backend);
     char name[SYNCGUARD_NAME_SIZE];
-    char expires[24];
-    char guard[24];
-    sg_pg_flush flush;
+    char expires[SG_PG_NUMBER_SIZE];
+    char guard[SG_PG_NUMBER_SIZE];
+    sg_pg_request request = {0};
     syncguard_status status = sg_pg_name(op->key, name, err);
 
     if (status != SYNCGUARD_OK)
         return status;
-    number(expires, op->expires_at_ms);
-    number(guard, SYNCGUARD_CLEANUP_GUARD_MS);
-    sg_pg_flush_init(&flush);
-    add(&flush, SG_PG_BEGIN);
-    sg_pg_flush_add(&flush, SG_PG_LOCK_KEY, 1, (const char *const[]){name});
-    sg_pg_flush_add(&flush, SG_PG_CLEANUP, 4,
-                    (const char *const[]){name, op->lock_id, expires, guard});
-    add(&flush, SG_PG_COMMIT);
-    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
-    sg_pg_flush_clear(&flush);
+    sg_pg_format(expires, op->expires_at_ms);
+    sg_pg_format(guard, SYNCGUARD_CLEANUP_GUARD_MS);
+    sg_pg_request_add(&request, SG_PG_BEGIN, 0);
+    sg_pg_request_add(&request, SG_PG_LOCK_KEY, 1, name);
+    sg_pg_request_add(&request, SG_PG_CLEANUP, 4, name, op->lock_id, expires, guard);
+    sg_pg_request_add(&request, SG_PG_COMMIT, 0);
+    status = sg_pg_request_run(sg_pg_of(backend), &request, &op->limits, err);
+    if (status == SYNCGUARD_OK && strcmp(PQcmdTuples(request.results[2]), "0") == 0)
+        status = SYNCGUARD_ABSENT;
+    sg_pg_request_clear(&request);
     return status;
 }

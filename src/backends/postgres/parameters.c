@@ -1,8 +1,7 @@
 /*
  * libpq's connection parameters, as far as they can be checked before connecting: what libpq would
- * refuse is InvalidArgument when the handle is opened. The option is named, its value never is.
+ * refuse is InvalidArgument when the handle is opened. Errors name the option, never its value.
  */
-#include <ctype.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pg.h"
+#include "parameters.h"
 #include "syncguard/sys/environment.h"
 
 /* words: NULL for a whole number. */
@@ -54,13 +53,31 @@ static bool is_word(const char *text, const char *const *words)
     return *words != NULL;
 }
 
-static const char *value_of(const PQconninfoOption *all, const parameter *p)
+const char *sg_pg_parameter(const PQconninfoOption *all, const char *keyword)
 {
-    for (; all->keyword; all++) {
-        if (strcmp(all->keyword, p->keyword) == 0 && all->val && *all->val)
-            return all->val;
-    }
-    return p->variable ? syncguard_environment(p->variable) : NULL;
+    while (all->keyword && strcmp(all->keyword, keyword) != 0)
+        all++;
+    return all->keyword && all->val && *all->val ? all->val : NULL;
+}
+
+const char *sg_pg_parameter_or_env(const PQconninfoOption *all, const char *keyword,
+                                   const char *variable)
+{
+    const char *value = sg_pg_parameter(all, keyword);
+
+    return value || !variable ? value : syncguard_environment(variable);
+}
+
+bool sg_pg_is_parameter(const char *name)
+{
+    PQconninfoOption *all = PQconndefaults();
+    PQconninfoOption *each;
+    bool found = strcmp(name, "ssl") == 0; /* an alias that only URIs have */
+
+    for (each = all; each && each->keyword && !found; each++)
+        found = strcmp(each->keyword, name) == 0;
+    PQconninfoFree(all);
+    return found;
 }
 
 static syncguard_status refuse(syncguard_error *err, const char *keyword, const char *why)
@@ -73,7 +90,8 @@ syncguard_status sg_pg_parameters_check(const PQconninfoOption *all, syncguard_e
     size_t i;
 
     for (i = 0; i < sizeof parameters / sizeof *parameters; i++) {
-        const char *value = value_of(all, &parameters[i]);
+        const char *value =
+            sg_pg_parameter_or_env(all, parameters[i].keyword, parameters[i].variable);
 
         if (value && parameters[i].words && !is_word(value, parameters[i].words))
             return refuse(err, parameters[i].keyword, "has a value that libpq does not know");
@@ -88,61 +106,6 @@ syncguard_status sg_pg_port_check(const char *port, syncguard_error *err)
     return !port || is_number(port, 1, 65535) ? SYNCGUARD_OK
                                               : refuse(err, "port", "must be 1 to 65535");
 }
-
-/* ---- the URL ----------------------------------------------------------------------------- */
-
-static const char *option_of(const syncguard_url *url, const char *name)
-{
-    size_t i;
-
-    for (i = 0; i < url->option_count; i++) {
-        if (strcmp(url->options[i].name, name) == 0)
-            return url->options[i].value;
-    }
-    return NULL;
-}
-
-static bool is_true(const char *value)
-{
-    return value && (strcmp(value, "1") == 0 || strcmp(value, "true") == 0);
-}
-
-/* A colon behind the brackets of an IPv6 address, if there are any. */
-static bool has_port(const char *hosts)
-{
-    const char *bracket = hosts ? strrchr(hosts, ']') : NULL;
-
-    return hosts && strchr(bracket ? bracket : hosts, ':') != NULL;
-}
-
-syncguard_status sg_pg_url_check(const syncguard_url *url, syncguard_error *err)
-{
-    const struct {
-        const char *name;
-        bool given;
-    } parts[] = {
-        {"host", url->hosts && *url->hosts},
-        {"port", has_port(url->hosts)},
-        {"user", url->user && *url->user},
-        {"password", url->password && *url->password},
-        {"dbname", url->path && url->path[0] && url->path[1]},
-    };
-    size_t i;
-
-    for (i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (parts[i].given && option_of(url, parts[i].name))
-            return refuse(err, parts[i].name, "is given twice: before the '?' and behind it");
-    }
-    if (option_of(url, "ssl") && option_of(url, "sslmode"))
-        return refuse(err, "ssl", "contradicts sslmode: give one of them");
-    if (is_true(option_of(url, "pooler")) && is_true(option_of(url, "listen")))
-        return refuse(err, "listen", "contradicts pooler");
-    if (is_true(option_of(url, "pooler")) && is_true(option_of(url, "prepared")))
-        return refuse(err, "prepared", "contradicts pooler");
-    return SYNCGUARD_OK;
-}
-
-/* ---- the password file ------------------------------------------------------------------- */
 
 /* The file that libpq would read if none is given. */
 static bool default_file(char *out, size_t size)
@@ -159,13 +122,12 @@ static bool default_file(char *out, size_t size)
 
 bool sg_pg_passfile_refused(const PQconninfoOption *all)
 {
-    static const parameter password = {"password", "PGPASSWORD", NULL};
-    static const parameter passfile = {"passfile", "PGPASSFILE", NULL};
-    const char *given = value_of(all, &passfile);
+    const char *given = sg_pg_parameter_or_env(all, "passfile", "PGPASSFILE");
     char path[1024];
     struct stat file;
 
-    if (value_of(all, &password) || (!given && !default_file(path, sizeof path)))
+    if (sg_pg_parameter_or_env(all, "password", "PGPASSWORD") ||
+        (!given && !default_file(path, sizeof path)))
         return false;
     return stat(given ? given : path, &file) == 0 &&
            (!S_ISREG(file.st_mode) || (file.st_mode & (S_IRWXG | S_IRWXO)) != 0);

@@ -1,11 +1,12 @@
 /*
- * Reading: is_locked, lookup, list. Single statements; the server tells its time with each
- * row, and the one rule judges it.
+ * Reading: is_locked, lookup, list. Single statements; the server's time comes with each row, and
+ * syncguard_is_live evaluates it.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "pg.h"
+#include "operations.h"
+#include "request.h"
 
 #define PAGE 500
 
@@ -31,10 +32,10 @@ static void read_owner(const PGresult *result, int row, syncguard_record *record
              stored + SYNCGUARD_LOCK_ID_SIZE);
 }
 
-/* OK, ABSENT for a dead one, or Internal: the expiry decides, then what else is to be handed out.
- */
-static syncguard_status read_record(const PGresult *result, int row, syncguard_record *record,
-                                    syncguard_error *err)
+/* OK, ABSENT for a dead record (or, if expired, for a live one), or Internal: the expiry is
+ * evaluated before anything else is read. */
+static syncguard_status read_record(const PGresult *result, int row, bool expired,
+                                    syncguard_record *record, syncguard_error *err)
 {
     size_t length = 0;
     int64_t now = 0;
@@ -43,7 +44,7 @@ static syncguard_status read_record(const PGresult *result, int row, syncguard_r
     if (!sg_pg_expiry(result, row, R_EXPIRES, &record->expires_at_ms) ||
         !sg_pg_int64(result, row, R_NOW, &now))
         return unreadable(err);
-    if (!syncguard_is_live(record->expires_at_ms, now))
+    if (syncguard_is_live(record->expires_at_ms, now) == expired)
         return SYNCGUARD_ABSENT;
     if (PQgetisnull(result, row, R_KEY) ||
         syncguard_key_normalise(PQgetvalue(result, row, R_KEY), record->key, &length, NULL) !=
@@ -65,31 +66,30 @@ syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked
     char name[SYNCGUARD_NAME_SIZE];
     int64_t expires = 0;
     int64_t now = 0;
-    sg_pg_flush flush;
+    sg_pg_request request = {0};
     syncguard_status status = sg_pg_name(op->key, name, err);
 
     op->locked = false;
     op->dead_lock_id[0] = '\0';
     if (status != SYNCGUARD_OK)
         return status;
-    sg_pg_flush_init(&flush);
-    sg_pg_flush_add(&flush, SG_PG_BY_KEY, 1, (const char *const[]){name});
-    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
-    if (status != SYNCGUARD_OK || PQntuples(flush.results[0]) == 0)
+    sg_pg_request_add(&request, SG_PG_BY_KEY, 1, name);
+    status = sg_pg_request_run(pg, &request, &op->limits, err);
+    if (status != SYNCGUARD_OK || PQntuples(request.results[0]) == 0)
         goto out;
-    if (!sg_pg_expiry(flush.results[0], 0, R_EXPIRES, &expires) ||
-        !sg_pg_int64(flush.results[0], 0, R_NOW, &now)) {
+    if (!sg_pg_expiry(request.results[0], 0, R_EXPIRES, &expires) ||
+        !sg_pg_int64(request.results[0], 0, R_NOW, &now)) {
         status = unreadable(err);
         goto out;
     }
     op->locked = syncguard_is_live(expires, now);
     if (!op->locked &&
-        sg_pg_text(flush.results[0], 0, R_ID, op->dead_lock_id, sizeof op->dead_lock_id)) {
+        sg_pg_text(request.results[0], 0, R_ID, op->dead_lock_id, sizeof op->dead_lock_id)) {
         op->dead_expires_at_ms = expires;
         op->dead_for_ms = now - expires;
     }
 out:
-    sg_pg_flush_clear(&flush);
+    sg_pg_request_clear(&request);
     return status;
 }
 
@@ -99,7 +99,7 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     sg_pg *pg = sg_pg_of(backend);
     char name[SYNCGUARD_NAME_SIZE];
     const char *value = op->lock_id;
-    sg_pg_flush flush;
+    sg_pg_request request = {0};
     syncguard_status status = SYNCGUARD_OK;
 
     if (op->key) {
@@ -108,17 +108,17 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     }
     if (status != SYNCGUARD_OK)
         return status;
-    sg_pg_flush_init(&flush);
-    sg_pg_flush_add(&flush, op->key ? SG_PG_BY_KEY : SG_PG_BY_ID, 1, (const char *const[]){value});
-    status = sg_pg_flush_run(pg, &flush, &op->limits, err);
+    sg_pg_request_add(&request, op->key ? SG_PG_BY_KEY : SG_PG_BY_ID, 1, value);
+    status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
-    status = PQntuples(flush.results[0]) > 0 ? read_record(flush.results[0], 0, &op->record, err)
-                                             : SYNCGUARD_ABSENT;
+    status = PQntuples(request.results[0]) > 0
+                 ? read_record(request.results[0], 0, false, &op->record, err)
+                 : SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK && op->lock_id && strcmp(op->record.lock_id, op->lock_id) != 0)
         status = SYNCGUARD_ABSENT;
 out:
-    sg_pg_flush_clear(&flush);
+    sg_pg_request_clear(&request);
     return status;
 }
 
@@ -126,6 +126,7 @@ out:
 typedef struct walk {
     syncguard_record_fn fn; /* NULL: only count */
     void *context;
+    bool expired; /* those that cleanup may remove instead of live ones */
     size_t unreadable;
     char after[SYNCGUARD_NAME_SIZE];
 } walk;
@@ -138,7 +139,7 @@ static bool show_page(const PGresult *result, walk *w)
 
     for (row = 0; row < count; row++) {
         syncguard_record record;
-        syncguard_status status = read_record(result, row, &record, NULL);
+        syncguard_status status = read_record(result, row, w->expired, &record, NULL);
 
         if (status == SYNCGUARD_E_INTERNAL)
             w->unreadable++;
@@ -153,35 +154,52 @@ static bool show_page(const PGresult *result, walk *w)
 static syncguard_status walk_locks(sg_pg *pg, const syncguard_limits *limits, walk *w,
                                    syncguard_error *err)
 {
-    char page[24];
+    char page[SG_PG_NUMBER_SIZE];
+    char guard[SG_PG_NUMBER_SIZE];
     syncguard_status status = SYNCGUARD_OK;
+    int64_t span_ns = syncguard_limits_left_ns(limits);
     bool more = true;
 
-    snprintf(page, sizeof page, "%d", PAGE);
+    sg_pg_format(page, PAGE);
+    sg_pg_format(guard, SYNCGUARD_CLEANUP_GUARD_MS);
     while (more && status == SYNCGUARD_OK) {
-        sg_pg_flush flush;
+        sg_pg_request request = {0};
 
-        sg_pg_flush_init(&flush);
-        sg_pg_flush_add(&flush, SG_PG_LIST, 3,
-                        (const char *const[]){w->after, pg->tolerance, page});
-        status = sg_pg_flush_run(pg, &flush, limits, err);
+        syncguard_limits own = syncguard_limits_from_now(limits, span_ns);
+
+        sg_pg_request_add(&request, w->expired ? SG_PG_LIST_EXPIRED : SG_PG_LIST, 3, w->after,
+                          w->expired ? guard : pg->tolerance, page);
+        status = sg_pg_request_run(pg, &request, &own, err);
         if (status == SYNCGUARD_OK)
-            more = show_page(flush.results[0], w);
-        sg_pg_flush_clear(&flush);
+            more = show_page(request.results[0], w);
+        sg_pg_request_clear(&request);
     }
     return status;
 }
 
-syncguard_status sg_pg_list(syncguard_backend *backend, const syncguard_limits *limits,
-                            syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status list(syncguard_backend *backend, bool expired,
+                             const syncguard_limits *limits, syncguard_record_fn fn, void *context,
+                             syncguard_error *err)
 {
-    walk w = {.fn = fn, .context = context};
+    walk w = {.fn = fn, .context = context, .expired = expired};
     syncguard_status status = walk_locks(sg_pg_of(backend), limits, &w, err);
 
     if (w.unreadable > 0)
         syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
                               "%zu stored records cannot be read and are not listed", w.unreadable);
     return status;
+}
+
+syncguard_status sg_pg_list(syncguard_backend *backend, const syncguard_limits *limits,
+                            syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    return list(backend, false, limits, fn, context, err);
+}
+
+syncguard_status sg_pg_list_expired(syncguard_backend *backend, const syncguard_limits *limits,
+                                    syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    return list(backend, true, limits, fn, context, err);
 }
 
 syncguard_status sg_pg_count_unreadable(sg_pg *pg, const syncguard_limits *limits, size_t *count,

@@ -1,15 +1,16 @@
 /*
- * The tables: looking whether they are there and fit, and making what is not.
+ * The tables: checking them, and creating what is missing.
  *
- * Tables that another library or an older version has made are taken as they
- * are if they have the columns and keys that the statements need; the owner
- * column is the one that may be missing. Set-ups exclude each other with an
- * advisory lock, because CREATE ... IF NOT EXISTS alone fails when two meet.
+ * Tables that the TypeScript library or an older version has made are used if they have the columns
+ * and keys that the statements need; only the owner column may be missing. Set-ups exclude each
+ * other with an advisory lock, because CREATE ... IF NOT EXISTS alone fails when two run at once.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "pg.h"
+#include "result.h"
+#include "round_trip.h"
+#include "schema.h"
 
 #define MAX_LINES 8
 #define LINE_SIZE 640
@@ -49,27 +50,19 @@ static syncguard_status read_facts(sg_pg_connection *connection, const sg_pg_tab
 {
     const char *values[] = {locks->quoted, fences->quoted};
     PGresult *result = NULL;
-    syncguard_error refusal;
     syncguard_status status;
     int64_t numbers[8] = {0};
     int i;
 
     memset(out, 0, sizeof *out);
-    /* The session is in a hurry about locks, this is not: until the time is up. */
-    do {
-        status = sg_pg_query(connection, facts_sql, 2, values, limits, &result, &refusal);
-    } while (sg_pg_hurries(connection) && status == SYNCGUARD_E_NETWORK_TIMEOUT &&
-             strcmp(refusal.native, "55P03") == 0);
-    if (status != SYNCGUARD_OK) {
-        if (err)
-            *err = refusal;
+    status = sg_pg_query(connection, facts_sql, 2, values, limits, &result, err);
+    if (status != SYNCGUARD_OK)
         return status;
-    }
     for (i = 3; i < 8; i++)
         (void)sg_pg_int64(result, 0, i, &numbers[i]);
-    out->locks_there = PQgetvalue(result, 0, 0)[0] == 't';
-    out->fences_there = PQgetvalue(result, 0, 1)[0] == 't';
-    out->same = PQgetvalue(result, 0, 2)[0] == 't';
+    out->locks_there = sg_pg_bool(result, 0, 0);
+    out->fences_there = sg_pg_bool(result, 0, 1);
+    out->same = sg_pg_bool(result, 0, 2);
     out->has_owner = numbers[5] == 1;
     out->has_index = numbers[7] > 0;
     out->complete = numbers[3] == 6 && numbers[4] == 3 && numbers[6] == 3;
@@ -78,7 +71,7 @@ static syncguard_status read_facts(sg_pg_connection *connection, const sg_pg_tab
     return SYNCGUARD_OK;
 }
 
-static syncguard_status judge(const facts *f, syncguard_error *err)
+static syncguard_status evaluate(const facts *f, syncguard_error *err)
 {
     if (!f->locks_there || !f->fences_there)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, "42P01",
@@ -95,7 +88,7 @@ static syncguard_status judge(const facts *f, syncguard_error *err)
 
 syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_table *locks,
                                     const sg_pg_table *fences, const syncguard_limits *limits,
-                                    bool *has_owner, syncguard_error *err)
+                                    bool *has_owner, bool *has_index, syncguard_error *err)
 {
     facts f;
     syncguard_status status;
@@ -105,28 +98,10 @@ syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_ta
                               "the server is older than PostgreSQL 13");
     status = read_facts(connection, locks, fences, limits, &f, err);
     if (status == SYNCGUARD_OK)
-        status = judge(&f, err);
+        status = evaluate(&f, err);
     *has_owner = f.has_owner;
+    *has_index = f.has_index;
     return status;
-}
-
-syncguard_status sg_pg_verify(sg_pg *pg, sg_pg_connection *connection,
-                              const syncguard_limits *limits, syncguard_error *err)
-{
-    bool has_owner = false;
-    int unknown = -1;
-    syncguard_status status =
-        sg_pg_schema_check(connection, &pg->locks, &pg->fences, limits, &has_owner, err);
-
-    if (status != SYNCGUARD_OK)
-        return status;
-    if (!pg->pooler && !connection->direct && !atomic_exchange(&pg->unexpected, true))
-        syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
-                              "a connection pooler is in between: treated as one in transaction "
-                              "mode, as if opened with pooler=1");
-    /* The first answer stays: sessions have statements prepared by it. */
-    (void)atomic_compare_exchange_strong(&pg->form, &unknown, has_owner);
-    return SYNCGUARD_OK;
 }
 
 /* The statements of a set-up, in order. Returns their number. */
@@ -155,51 +130,36 @@ static int write_lines(const sg_pg_table *locks, const sg_pg_table *fences,
     return n;
 }
 
-syncguard_status sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
-                                    syncguard_print_fn print, void *context, syncguard_error *err)
+void sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
+                        syncguard_print_fn print, void *context)
 {
-    char(*lines)[LINE_SIZE] = syncguard_calloc(MAX_LINES, sizeof *lines);
-    int count;
+    char lines[MAX_LINES][LINE_SIZE];
+    int count = write_lines(locks, fences, lines);
     int i;
 
-    if (!lines)
-        return syncguard_fail_memory(err);
-    count = write_lines(locks, fences, lines);
     for (i = 0; i < count; i++) {
         char line[LINE_SIZE + 1];
 
-        snprintf(line, sizeof line, "%s;", lines[i]);
+        snprintf(line, sizeof line, "%.*s;", LINE_SIZE - 1, lines[i]);
         print(context, line);
     }
-    syncguard_free(lines);
-    return SYNCGUARD_OK;
 }
-
-/* The session is in a hurry about locks, a set-up is not. */
-static const char patient_sql[] = "SELECT pg_catalog.set_config('lock_timeout', "
-                                  "pg_catalog.current_setting('statement_timeout'), true)";
 
 static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *locks,
                                const sg_pg_table *fences, const syncguard_limits *limits,
                                bool has_index, syncguard_error *err)
 {
-    char(*lines)[LINE_SIZE] = syncguard_calloc(MAX_LINES, sizeof *lines);
+    char lines[MAX_LINES][LINE_SIZE];
+    int count = write_lines(locks, fences, lines);
     syncguard_status status = SYNCGUARD_OK;
-    int count;
     int i;
 
-    if (!lines)
-        return syncguard_fail_memory(err);
-    count = write_lines(locks, fences, lines);
     for (i = 0; i < count && status == SYNCGUARD_OK; i++) {
         /* An index of another name does as well. */
         if (has_index && strncmp(lines[i], "CREATE INDEX", 12) == 0)
             continue;
         status = sg_pg_query(connection, lines[i], 0, NULL, limits, NULL, err);
-        if (status == SYNCGUARD_OK && i == 0 && sg_pg_hurries(connection))
-            status = sg_pg_query(connection, patient_sql, 0, NULL, limits, NULL, err);
     }
-    syncguard_free(lines);
     return status;
 }
 
@@ -213,11 +173,11 @@ syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_t
     if (status != SYNCGUARD_OK)
         return status;
     if (f.locks_there && f.fences_there && f.complete && f.has_owner && f.has_index)
-        return judge(&f, err);
+        return evaluate(&f, err);
     /* Without the right to create it is still useful to hear what is wrong with what is there. */
     status = create(connection, locks, fences, limits, f.has_index, err);
     if (status != SYNCGUARD_OK)
         return status;
     status = read_facts(connection, locks, fences, limits, &f, err);
-    return status == SYNCGUARD_OK ? judge(&f, err) : status;
+    return status == SYNCGUARD_OK ? evaluate(&f, err) : status;
 }

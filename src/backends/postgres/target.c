@@ -1,7 +1,7 @@
 /*
- * Where to connect: a connection string of libpq taken apart, so that hosts can
- * be tried one by one with a time limit each, and the defaults that differ from
- * libpq's: TLS with verification to remote hosts, UTF-8, quiet plans.
+ * Where to connect: a connection string of libpq taken apart, so that hosts can be tried one by one
+ * with a time limit each, and the defaults that differ from libpq's: TLS with verification to
+ * remote hosts, UTF-8, fixed plans.
  */
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -10,26 +10,35 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pg.h"
+#include "parameters.h"
+#include "syncguard/sys/alloc.h"
 #include "syncguard/sys/environment.h"
+#include "target.h"
 
-/* In place of a password file that libpq would only complain about, on stderr. */
+/* In place of a password file about which libpq would only print a warning. */
 #define NO_FILE "/dev/null/none"
 /* Room for what we add to the given parameters. */
 #define EXTRA_PARAMETERS 12
+/* The server gives up a twentieth of the time, at most this, before we do. */
+#define ANSWER_MS 50
 
-/* A fixed plan per statement (each finds one row by its key), looked for once. */
+/* A fixed plan per statement (each finds one row by its key), made once. */
 #define PLAN_SETTINGS "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off"
 /* These come after the user's: the last one counts, and we rely on them. */
 #define OWN_SETTINGS                                                                               \
     "-c default_transaction_isolation=read\\ committed "                                           \
     "-c client_min_messages=warning -c lock_timeout=%lld -c statement_timeout=%lld"
 
-static void wipe(char *text)
+sg_pg_time_limits sg_pg_time_limits_for(int64_t left_ms)
 {
-    if (text)
-        explicit_bzero(text, strlen(text));
-    syncguard_free(text);
+    sg_pg_time_limits limits;
+    int64_t answer_ms;
+
+    left_ms = left_ms < INT32_MAX ? left_ms : INT32_MAX;
+    answer_ms = left_ms / 20 < ANSWER_MS ? left_ms / 20 : ANSWER_MS;
+    limits.lock_ms = left_ms - answer_ms > 1 ? left_ms - answer_ms : 1;
+    limits.statement_ms = limits.lock_ms + (answer_ms + 1) / 2;
+    return limits;
 }
 
 void sg_pg_target_free(sg_pg_target *target)
@@ -40,7 +49,7 @@ void sg_pg_target_free(sg_pg_target *target)
         return;
     for (i = 0; target->keywords && target->values && target->keywords[i]; i++) {
         syncguard_free(target->keywords[i]);
-        wipe(target->values[i]);
+        syncguard_free_secret(target->values[i]);
     }
     syncguard_free(target->keywords);
     syncguard_free(target->values);
@@ -52,17 +61,7 @@ void sg_pg_target_free(sg_pg_target *target)
     syncguard_free(target);
 }
 
-bool sg_pg_is_parameter(const char *name)
-{
-    PQconninfoOption *all = PQconndefaults();
-    PQconninfoOption *each;
-    bool found = strcmp(name, "ssl") == 0; /* an alias that only URIs have */
-
-    for (each = all; each && each->keyword && !found; each++)
-        found = strcmp(each->keyword, name) == 0;
-    PQconninfoFree(all);
-    return found;
-}
+/* ---- hosts ------------------------------------------------------------------------------- */
 
 /* Splits "a,b,,c": count of parts, empty ones as NULL; -1 without memory, -2 if too many. */
 static int split(const char *text, char *parts[SG_PG_MAX_HOSTS])
@@ -108,62 +107,25 @@ static bool all_local(const sg_pg_target *target)
     return true;
 }
 
-static syncguard_status add(sg_pg_target *target, const char *keyword, const char *value,
-                            syncguard_error *err)
-{
-    size_t i = 0;
-
-    while (target->keywords[i])
-        i++;
-    target->keywords[i] = syncguard_strdup(keyword);
-    target->values[i] = syncguard_strdup(value);
-    if (target->keywords[i] && target->values[i])
-        return SYNCGUARD_OK;
-    syncguard_free(target->keywords[i]);
-    wipe(target->values[i]);
-    target->keywords[i] = NULL;
-    target->values[i] = NULL;
-    return syncguard_fail_memory(err);
-}
-
-static const char *given(const PQconninfoOption *all, const char *keyword)
-{
-    for (; all->keyword; all++) {
-        if (strcmp(all->keyword, keyword) == 0)
-            return all->val && *all->val ? all->val : NULL;
-    }
-    return NULL;
-}
-
-/* A value of the connection string, else of the environment. */
-static const char *given_or_env(const PQconninfoOption *all, const char *keyword, const char *name)
-{
-    const char *value = given(all, keyword);
-
-    if (!value)
-        value = syncguard_environment(name);
-    return value;
-}
-
 static bool has_service(const PQconninfoOption *all)
 {
-    return given_or_env(all, "service", "PGSERVICE") != NULL;
+    return sg_pg_parameter_or_env(all, "service", "PGSERVICE") != NULL;
 }
 
-/* The same for what a service may say too: that comes before the environment, and only libpq reads
- * it. */
-static const char *given_or_late_env(const PQconninfoOption *all, const char *keyword,
-                                     const char *name)
+/* For what a service may set too: that comes before the environment, and only libpq reads it. */
+static const char *parameter_unless_service(const PQconninfoOption *all, const char *keyword,
+                                            const char *variable)
 {
-    return has_service(all) ? given(all, keyword) : given_or_env(all, keyword, name);
+    return sg_pg_parameter_or_env(all, keyword, has_service(all) ? NULL : variable);
 }
 
 static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *target,
                                    syncguard_error *err)
 {
-    int hosts = split(given_or_late_env(all, "host", "PGHOST"), target->hosts);
-    int addresses = split(given_or_late_env(all, "hostaddr", "PGHOSTADDR"), target->hostaddrs);
-    int ports = split(given_or_late_env(all, "port", "PGPORT"), target->ports);
+    int hosts = split(parameter_unless_service(all, "host", "PGHOST"), target->hosts);
+    int addresses =
+        split(parameter_unless_service(all, "hostaddr", "PGHOSTADDR"), target->hostaddrs);
+    int ports = split(parameter_unless_service(all, "port", "PGPORT"), target->ports);
     int i;
 
     if (hosts == -1 || addresses == -1 || ports == -1)
@@ -181,9 +143,7 @@ static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *ta
         if (sg_pg_port_check(target->ports[i], err) != SYNCGUARD_OK)
             return SYNCGUARD_E_INVALID_ARGUMENT;
     }
-    for (i = 1; ports == 1 && i < target->host_count; i++) {
-        if (!target->ports[0])
-            break;
+    for (i = 1; ports == 1 && target->ports[0] && i < target->host_count; i++) {
         target->ports[i] = syncguard_strdup(target->ports[0]);
         if (!target->ports[i])
             return syncguard_fail_memory(err);
@@ -191,93 +151,105 @@ static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *ta
     return SYNCGUARD_OK;
 }
 
-/*
- * Verified TLS needs certificates to trust. libpq looks for the user's file;
- * where there is none, the system's are better than a refusal.
- */
-static syncguard_status add_roots(const PQconninfoOption *all, sg_pg_target *target,
-                                  syncguard_error *err)
+/* ---- parameters -------------------------------------------------------------------------- */
+
+/* False without memory. */
+static bool add(sg_pg_target *target, const char *keyword, const char *value)
+{
+    size_t i = 0;
+
+    while (target->keywords[i])
+        i++;
+    target->values[i] = syncguard_strdup(value);
+    target->keywords[i] = target->values[i] ? syncguard_strdup(keyword) : NULL;
+    if (target->keywords[i])
+        return true;
+    syncguard_free_secret(target->values[i]);
+    target->values[i] = NULL;
+    return false;
+}
+
+/* Verified TLS needs certificates to trust. libpq reads the user's file; where there is none, the
+ * system's are used. */
+static bool add_roots(const PQconninfoOption *all, sg_pg_target *target)
 {
     static const char system_roots[] = "/etc/ssl/certs/ca-certificates.crt";
     const char *home = syncguard_environment("HOME");
     char path[1024];
 
-    if (given_or_env(all, "sslrootcert", "PGSSLROOTCERT"))
-        return SYNCGUARD_OK;
     snprintf(path, sizeof path, "%s/.postgresql/root.crt", home ? home : "");
-    if (access(path, R_OK) == 0)
-        return SYNCGUARD_OK;
+    if (sg_pg_parameter_or_env(all, "sslrootcert", "PGSSLROOTCERT") || access(path, R_OK) == 0)
+        return true;
     if (PQlibVersion() >= 160000)
-        return add(target, "sslrootcert", "system", err);
-    if (access(system_roots, R_OK) == 0)
-        return add(target, "sslrootcert", system_roots, err);
-    return SYNCGUARD_OK;
+        return add(target, "sslrootcert", "system");
+    return access(system_roots, R_OK) != 0 || add(target, "sslrootcert", system_roots);
 }
 
-/* A peer that vanished without a word is noticed within a minute, also by who only listens. */
-static syncguard_status add_keepalives(const PQconninfoOption *all, sg_pg_target *target,
-                                       syncguard_error *err)
+/* Verified to remote hosts; on a loopback, where nobody else listens, plain unless the server
+ * insists. With a service file the host is not known here: it counts as remote. */
+static bool add_tls(const PQconninfoOption *all, sg_pg_target *target)
 {
-    static const char *const settings[][2] = {
-        {"keepalives_idle", "30"}, {"keepalives_interval", "10"}, {"keepalives_count", "3"}};
-    syncguard_status status = SYNCGUARD_OK;
+    const char *mode = sg_pg_parameter_or_env(all, "sslmode", "PGSSLMODE");
+    bool remote = !all_local(target) || (target->service && !target->hosts[0]);
+    bool verified = mode ? strcmp(mode, "verify-full") == 0 : remote;
+
+    if (!mode && !add(target, "sslmode", remote ? "verify-full" : "allow"))
+        return false;
+    return !verified || target->service || add_roots(all, target);
+}
+
+/* keepalives: a peer that vanished is noticed within a minute, also by the listening connection. */
+static bool add_defaults(const PQconninfoOption *all, sg_pg_target *target)
+{
+    static const struct {
+        const char *keyword;
+        const char *value;
+    } defaults[] = {
+        {"keepalives_idle", "30"},
+        {"keepalives_interval", "10"},
+        {"keepalives_count", "3"},
+        {"fallback_application_name", "syncguard"},
+    };
     size_t i;
 
-    for (i = 0; i < 3 && status == SYNCGUARD_OK; i++) {
-        if (!given(all, settings[i][0]))
-            status = add(target, settings[i][0], settings[i][1], err);
+    for (i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        if (!sg_pg_parameter(all, defaults[i].keyword) &&
+            !add(target, defaults[i].keyword, defaults[i].value))
+            return false;
     }
-    return status;
+    if (target->host_count > 1 &&
+        !sg_pg_parameter_or_env(all, "target_session_attrs", "PGTARGETSESSIONATTRS") &&
+        !add(target, "target_session_attrs", "read-write"))
+        return false;
+    if (target->passfile_refused && !add(target, "passfile", NO_FILE))
+        return false;
+    return add(target, "client_encoding", "UTF8");
 }
 
-static syncguard_status add_defaults(const PQconninfoOption *all, int64_t session_ms,
+/* The settings of a session. Ours would replace those of a service, and are left out then. */
+static syncguard_status add_settings(const PQconninfoOption *all, int64_t timeout_ms,
                                      sg_pg_target *target, syncguard_error *err)
 {
-    const char *own = given_or_late_env(all, "options", "PGOPTIONS");
-    const char *mode = given_or_env(all, "sslmode", "PGSSLMODE");
-    bool service = has_service(all);
-    /* With a service file the host is not known here: it counts as remote. */
-    bool remote = !all_local(target) || (service && !target->hosts[0]);
-    syncguard_status status = SYNCGUARD_OK;
+    const char *given = parameter_unless_service(all, "options", "PGOPTIONS");
+    bool ours = timeout_ms > 0 && !target->service;
     char settings[1024] = "";
+    int length;
 
-    /* Options of ours would replace those of the service. */
-    if (service)
-        session_ms = 0;
-    if (mode && strcmp(mode, "verify-full") == 0 && !service) {
-        status = add_roots(all, target, err);
-    } else if (!mode) {
-        /* Nobody listens on a loopback: plain unless the server insists. */
-        status = add(target, "sslmode", remote ? "verify-full" : "allow", err);
-        if (status == SYNCGUARD_OK && remote && !service)
-            status = add_roots(all, target, err);
-    }
-    if (status == SYNCGUARD_OK && target->host_count > 1 &&
-        !given_or_env(all, "target_session_attrs", "PGTARGETSESSIONATTRS"))
-        status = add(target, "target_session_attrs", "read-write", err);
-    if (status == SYNCGUARD_OK)
-        status = add(target, "client_encoding", "UTF8", err);
-    if (status == SYNCGUARD_OK)
-        status = add_keepalives(all, target, err);
-    if (status == SYNCGUARD_OK)
-        status = add(target, "fallback_application_name", "syncguard", err);
-    if (status == SYNCGUARD_OK && target->passfile_refused)
-        status = add(target, "passfile", NO_FILE, err);
-    if (status == SYNCGUARD_OK && (session_ms > 0 || own)) {
-        int length = snprintf(settings, sizeof settings,
-                              session_ms > 0 ? PLAN_SETTINGS " %s " OWN_SETTINGS : "%s",
-                              own ? own : "", (long long)session_ms, (long long)session_ms);
-
-        target->session_ms = session_ms;
-        if ((size_t)length >= sizeof settings)
-            return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "option options is too long");
-        status = add(target, "options", settings, err);
-    }
-    return status;
+    if (ours)
+        target->session = sg_pg_time_limits_for(timeout_ms);
+    if (!ours && !given)
+        return SYNCGUARD_OK;
+    length = snprintf(settings, sizeof settings, ours ? PLAN_SETTINGS " %s " OWN_SETTINGS : "%s",
+                      given ? given : "", (long long)target->session.lock_ms,
+                      (long long)target->session.statement_ms);
+    if ((size_t)length >= sizeof settings)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "option options is too long");
+    return add(target, "options", settings) ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-static bool taken_apart(const char *keyword)
+/* Parameters that are not passed on as they are. */
+static bool is_replaced(const sg_pg_target *target, const char *keyword)
 {
     static const char *const words[] = {"host",    "hostaddr",        "port",
                                         "options", "connect_timeout", "client_encoding"};
@@ -287,14 +259,14 @@ static bool taken_apart(const char *keyword)
         if (strcmp(keyword, words[i]) == 0)
             return true;
     }
-    return false;
+    return target->passfile_refused && strcmp(keyword, "passfile") == 0;
 }
 
-static syncguard_status build(const PQconninfoOption *all, int64_t session_ms, sg_pg_target *target,
+static syncguard_status build(const PQconninfoOption *all, int64_t timeout_ms, sg_pg_target *target,
                               syncguard_error *err)
 {
-    const char *timeout = given_or_env(all, "connect_timeout", "PGCONNECT_TIMEOUT");
-    syncguard_status status = SYNCGUARD_OK;
+    const char *timeout = sg_pg_parameter_or_env(all, "connect_timeout", "PGCONNECT_TIMEOUT");
+    syncguard_status status;
     size_t count = 0;
     size_t i;
 
@@ -306,27 +278,25 @@ static syncguard_status build(const PQconninfoOption *all, int64_t session_ms, s
     target->values = syncguard_calloc(count + EXTRA_PARAMETERS, sizeof *target->values);
     if (!target->keywords || !target->values)
         return syncguard_fail_memory(err);
-    for (i = 0; i < count && status == SYNCGUARD_OK; i++) {
-        bool dropped = target->passfile_refused && strcmp(all[i].keyword, "passfile") == 0;
-
-        if (all[i].val && *all[i].val && !dropped && !taken_apart(all[i].keyword))
-            status = add(target, all[i].keyword, all[i].val, err);
+    for (i = 0; i < count; i++) {
+        if (all[i].val && *all[i].val && !is_replaced(target, all[i].keyword) &&
+            !add(target, all[i].keyword, all[i].val))
+            return syncguard_fail_memory(err);
     }
     if (timeout && isdigit((unsigned char)*timeout))
         target->connect_timeout_ms = strtol(timeout, NULL, 10) % 86400 * 1000;
-    if (status == SYNCGUARD_OK)
-        status = read_hosts(all, target, err);
-    if (status == SYNCGUARD_OK)
-        status = add_defaults(all, session_ms, target, err);
-    return status;
+    status = read_hosts(all, target, err);
+    if (status == SYNCGUARD_OK && (!add_tls(all, target) || !add_defaults(all, target)))
+        status = syncguard_fail_memory(err);
+    return status == SYNCGUARD_OK ? add_settings(all, timeout_ms, target, err) : status;
 }
 
-syncguard_status sg_pg_target_read(const char *conninfo, int64_t session_ms, sg_pg_target **out,
+syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_pg_target **out,
                                    syncguard_error *err)
 {
     sg_pg_target *target = NULL;
     PQconninfoOption *all = NULL;
-    char *words = NULL;
+    char *text = NULL;
     syncguard_status status;
 
     *out = NULL;
@@ -334,21 +304,19 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t session_ms, sg_
     status = syncguard_environment_refuse("PG", err);
     if (status != SYNCGUARD_OK)
         return status;
-    all = PQconninfoParse(conninfo ? conninfo : "", &words);
-    /* The words may quote the string with its password. */
-    PQfreemem(words);
+    all = PQconninfoParse(conninfo ? conninfo : "", &text);
+    PQfreemem(text); /* it may quote the string with its password */
     if (!all)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the connection string is not one that libpq can read");
     target = syncguard_calloc(1, sizeof *target);
     status = target ? sg_pg_parameters_check(all, err) : syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
-        status = build(all, session_ms, target, err);
+        status = build(all, timeout_ms, target, err);
     PQconninfoFree(all);
-    if (status == SYNCGUARD_OK) {
+    if (status == SYNCGUARD_OK)
         *out = target;
-        target = NULL;
-    }
-    sg_pg_target_free(target);
+    else
+        sg_pg_target_free(target);
     return status;
 }

@@ -3,12 +3,15 @@
  * can be known to be wrong is refused here, before anything is sent. Messages
  * name options, never their values.
  */
-#include <stdio.h>
+#include "options.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 
-#include "internal.h"
+#include "syncguard/sys/alloc.h"
+#include "syncguard/sys/fail.h"
+#include "syncguard/sys/names.h"
 #include "syncguard/sys/options.h"
 
 #define MAX_PREFIX 951 /* with a colon and a hash: 974, and the reserve of 26 */
@@ -27,10 +30,17 @@ void syncguard_redis_options_init(syncguard_redis_options *options, size_t size)
 
 /* --- hosts --- */
 
-/* "host", "host:port", "[v6]", "[v6]:port" of `length` bytes. */
-static syncguard_status read_host(const char *text, size_t length, int port, sg_address *out,
-                                  syncguard_error *err)
+static syncguard_status refuse_host(syncguard_error *err, size_t number, const char *why)
 {
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "redis: hosts, number %zu: %s",
+                          number, why);
+}
+
+/* "host", "host:port", "[v6]", "[v6]:port" of `length` bytes; the `number`-th, from 1. */
+static syncguard_status read_host(const char *text, size_t length, size_t number, int port,
+                                  sg_redis_address *out, syncguard_error *err)
+{
+    static const char bad_port[] = "the port is not a number from 1 to 65535";
     const char *end = text + length;
     const char *name = text;
     const char *name_end = end;
@@ -38,7 +48,7 @@ static syncguard_status read_host(const char *text, size_t length, int port, sg_
     if (length > 0 && *text == '[') {
         const char *close = memchr(text, ']', length);
         if (close == NULL)
-            return refuse(err, "hosts", "has a bracket that is not closed");
+            return refuse_host(err, number, "a bracket is not closed");
         name = text + 1;
         name_end = close;
         if (close + 1 < end)
@@ -53,31 +63,31 @@ static syncguard_status read_host(const char *text, size_t length, int port, sg_
         size_t n = (size_t)(end - colon - 1);
         char *stop = NULL;
         if (*colon != ':' || n == 0 || n >= sizeof digits)
-            return refuse(err, "hosts", "has an unreadable port");
+            return refuse_host(err, number, bad_port);
         memcpy(digits, colon + 1, n);
         digits[n] = '\0';
         long value = strtol(digits, &stop, 10);
         if (*stop != '\0' || value < 1 || value > 65535)
-            return refuse(err, "hosts", "has an unreadable port");
+            return refuse_host(err, number, bad_port);
         port = (int)value;
     }
     if (name == name_end || name_end - name > 253)
-        return refuse(err, "hosts", "has an empty or overlong name");
+        return refuse_host(err, number, "the name is empty or too long");
     out->host = syncguard_strndup(name, (size_t)(name_end - name));
     out->port = port;
     return out->host != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-static syncguard_status read_hosts(const char *hosts, sg_config *config, syncguard_error *err)
+static syncguard_status read_hosts(const char *hosts, sg_redis_config *config, syncguard_error *err)
 {
     int port = config->mode == SYNCGUARD_REDIS_SENTINEL ? 26379 : 6379;
     const char *at = hosts != NULL && *hosts != '\0' ? hosts : "127.0.0.1";
     for (;;) {
         size_t length = strcspn(at, ",");
-        if (config->seed_count == SG_MAX_SEEDS)
+        if (config->seed_count == SG_REDIS_MAX_SEEDS)
             return refuse(err, "hosts", "has too many names");
-        syncguard_status status =
-            read_host(at, length, port, &config->seeds[config->seed_count], err);
+        syncguard_status status = read_host(at, length, config->seed_count + 1, port,
+                                            &config->seeds[config->seed_count], err);
         if (status != SYNCGUARD_OK)
             return status;
         config->seed_count++;
@@ -90,7 +100,7 @@ static syncguard_status read_hosts(const char *hosts, sg_config *config, syncgua
     return SYNCGUARD_OK;
 }
 
-static syncguard_status read_address(const syncguard_redis_options *given, sg_config *config,
+static syncguard_status read_address(const syncguard_redis_options *given, sg_redis_config *config,
                                      syncguard_error *err)
 {
     struct sockaddr_un limit;
@@ -123,7 +133,8 @@ static bool ends_with(const char *text, size_t length, const char *end)
     return length >= n && memcmp(text + length - n, end, n) == 0;
 }
 
-static syncguard_status read_prefix(const char *given, sg_config *config, syncguard_error *err)
+static syncguard_status read_prefix(const char *given, sg_redis_config *config,
+                                    syncguard_error *err)
 {
     bool cluster = config->mode == SYNCGUARD_REDIS_CLUSTER;
     if (given == NULL)
@@ -167,7 +178,7 @@ static syncguard_status copy_text(char **out, const char *text, size_t longest, 
     return *out != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-static syncguard_status copy_texts(const syncguard_redis_options *given, sg_config *config,
+static syncguard_status copy_texts(const syncguard_redis_options *given, sg_redis_config *config,
                                    syncguard_error *err)
 {
     const struct {
@@ -201,7 +212,7 @@ static syncguard_status copy_texts(const syncguard_redis_options *given, sg_conf
     return SYNCGUARD_OK;
 }
 
-static syncguard_status read_numbers(const syncguard_redis_options *given, sg_config *config,
+static syncguard_status read_numbers(const syncguard_redis_options *given, sg_redis_config *config,
                                      syncguard_error *err)
 {
     config->database = given->database;
@@ -225,8 +236,8 @@ static syncguard_status read_numbers(const syncguard_redis_options *given, sg_co
     return SYNCGUARD_OK;
 }
 
-static syncguard_status check_together(const syncguard_redis_options *given, sg_config *config,
-                                       syncguard_error *err)
+static syncguard_status check_together(const syncguard_redis_options *given,
+                                       sg_redis_config *config, syncguard_error *err)
 {
     bool sentinel = config->mode == SYNCGUARD_REDIS_SENTINEL;
     config->tls = given->tls;
@@ -251,7 +262,7 @@ static syncguard_status check_together(const syncguard_redis_options *given, sg_
     return SYNCGUARD_OK;
 }
 
-syncguard_status sg_redis_config_read(const syncguard_redis_options *given, sg_config *config,
+syncguard_status sg_redis_config_read(const syncguard_redis_options *given, sg_redis_config *config,
                                       syncguard_error *err)
 {
     static const syncguard_redis_options defaults = SYNCGUARD_REDIS_OPTIONS_INIT;
@@ -275,22 +286,15 @@ syncguard_status sg_redis_config_read(const syncguard_redis_options *given, sg_c
     return status;
 }
 
-static void free_secret(char *text)
-{
-    if (text != NULL)
-        explicit_bzero(text, strlen(text));
-    syncguard_free(text);
-}
-
-void sg_redis_config_free(sg_config *config)
+void sg_redis_config_free(sg_redis_config *config)
 {
     for (size_t i = 0; i < config->seed_count; i++)
         syncguard_free(config->seeds[i].host);
     syncguard_free(config->master_name);
-    free_secret(config->user);
-    free_secret(config->password);
-    free_secret(config->sentinel_user);
-    free_secret(config->sentinel_password);
+    syncguard_free_secret(config->user);
+    syncguard_free_secret(config->password);
+    syncguard_free_secret(config->sentinel_user);
+    syncguard_free_secret(config->sentinel_password);
     syncguard_free(config->prefix);
     syncguard_free(config->client_name);
     syncguard_free(config->tls_ca);
@@ -349,7 +353,7 @@ static syncguard_status read_url_int(syncguard_url *url, const char *name, int64
     return status;
 }
 
-/* Those who ask for TLS by the scheme do not get plain text, nor the other way round. */
+/* The scheme decides about TLS; the option must not contradict it. */
 static syncguard_status read_tls(syncguard_url *url, syncguard_redis_options *out,
                                  syncguard_error *err)
 {
@@ -362,24 +366,22 @@ static syncguard_status read_tls(syncguard_url *url, syncguard_redis_options *ou
     return status;
 }
 
+static void read_texts(syncguard_url *url, syncguard_redis_options *out)
+{
+    out->prefix = syncguard_url_text(url, "prefix");
+    out->client_name = syncguard_url_text(url, "client_name");
+    out->tls_ca = syncguard_url_text(url, "tls_ca");
+    out->tls_cert = syncguard_url_text(url, "tls_cert");
+    out->tls_key = syncguard_url_text(url, "tls_key");
+    out->tls_server_name = syncguard_url_text(url, "tls_server_name");
+    out->sentinel_user = syncguard_url_text(url, "sentinel_user");
+    out->sentinel_password = syncguard_url_text(url, "sentinel_password");
+}
+
 static syncguard_status read_query(syncguard_url *url, syncguard_redis_options *out,
                                    syncguard_error *err)
 {
-    const struct {
-        const char *name;
-        const char **out;
-    } texts[] = {
-        {"prefix", &out->prefix},
-        {"client_name", &out->client_name},
-        {"tls_ca", &out->tls_ca},
-        {"tls_cert", &out->tls_cert},
-        {"tls_key", &out->tls_key},
-        {"tls_server_name", &out->tls_server_name},
-        {"sentinel_user", &out->sentinel_user},
-        {"sentinel_password", &out->sentinel_password},
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        *texts[i].out = syncguard_url_text(url, texts[i].name);
+    read_texts(url, out);
     int database = -1;
     const struct {
         const char *name;
@@ -411,36 +413,25 @@ static syncguard_status read_query(syncguard_url *url, syncguard_redis_options *
     return status;
 }
 
-syncguard_status sg_redis_open_url(const char *text, const syncguard_options *options,
-                                   syncguard_backend **out, syncguard_error *err)
+syncguard_status sg_redis_options_read_url(syncguard_url *url, syncguard_redis_options *out,
+                                           syncguard_options *common, syncguard_error *err)
 {
-    syncguard_url *url = NULL;
-    syncguard_redis_options given = SYNCGUARD_REDIS_OPTIONS_INIT;
-    syncguard_options common;
-    syncguard_status status = syncguard_options_read(options, &common, err);
-    if (status == SYNCGUARD_OK)
-        status = syncguard_url_parse(text, &url, err);
-    if (status != SYNCGUARD_OK)
-        return status;
     bool is_unix = strcmp(url->scheme, "redis+unix") == 0;
-    given.tls = strcmp(url->scheme, "rediss") == 0;
+    out->tls = strcmp(url->scheme, "rediss") == 0;
     if (strcmp(url->scheme, "redis+sentinel") == 0)
-        given.mode = SYNCGUARD_REDIS_SENTINEL;
+        out->mode = SYNCGUARD_REDIS_SENTINEL;
     else if (strcmp(url->scheme, "redis+cluster") == 0)
-        given.mode = SYNCGUARD_REDIS_CLUSTER;
-    given.hosts = url->hosts;
-    given.user = url->user != NULL && url->user[0] != '\0' ? url->user : NULL;
-    given.password = url->password;
-    given.database = -1; /* until path or query tell it */
-    status = read_path(url, &given, is_unix, err);
+        out->mode = SYNCGUARD_REDIS_CLUSTER;
+    out->hosts = url->hosts;
+    out->user = url->user != NULL && url->user[0] != '\0' ? url->user : NULL;
+    out->password = url->password;
+    out->database = -1; /* until path or query tell it */
+    syncguard_status status = read_path(url, out, is_unix, err);
     if (status == SYNCGUARD_OK)
-        status = read_query(url, &given, err);
+        status = read_query(url, out, err);
     if (status == SYNCGUARD_OK)
-        status = syncguard_url_common(url, &common, err);
+        status = syncguard_url_common(url, common, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_done(url, err);
-    if (status == SYNCGUARD_OK)
-        status = syncguard_redis_open(&given, &common, out, err);
-    syncguard_url_free(url);
     return status;
 }

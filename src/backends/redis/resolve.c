@@ -2,28 +2,32 @@
  * Name resolution that cannot hold the caller.
  *
  * getaddrinfo may hang for half a minute, so it runs in a thread of its own
- * whose result may be abandoned: the lookup is counted by references, and the
+ * whose result may be abandoned: the resolution is counted by references, and the
  * last one frees it. Numeric addresses are read in place, without a thread.
  *
  * A resolver that hangs must not collect threads without end: at most
- * MAX_LOOKUPS run at a time for one handle.
+ * MAX_RUNNING run at a time for one handle.
  */
+#include "resolve.h"
+
 #include <netdb.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
+#include "syncguard/sys/alloc.h"
+#include "syncguard/sys/fail.h"
 
-#define MAX_LOOKUPS 16
+#define MAX_RUNNING 16
 
-struct sg_resolver {
-    atomic_int refs; /* the backend and every running lookup */
+struct sg_redis_resolver {
+    atomic_int refs; /* the backend and every running resolution */
     atomic_int running;
 };
 
-struct sg_lookup {
+struct sg_redis_resolution {
     atomic_int refs;
-    sg_resolver *resolver; /* NULL: answered in place */
+    sg_redis_resolver *resolver; /* NULL: answered in place */
     syncguard_parker parker;
     atomic_bool done;
     int error;
@@ -32,9 +36,9 @@ struct sg_lookup {
     char host[];
 };
 
-syncguard_status sg_redis_resolver_create(sg_resolver **out, syncguard_error *err)
+syncguard_status sg_redis_resolver_create(sg_redis_resolver **out, syncguard_error *err)
 {
-    sg_resolver *resolver = syncguard_calloc(1, sizeof *resolver);
+    sg_redis_resolver *resolver = syncguard_calloc(1, sizeof *resolver);
     if (resolver == NULL)
         return syncguard_fail_memory(err);
     atomic_init(&resolver->refs, 1);
@@ -43,103 +47,103 @@ syncguard_status sg_redis_resolver_create(sg_resolver **out, syncguard_error *er
     return SYNCGUARD_OK;
 }
 
-void sg_redis_resolver_free(sg_resolver *resolver)
+void sg_redis_resolver_free(sg_redis_resolver *resolver)
 {
     if (resolver != NULL && atomic_fetch_sub(&resolver->refs, 1) == 1)
         syncguard_free(resolver);
 }
 
-void sg_redis_lookup_free(sg_lookup *lookup)
+void sg_redis_resolution_free(sg_redis_resolution *resolution)
 {
-    if (lookup == NULL || atomic_fetch_sub(&lookup->refs, 1) != 1)
+    if (resolution == NULL || atomic_fetch_sub(&resolution->refs, 1) != 1)
         return;
-    if (lookup->list != NULL)
-        freeaddrinfo(lookup->list);
-    syncguard_parker_close(&lookup->parker);
-    sg_redis_resolver_free(lookup->resolver);
-    syncguard_free(lookup);
+    if (resolution->list != NULL)
+        freeaddrinfo(resolution->list);
+    syncguard_parker_close(&resolution->parker);
+    sg_redis_resolver_free(resolution->resolver);
+    syncguard_free(resolution);
 }
 
-static int ask(sg_lookup *lookup, int flags)
+static int ask(sg_redis_resolution *resolution, int flags)
 {
     struct addrinfo hints;
     memset(&hints, 0, sizeof hints);
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV | flags;
-    return getaddrinfo(lookup->host, lookup->port, &hints, &lookup->list);
+    return getaddrinfo(resolution->host, resolution->port, &hints, &resolution->list);
 }
 
 static void *run(void *argument)
 {
-    sg_lookup *lookup = argument;
-    lookup->error = ask(lookup, AI_ADDRCONFIG);
-    if (lookup->error != 0)
-        lookup->error = ask(lookup, 0); /* loopback only: AI_ADDRCONFIG finds nothing */
-    atomic_store(&lookup->done, true);
-    syncguard_parker_unpark(&lookup->parker);
-    atomic_fetch_sub(&lookup->resolver->running, 1);
-    sg_redis_lookup_free(lookup);
+    sg_redis_resolution *resolution = argument;
+    resolution->error = ask(resolution, AI_ADDRCONFIG);
+    if (resolution->error != 0)
+        resolution->error = ask(resolution, 0); /* loopback only: AI_ADDRCONFIG finds nothing */
+    atomic_store(&resolution->done, true);
+    syncguard_parker_unpark(&resolution->parker);
+    atomic_fetch_sub(&resolution->resolver->running, 1);
+    sg_redis_resolution_free(resolution);
     return NULL;
 }
 
-static syncguard_status ask_in_thread(sg_resolver *resolver, sg_lookup *lookup,
+static syncguard_status ask_in_thread(sg_redis_resolver *resolver, sg_redis_resolution *resolution,
                                       const syncguard_limits *limits, syncguard_error *err)
 {
-    syncguard_status status = syncguard_parker_open(&lookup->parker, err);
+    syncguard_status status = syncguard_parker_open(&resolution->parker, err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (atomic_fetch_add(&resolver->running, 1) >= MAX_LOOKUPS) {
+    if (atomic_fetch_add(&resolver->running, 1) >= MAX_RUNNING) {
         atomic_fetch_sub(&resolver->running, 1);
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                               "redis: name resolution hangs");
     }
     atomic_fetch_add(&resolver->refs, 1);
-    lookup->resolver = resolver;
-    atomic_fetch_add(&lookup->refs, 1);
+    resolution->resolver = resolver;
+    atomic_fetch_add(&resolution->refs, 1);
     pthread_t thread;
-    if (syncguard_thread_start(&thread, run, lookup) != 0) {
+    if (syncguard_thread_start(&thread, run, resolution) != 0) {
         atomic_fetch_sub(&resolver->running, 1);
-        atomic_fetch_sub(&lookup->refs, 1);
+        atomic_fetch_sub(&resolution->refs, 1);
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL,
                               "redis: no thread to resolve with");
     }
     pthread_detach(thread);
-    while (!atomic_load(&lookup->done)) {
-        status = syncguard_parker_park(&lookup->parker, limits, err);
+    while (!atomic_load(&resolution->done)) {
+        status = syncguard_parker_park(&resolution->parker, limits, err);
         if (status != SYNCGUARD_OK)
             return status;
     }
-    if (lookup->error != 0)
+    if (resolution->error != 0)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                               "redis: the server's name cannot be resolved");
     return SYNCGUARD_OK;
 }
 
-syncguard_status sg_redis_resolve(sg_resolver *resolver, const char *host, int port,
-                                  const syncguard_limits *limits, sg_lookup **out,
+syncguard_status sg_redis_resolve(sg_redis_resolver *resolver, const char *host, int port,
+                                  const syncguard_limits *limits, sg_redis_resolution **out,
                                   const struct addrinfo **list, syncguard_error *err)
 {
     size_t length = strlen(host);
-    sg_lookup *lookup = syncguard_calloc(1, sizeof *lookup + length + 1);
-    if (lookup == NULL)
+    sg_redis_resolution *resolution = syncguard_calloc(1, sizeof *resolution + length + 1);
+    if (resolution == NULL)
         return syncguard_fail_memory(err);
-    atomic_init(&lookup->refs, 1);
-    atomic_init(&lookup->done, false);
-    lookup->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
-    memcpy(lookup->host, host, length);
-    snprintf(lookup->port, sizeof lookup->port, "%d", port);
+    atomic_init(&resolution->refs, 1);
+    atomic_init(&resolution->done, false);
+    resolution->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+    memcpy(resolution->host, host, length);
+    snprintf(resolution->port, sizeof resolution->port, "%d", port);
 
     syncguard_status status = SYNCGUARD_OK;
-    if (ask(lookup, AI_NUMERICHOST) != 0) {
-        lookup->list = NULL;
-        status = ask_in_thread(resolver, lookup, limits, err);
+    if (ask(resolution, AI_NUMERICHOST) != 0) {
+        resolution->list = NULL;
+        status = ask_in_thread(resolver, resolution, limits, err);
     }
     if (status == SYNCGUARD_OK) {
-        *list = lookup->list;
-        *out = lookup;
+        *list = resolution->list;
+        *out = resolution;
     } else {
-        sg_redis_lookup_free(lookup);
+        sg_redis_resolution_free(resolution);
     }
     return status;
 }

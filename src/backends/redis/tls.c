@@ -1,30 +1,40 @@
 /*
  * TLS over our own non-blocking sockets.
  *
- * exit() runs OpenSSL's own cleanup while threads of ours, or of the application, may
- * be inside it. So who calls OpenSSL enters first, and a handler of ours, which runs
- * before OpenSSL's, lets nobody in any more and waits for those who are: they never
- * block there. What is not let in fails like a broken connection.
+ * exit() runs OpenSSL's own cleanup while threads of ours, or of the application, may be inside it.
+ * So every call is counted (enter and leave), and a handler of ours, which runs before OpenSSL's,
+ * refuses further calls and waits for those under way, which never block. A refused call fails like
+ * a broken connection. The state that OpenSSL keeps per thread is part of this: a thread of ours
+ * frees it in a counted call, because its destructor would run at any time beside that cleanup.
  *
  * OpenSSL's socket BIO writes with write(2), which raises SIGPIPE; ours sends
  * with MSG_NOSIGNAL. Verification is on unless the configuration turns it off;
  * then the session is still encrypted, but with whomever answers.
  */
+#include "tls.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "internal.h"
+#include "syncguard/sys/alloc.h"
+#include "syncguard/sys/fail.h"
 
-/* Longest wait at exit for threads that are inside OpenSSL. */
-#define EXIT_WAIT_MS 1000
+/* Longest wait at exit for threads that are inside OpenSSL: they never block there, but a busy
+ * machine may not let them run. */
+#define EXIT_WAIT_MS 10000
+/* How long a thread that would end during exit stays, until OpenSSL's cleanup is over. */
+#define CLEANUP_WAIT_MS 1000
 
 static atomic_int inside;
 static atomic_bool exiting;
+static atomic_bool initialised;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 
 bool sg_redis_tls_enter(void)
@@ -41,6 +51,23 @@ void sg_redis_tls_leave(void)
     atomic_fetch_sub(&inside, 1);
 }
 
+static void pause_ms(int64_t ms)
+{
+    (void)syncguard_wait_until(syncguard_clock_after(syncguard_clock_ns(), ms), NULL, NULL);
+}
+
+void sg_redis_tls_thread_ends(void)
+{
+    if (!atomic_load(&initialised))
+        return;
+    if (sg_redis_tls_enter()) {
+        OPENSSL_thread_stop();
+        sg_redis_tls_leave();
+    } else {
+        pause_ms(CLEANUP_WAIT_MS);
+    }
+}
+
 static syncguard_status fail_exiting(syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS", "redis: the process exits");
@@ -50,7 +77,7 @@ static void shut(void)
 {
     atomic_store(&exiting, true);
     for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&inside) > 0; i++)
-        (void)syncguard_wait_until(syncguard_clock_ns() + SYNCGUARD_NS_PER_MS, NULL, NULL);
+        pause_ms(1);
 }
 
 /* OpenSSL registers its cleanup when it is initialised: handlers run in reverse order. */
@@ -58,9 +85,10 @@ static void prepare(void)
 {
     (void)OPENSSL_init_ssl(0, NULL);
     (void)atexit(shut);
+    atomic_store(&initialised, true);
 }
 
-struct sg_tls {
+struct sg_redis_tls {
     SSL_CTX *context;
     BIO_METHOD *method;
     const char *server_name; /* belongs to the configuration */
@@ -111,7 +139,8 @@ static BIO_METHOD *make_method(void)
     return method;
 }
 
-static syncguard_status load_files(const sg_config *config, SSL_CTX *context, syncguard_error *err)
+static syncguard_status load_files(const sg_redis_config *config, SSL_CTX *context,
+                                   syncguard_error *err)
 {
     if (config->tls_ca != NULL) {
         if (SSL_CTX_load_verify_locations(context, config->tls_ca, NULL) != 1)
@@ -133,10 +162,11 @@ static syncguard_status load_files(const sg_config *config, SSL_CTX *context, sy
     return SYNCGUARD_OK;
 }
 
-syncguard_status sg_redis_tls_create(const sg_config *config, sg_tls **out, syncguard_error *err)
+syncguard_status sg_redis_tls_create(const sg_redis_config *config, sg_redis_tls **out,
+                                     syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
-    sg_tls *tls = syncguard_calloc(1, sizeof *tls);
+    sg_redis_tls *tls = syncguard_calloc(1, sizeof *tls);
     if (tls == NULL)
         return syncguard_fail_memory(err);
     (void)pthread_once(&prepared, prepare);
@@ -168,7 +198,7 @@ out:
     return status;
 }
 
-void sg_redis_tls_free(sg_tls *tls)
+void sg_redis_tls_free(sg_redis_tls *tls)
 {
     if (tls == NULL)
         return;
@@ -181,7 +211,7 @@ void sg_redis_tls_free(sg_tls *tls)
 }
 
 /* Name or address that the certificate must carry. */
-static bool expect_peer(sg_tls *tls, SSL *ssl, const char *host)
+static bool expect_peer(sg_redis_tls *tls, SSL *ssl, const char *host)
 {
     unsigned char address[16];
     const char *name = tls->server_name != NULL ? tls->server_name : host;
@@ -192,7 +222,7 @@ static bool expect_peer(sg_tls *tls, SSL *ssl, const char *host)
     return !tls->verify || SSL_set1_host(ssl, name) == 1;
 }
 
-static syncguard_status make_session(sg_tls *tls, int fd, const char *host, SSL **out,
+static syncguard_status make_session(sg_redis_tls *tls, int fd, const char *host, SSL **out,
                                      syncguard_error *err)
 {
     SSL *ssl = SSL_new(tls->context);
@@ -214,7 +244,7 @@ static syncguard_status make_session(sg_tls *tls, int fd, const char *host, SSL 
     return SYNCGUARD_OK;
 }
 
-syncguard_status sg_redis_tls_session(sg_tls *tls, int fd, const char *host, SSL **out,
+syncguard_status sg_redis_tls_session(sg_redis_tls *tls, int fd, const char *host, SSL **out,
                                       syncguard_error *err)
 {
     if (!sg_redis_tls_enter())
@@ -235,12 +265,16 @@ static syncguard_status step(SSL *ssl, short *events, syncguard_error *err)
     *events = why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
     if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE)
         return SYNCGUARD_ABSENT;
+    int reason = ERR_GET_REASON(ERR_peek_error());
     ERR_clear_error();
     long verdict = SSL_get_verify_result(ssl);
     if (verdict != X509_V_OK && SSL_get_verify_mode(ssl) != SSL_VERIFY_NONE)
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "TLS",
                               "redis: the server's certificate is not accepted (%s)",
                               X509_verify_cert_error_string(verdict));
+    if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_UNEXPECTED_MESSAGE)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
+                              "redis: the server answers without TLS on this port");
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
                           "redis: TLS handshake failed");
 }

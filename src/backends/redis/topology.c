@@ -1,28 +1,153 @@
 /*
  * Which other servers there are, so that a handle outlives the ones that it was given: the nodes of
  * a Cluster (CLUSTER SLOTS), or the other sentinels (SENTINEL SENTINELS). They are only candidates
- * for a connection; which node has our slot is told by MOVED, and who the primary is by a sentinel.
+ * for a connection; MOVED says which node has our slot, and a sentinel which server is the primary.
  *
- * An address that was learnt may belong to somebody else by the time it is used: a lock that such a
- * server granted would be none. So a node or sentinel must still have its id. An address of the
- * configuration is the user's word.
+ * The generation counts changes of the primary; a connection of an older generation is not used
+ * for new requests. A server that names no others leaves the list as it is.
  *
- * The list is made anew with a new connection, at most once a second, and once a minute
- * in between. A server that does not tell leaves the list as it is.
+ * Locking: the mutex guards everything but learned_ns, for moments.
  */
+#include "topology.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "errors.h"
+#include "syncguard/sys/wait.h"
 
-#define LEARN_NS (1000 * SYNCGUARD_NS_PER_MS)
-#define REFRESH_NS (60000 * SYNCGUARD_NS_PER_MS)
+uint64_t sg_redis_topology_generation(sg_redis_topology *topology)
+{
+    pthread_mutex_lock(&topology->mutex);
+    uint64_t generation = topology->generation;
+    pthread_mutex_unlock(&topology->mutex);
+    return generation;
+}
+
+void sg_redis_topology_forget(sg_redis_topology *topology, uint64_t seen)
+{
+    pthread_mutex_lock(&topology->mutex);
+    if (topology->generation == seen) {
+        topology->generation++;
+        topology->known = false;
+    }
+    pthread_mutex_unlock(&topology->mutex);
+}
+
+void sg_redis_topology_moved(sg_redis_topology *topology, const char *host, int port)
+{
+    pthread_mutex_lock(&topology->mutex);
+    if (!topology->known || topology->target.port != port ||
+        strcmp(topology->target.host, host) != 0) {
+        snprintf(topology->target.host, sizeof topology->target.host, "%s", host);
+        topology->target.port = port;
+        topology->known = true;
+        topology->generation++;
+    }
+    pthread_mutex_unlock(&topology->mutex);
+}
+
+bool sg_redis_topology_target(sg_redis_topology *topology, sg_redis_node *out)
+{
+    pthread_mutex_lock(&topology->mutex);
+    bool known = topology->known;
+    *out = topology->target;
+    for (size_t i = 0; i < topology->node_count; i++) {
+        const sg_redis_node *node = &topology->nodes[i];
+        if (node->port == out->port && strcmp(node->host, out->host) == 0)
+            memcpy(out->id, node->id, sizeof out->id);
+    }
+    pthread_mutex_unlock(&topology->mutex);
+    return known;
+}
+
+void sg_redis_topology_lose_target(sg_redis_topology *topology)
+{
+    pthread_mutex_lock(&topology->mutex);
+    topology->known = false;
+    pthread_mutex_unlock(&topology->mutex);
+}
+
+/* --- candidates --- */
+
+size_t sg_redis_topology_candidates(sg_redis_topology *topology, const sg_redis_config *config,
+                                    size_t *first)
+{
+    pthread_mutex_lock(&topology->mutex);
+    size_t count = config->seed_count + topology->node_count;
+    *first = topology->first;
+    pthread_mutex_unlock(&topology->mutex);
+    return count;
+}
+
+void sg_redis_topology_candidate(sg_redis_topology *topology, const sg_redis_config *config,
+                                 size_t number, sg_redis_node *out)
+{
+    pthread_mutex_lock(&topology->mutex);
+    number %= config->seed_count + topology->node_count;
+    if (number < config->seed_count) {
+        snprintf(out->host, sizeof out->host, "%s", config->seeds[number].host);
+        out->port = config->seeds[number].port;
+        out->id[0] = '\0';
+    } else {
+        *out = topology->nodes[number - config->seed_count];
+    }
+    pthread_mutex_unlock(&topology->mutex);
+}
+
+void sg_redis_topology_begin_with(sg_redis_topology *topology, size_t number)
+{
+    pthread_mutex_lock(&topology->mutex);
+    topology->first = number;
+    pthread_mutex_unlock(&topology->mutex);
+}
+
+/* --- replies of servers --- */
+
+bool sg_redis_topology_port(const char *text, int *port)
+{
+    char *end = NULL;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || number < 1 || number > 65535)
+        return false;
+    *port = (int)number;
+    return true;
+}
+
+bool sg_redis_topology_redirection(const redisReply *reply, const char *peer, char host[256],
+                                   int *port)
+{
+    char word[SG_REDIS_WORD_SIZE];
+    sg_redis_reply_word(reply, word);
+    if (strcmp(word, "MOVED") != 0 && strcmp(word, "ASK") != 0)
+        return false;
+    const char *at = strchr(reply->str, ' '); /* the slot */
+    at = at != NULL ? strchr(at + 1, ' ') : NULL;
+    const char *colon = at != NULL ? strrchr(at, ':') : NULL;
+    if (colon == NULL)
+        return false;
+    size_t length = (size_t)(colon - at - 1);
+    if (length >= 256 || !sg_redis_topology_port(colon + 1, port))
+        return false;
+    if (length == 0 || at[1] == '?') { /* the node that answered does not know a name for it */
+        const char *last = strrchr(peer, ':');
+        length = last != NULL ? (size_t)(last - peer) : 0;
+        if (length == 0 || length >= 256)
+            return false;
+        memcpy(host, peer, length);
+    } else {
+        memcpy(host, at + 1, length);
+    }
+    host[length] = '\0';
+    return true;
+}
 
 /* Adds a node to the list, unless it is known or the list is full. */
-static void add_node(sg_node *nodes, size_t *count, const char *host, size_t length, int port,
+static void add_node(sg_redis_node *nodes, size_t *count, const char *host, size_t length, int port,
                      const char *id)
 {
-    if (length == 0 || length >= sizeof nodes->host || *count == SG_MAX_NODES)
+    if (length == 0 || length >= sizeof nodes->host || *count == SG_REDIS_MAX_NODES)
         return;
     for (size_t i = 0; i < *count; i++) {
         if (nodes[i].port == port && strlen(nodes[i].host) == length &&
@@ -35,18 +160,18 @@ static void add_node(sg_node *nodes, size_t *count, const char *host, size_t len
     nodes[(*count)++].port = port;
 }
 
-static void keep(sg_route *route, const sg_node *nodes, size_t count)
+static void keep(sg_redis_topology *topology, const sg_redis_node *nodes, size_t count)
 {
     if (count == 0)
         return;
-    pthread_mutex_lock(&route->mutex);
-    memcpy(route->nodes, nodes, count * sizeof *nodes);
-    route->node_count = count;
-    pthread_mutex_unlock(&route->mutex);
+    pthread_mutex_lock(&topology->mutex);
+    memcpy(topology->nodes, nodes, count * sizeof *nodes);
+    topology->node_count = count;
+    pthread_mutex_unlock(&topology->mutex);
 }
 
-/* [host, port, id, [name, value, ...]]; peer stands in for a host that is not told. */
-static void read_node(const redisReply *node, const char *peer, sg_node *nodes, size_t *count)
+/* [host, port, id, [name, value, ...]]; peer is used for a host that is not named. */
+static void read_node(const redisReply *node, const char *peer, sg_redis_node *nodes, size_t *count)
 {
     if (node->type != REDIS_REPLY_ARRAY || node->elements < 3 ||
         node->element[2]->type != REDIS_REPLY_STRING ||
@@ -56,10 +181,10 @@ static void read_node(const redisReply *node, const char *peer, sg_node *nodes, 
     const char *host = peer;
     const char *colon = strrchr(peer, ':');
     size_t length = colon != NULL ? (size_t)(colon - peer) : 0;
-    const redisReply *told = node->element[0];
-    if (told->type == REDIS_REPLY_STRING && told->len > 0 && told->str[0] != '?') {
-        host = told->str;
-        length = (size_t)told->len;
+    const redisReply *name = node->element[0];
+    if (name->type == REDIS_REPLY_STRING && name->len > 0 && name->str[0] != '?') {
+        host = name->str;
+        length = (size_t)name->len;
     } else if (node->elements > 3 && node->element[3]->type == REDIS_REPLY_ARRAY) {
         const redisReply *more = node->element[3];
         for (size_t i = 0; i + 1 < more->elements; i += 2) {
@@ -75,22 +200,23 @@ static void read_node(const redisReply *node, const char *peer, sg_node *nodes, 
 }
 
 /* Ranges of slots: [first, last, primary, replica, ...]. */
-void sg_redis_topology_read(sg_route *route, const redisReply *slots, const char *peer)
+void sg_redis_topology_read_slots(sg_redis_topology *topology, const redisReply *slots,
+                                  const char *peer)
 {
-    sg_node nodes[SG_MAX_NODES];
+    sg_redis_node nodes[SG_REDIS_MAX_NODES];
     size_t count = 0;
     for (size_t i = 0; slots->type == REDIS_REPLY_ARRAY && i < slots->elements; i++) {
         const redisReply *range = slots->element[i];
         for (size_t k = 2; range->type == REDIS_REPLY_ARRAY && k < range->elements; k++)
             read_node(range->element[k], peer, nodes, &count);
     }
-    keep(route, nodes, count);
+    keep(topology, nodes, count);
 }
 
 /* Names and values of each other sentinel. */
-void sg_redis_topology_read_sentinels(sg_route *route, const redisReply *sentinels)
+void sg_redis_topology_read_sentinels(sg_redis_topology *topology, const redisReply *sentinels)
 {
-    sg_node nodes[SG_MAX_NODES];
+    sg_redis_node nodes[SG_REDIS_MAX_NODES];
     size_t count = 0;
     for (size_t i = 0; sentinels->type == REDIS_REPLY_ARRAY && i < sentinels->elements; i++) {
         const redisReply *fields = sentinels->element[i];
@@ -104,84 +230,19 @@ void sg_redis_topology_read_sentinels(sg_route *route, const redisReply *sentine
                 host = value;
             else if (strcmp(name->str, "runid") == 0)
                 id = value;
-            else if (strcmp(name->str, "port") == 0 && !sg_redis_route_port(value->str, &port))
+            else if (strcmp(name->str, "port") == 0 && !sg_redis_topology_port(value->str, &port))
                 port = 0;
         }
         if (host != NULL && id != NULL && port != 0)
             add_node(nodes, &count, host->str, (size_t)host->len, port, id->str);
     }
-    keep(route, nodes, count);
+    keep(topology, nodes, count);
 }
 
-/* Whether the list is that old; then it is the caller's to make it anew. */
-static bool is_due(sg_route *route, int64_t age_ns)
+bool sg_redis_topology_due(sg_redis_topology *topology, int64_t age_ns)
 {
     int64_t now = syncguard_clock_ns();
-    int64_t learned = atomic_load_explicit(&route->learned_ns, memory_order_relaxed);
+    int64_t learned = atomic_load_explicit(&topology->learned_ns, memory_order_relaxed);
     return (learned == 0 || now - learned > age_ns) &&
-           atomic_compare_exchange_strong(&route->learned_ns, &learned, now);
-}
-
-syncguard_status sg_redis_topology_check(const redisReply *reply, const char *id,
-                                         syncguard_error *err)
-{
-    if (reply->type == REDIS_REPLY_STRING && strcmp(reply->str, id) == 0)
-        return SYNCGUARD_OK;
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "MYID",
-                          "redis: another server has the address of one that was learnt");
-}
-
-static void add_request(sg_text *text, const char *word)
-{
-    sg_redis_text_command(text, 2);
-    sg_redis_text_arg_str(text, "CLUSTER");
-    sg_redis_text_arg_str(text, word);
-}
-
-syncguard_status sg_redis_topology_learn(sg_backend *backend, sg_conn *conn, const char *id,
-                                         const syncguard_limits *limits, syncguard_error *err)
-{
-    sg_text text;
-    redisReply *replies[2] = {NULL, NULL};
-    size_t count = 0, slots = 0;
-    sg_redis_text_init(&text);
-    if (id[0] != '\0') {
-        add_request(&text, "MYID");
-        slots = count = 1;
-    }
-    if (is_due(&backend->route, LEARN_NS)) {
-        add_request(&text, "SLOTS");
-        count++;
-    }
-    syncguard_status status = SYNCGUARD_OK;
-    if (count > 0)
-        status = sg_redis_conn_call(conn, &text, replies, count, limits, err);
-    if (status == SYNCGUARD_OK && id[0] != '\0')
-        status = sg_redis_topology_check(replies[0], id, err);
-    if (status == SYNCGUARD_OK && count > slots)
-        sg_redis_topology_read(&backend->route, replies[slots], conn->peer);
-    sg_redis_replies_free(replies, 2);
-    sg_redis_text_free(&text);
-    return status;
-}
-
-void sg_redis_topology_refresh(sg_backend *backend, const syncguard_limits *limits)
-{
-    sg_text text;
-    redisReply *reply = NULL;
-    sg_request request;
-    if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER || !is_due(&backend->route, REFRESH_NS))
-        return;
-    syncguard_limits share = syncguard_limits_until(limits, syncguard_clock_ns() + LEARN_NS);
-    sg_redis_text_init(&text);
-    add_request(&text, "SLOTS");
-    memset(&request, 0, sizeof request);
-    request.text = &text;
-    request.replies = &reply;
-    request.count = 1;
-    if (sg_redis_link_exchange(sg_redis_link_choose(backend), &request, &share, NULL) ==
-        SYNCGUARD_OK)
-        sg_redis_topology_read(&backend->route, reply, request.peer);
-    sg_redis_replies_free(&reply, 1);
-    sg_redis_text_free(&text);
+           atomic_compare_exchange_strong(&topology->learned_ns, &learned, now);
 }

@@ -1,19 +1,21 @@
 /*
- * Which boot of the machine this is, and the boot clock that all its processes share.
+ * The boot id and the shift of the boot clock.
  *
- * A time namespace shifts CLOCK_BOOTTIME for its members; /proc tells by how much,
- * relative to the first namespace. Rows hold the unshifted clock, so that every
- * container of one kernel compares the same numbers.
+ * A time namespace shifts CLOCK_BOOTTIME for its members; /proc says by how much,
+ * relative to the first namespace. Rows hold the unshifted clock, so that all
+ * containers of one kernel compare the same numbers.
  *
- * The boot id is the kernel's unless a file is mounted over it, as some container
- * runtimes do. An id like that is different in each container, so it says
- * nothing about the boot: it counts as unknown, and the clock alone decides (see
- * sg_sqlite_remaining_ms).
+ * Some container runtimes mount a file over the kernel's boot id. Such an id
+ * differs between containers and says nothing about the boot: it counts as
+ * unknown, and the clock alone decides (see remaining_ms in record.c).
  *
- * Whatever cannot be found out is an error: a wrong guess makes a second holder.
+ * Whatever cannot be determined is an error: a wrong guess makes a second holder.
  */
+#include "boot.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,7 +27,13 @@
 #include <sys/sysctl.h>
 #endif
 
-#include "internal.h"
+#include "errors.h"
+#include "syncguard/sys/wait.h"
+
+int64_t sg_sqlite_boot_ms(const sg_sqlite_boot *boot, int64_t now_ns)
+{
+    return (now_ns - boot->offset_ns) / SYNCGUARD_NS_PER_MS;
+}
 
 #ifdef __linux__
 
@@ -34,10 +42,10 @@
 static syncguard_status unreadable(const char *path, const char *what, syncguard_error *err)
 {
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, sg_sqlite_errno_name(errno),
-                          "%s: cannot be read, so %s cannot be told", path, what);
+                          "%s: cannot be read, so %s is unknown", path, what);
 }
 
-/* Not on a file that somebody mounted there. */
+/* False for a file that is mounted over one of /proc. */
 static bool is_procfs(const struct statfs *about)
 {
     return ((unsigned long)about->f_type & 0xffffffffUL) == PROC_MAGIC;
@@ -55,79 +63,53 @@ static bool is_mount_point(int fd)
 #endif
 }
 
-static ssize_t read_all(int fd, char *out, size_t size)
-{
-    ssize_t got = read(fd, out, size - 1);
-    while (got > 0 && out[got - 1] == '\n')
-        got--;
-    out[got > 0 ? got : 0] = '\0';
-    return got;
-}
-
 /* Empty if the id is not the kernel's. */
-static syncguard_status read_id(char id[SG_BOOT_ID_SIZE], syncguard_error *err)
+static syncguard_status read_id(char id[SG_SQLITE_BOOT_ID_SIZE], syncguard_error *err)
 {
     static const char source[] = "/proc/sys/kernel/random/boot_id";
     struct statfs about;
-    ssize_t got = -1;
-    int fd = open(source, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        got = read_all(fd, id, SG_BOOT_ID_SIZE);
-        if (got > 0 && (fstatfs(fd, &about) != 0 || !is_procfs(&about) || is_mount_point(fd)))
-            id[0] = '\0';
-        close(fd);
-    }
-    return got > 0 ? SYNCGUARD_OK : unreadable(source, "locks of an earlier boot", err);
+    FILE *file = fopen(source, "re");
+    bool known = file != NULL && fscanf(file, "%63s", id) == 1;
+    if (known &&
+        (fstatfs(fileno(file), &about) != 0 || !is_procfs(&about) || is_mount_point(fileno(file))))
+        id[0] = '\0';
+    if (file != NULL)
+        fclose(file);
+    return known ? SYNCGUARD_OK : unreadable(source, "the boot id", err);
 }
 
-/* A number that ends at white space or with the text; *at moves behind it. */
-static bool parse_number(const char **at, int64_t *out)
+static bool parse_number(const char *text, int64_t *out)
 {
     char *end = NULL;
     errno = 0;
-    *out = strtoll(*at, &end, 10);
-    bool good = errno == 0 && end != *at && strchr(" \t\n", *end) != NULL; /* NUL included */
-    *at = end;
-    return good;
+    *out = strtoll(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0';
 }
 
 /* Lines like "boottime 100000 0"; the first kernels with time namespaces wrote 7 for the name. */
-static bool parse_offset(const char *text, int64_t *offset_ns)
-{
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        int64_t seconds = 0;
-        int64_t nanoseconds = 0;
-        line += *line == '\n';
-        size_t name = strcspn(line, " \t");
-        const char *at = line + name;
-        if ((name != 8 || memcmp(line, "boottime", 8) != 0) && (name != 1 || line[0] != '7'))
-            continue;
-        if (!parse_number(&at, &seconds) || !parse_number(&at, &nanoseconds))
-            return false;
-        *offset_ns = seconds * 1000 * SYNCGUARD_NS_PER_MS + nanoseconds;
-        return true;
-    }
-    return false;
-}
-
 static syncguard_status read_offset(int64_t *offset_ns, syncguard_error *err)
 {
     static const char source[] = "/proc/self/timens_offsets";
     struct statfs about;
-    char text[256];
-    bool told = false;
-    int fd = open(source, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        told = fstatfs(fd, &about) == 0 && is_procfs(&about) &&
-               read_all(fd, text, sizeof text) > 0 && parse_offset(text, offset_ns);
-        close(fd);
-    }
-    return told ? SYNCGUARD_OK : unreadable(source, "the shift of the boot clock", err);
+    char word[3][24];
+    int64_t seconds = 0;
+    int64_t nanoseconds = 0;
+    bool found = false;
+    FILE *file = fopen(source, "re");
+    bool readable = file != NULL && fstatfs(fileno(file), &about) == 0 && is_procfs(&about);
+    while (readable && !found && fscanf(file, "%23s %23s %23s", word[0], word[1], word[2]) == 3)
+        found = strcmp(word[0], "boottime") == 0 || strcmp(word[0], "7") == 0;
+    if (file != NULL)
+        fclose(file);
+    if (!found || !parse_number(word[1], &seconds) || !parse_number(word[2], &nanoseconds))
+        return unreadable(source, "the shift of the boot clock", err);
+    *offset_ns = seconds * 1000 * SYNCGUARD_NS_PER_MS + nanoseconds;
+    return SYNCGUARD_OK;
 }
 
 /* The offsets in /proc are those of the namespace that children get, so it must be our own. By
  * name: a process that changed its user may not open the folder. */
-static syncguard_status read_clock(sg_boot *boot, syncguard_error *err)
+static syncguard_status read_clock(sg_sqlite_boot *boot, syncguard_error *err)
 {
     static const char source[] = "/proc/self/ns";
     struct stat own;
@@ -146,23 +128,23 @@ static syncguard_status read_clock(sg_boot *boot, syncguard_error *err)
     if (own.st_dev != children.st_dev || own.st_ino != children.st_ino)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                               "this process made a time namespace for its children, so the shift "
-                              "of its own boot clock cannot be told");
+                              "of its own boot clock is unknown");
     return read_offset(&boot->offset_ns, err);
 }
 
-syncguard_status sg_boot_read(sg_boot *boot, syncguard_error *err)
+syncguard_status sg_sqlite_boot_read(sg_sqlite_boot *boot, syncguard_error *err)
 {
-    sg_boot now;
+    sg_sqlite_boot now;
     memset(&now, 0, sizeof now);
     syncguard_status status = read_id(now.id, err);
     if (status == SYNCGUARD_OK)
         status = read_clock(&now, err);
-    if (status == SYNCGUARD_OK) /* half of it would count as all of it at the next look */
+    if (status == SYNCGUARD_OK) /* a half-filled one would look complete at the next check */
         *boot = now;
     return status;
 }
 
-bool sg_boot_changed(const sg_boot *boot)
+bool sg_sqlite_boot_changed(const sg_sqlite_boot *boot)
 {
     struct stat own;
     if (boot->namespace_inode == 0)
@@ -173,7 +155,7 @@ bool sg_boot_changed(const sg_boot *boot)
 
 #else
 
-syncguard_status sg_boot_read(sg_boot *boot, syncguard_error *err)
+syncguard_status sg_sqlite_boot_read(sg_sqlite_boot *boot, syncguard_error *err)
 {
 #ifdef __APPLE__
     const char *name = "kern.bootsessionuuid";
@@ -181,16 +163,15 @@ syncguard_status sg_boot_read(sg_boot *boot, syncguard_error *err)
     const char *name = "kern.boot_id";
 #endif
     memset(boot, 0, sizeof *boot);
-    size_t size = SG_BOOT_ID_SIZE - 1;
+    size_t size = SG_SQLITE_BOOT_ID_SIZE - 1;
     if (sysctlbyname(name, boot->id, &size, NULL, 0) != 0 || size == 0)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
-                              "%s: cannot be read, so locks of an earlier boot cannot be told",
-                              name);
+                              "%s: cannot be read, so the boot id is unknown", name);
     boot->id[size] = '\0';
     return SYNCGUARD_OK;
 }
 
-bool sg_boot_changed(const sg_boot *boot)
+bool sg_sqlite_boot_changed(const sg_sqlite_boot *boot)
 {
     (void)boot;
     return false;

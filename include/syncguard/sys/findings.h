@@ -1,0 +1,43 @@
+/* Reporting findings of the slot `diagnose`: what is the same on several stores. */
+#ifndef SYNCGUARD_SYS_FINDINGS_H
+#define SYNCGUARD_SYS_FINDINGS_H
+
+#include "../diagnostics.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Who gets the findings. */
+typedef struct syncguard_findings {
+    syncguard_finding_fn fn;
+    void *context;
+} syncguard_findings;
+
+/* Calls fn with a finding that is fine, or with one of this severity. */
+SYNCGUARD_API void syncguard_report_fine(const syncguard_findings *to, const char *topic,
+                                         const char *text);
+SYNCGUARD_API void syncguard_report(const syncguard_findings *to, syncguard_severity severity,
+                                    const char *topic, const char *text, const char *why,
+                                    const char *change);
+
+/*
+ * Topic "clock", for stores whose own clock decides about expiry: the store's clock less ours, and
+ * by how much that may be wrong. Only what is shown to people depends on it.
+ */
+SYNCGUARD_API void syncguard_report_clock(const syncguard_findings *to, int64_t offset_us,
+                                          int64_t error_us);
+
+/* Topic "tls", for a connection to host (NULL or a path: a socket of this machine). verified: the
+ * certificate was checked. change says how to turn on what is missing. */
+SYNCGUARD_API void syncguard_report_tls(const syncguard_findings *to, const char *host,
+                                        bool encrypted, bool verified, const char *change);
+
+/* True for a loopback name or address, a path, and NULL or "". */
+SYNCGUARD_API bool syncguard_host_is_local(const char *host);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,144 @@
+/* What goes into an operation of a backend and what comes out of it: see sys/backend.h. */
+#ifndef SYNCGUARD_SYS_OPERATIONS_H
+#define SYNCGUARD_SYS_OPERATIONS_H
+
+#include "../telemetry.h"
+#include "wait.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A lock as stored. Filled by lookup and list; key in NFC. */
+typedef struct syncguard_record {
+    char key[SYNCGUARD_KEY_SIZE];
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    char owner[SYNCGUARD_OWNER_SIZE];
+    char fence[SYNCGUARD_FENCE_SIZE];
+    int64_t expires_at_ms;
+    int64_t acquired_at_ms;
+} syncguard_record;
+
+/* Told each lock that list finds; false ends the list. */
+typedef bool (*syncguard_record_fn)(void *context, const syncguard_record *record);
+
+/* The usual armed_ms of a store that reports every release of anybody. */
+#define SYNCGUARD_ARMED_MS 60000
+
+typedef struct syncguard_acquire_op { /* the arguments of the slot acquire */
+    /* in */
+    const char *key; /* NFC, NUL-terminated */
+    size_t key_length;
+    const char *lock_id;
+    int64_t ttl_ms;
+    const char *owner; /* "" for none */
+    /*
+     * The caller will wait if the answer is LOCKED: arrange that any later
+     * release of the key, by anybody, leads to syncguard_backend_key_changed. It
+     * must be armed before the decision is made, so that none is missed. May be
+     * ignored by stores that cannot (waiters then poll).
+     */
+    bool watch;
+    syncguard_limits limits;
+    /* out, OK */
+    int64_t fence;
+    int64_t expires_at_ms;
+    /* out, LOCKED: how long the lock that is in the way may still count as live, tolerance
+     * included; -1 if unknown */
+    int64_t remaining_ms;
+    /* out, LOCKED and watch: for how long every release of the key will be reported without another
+     * try, unless syncguard_backend_notifications_lost says earlier that this has ended. A waiter
+     * without a limit of retries then tries only after this time, and when remaining_ms is over. 0:
+     * nothing is armed, it polls. (Also for a store that reports less, or nothing, but has to bound
+     * what polling costs: its waiters learn of a release that late.) The core presets it to 0. */
+    int64_t armed_ms;
+    /* out, always: clock just before the first byte of the first send left; the core presets it
+     * to the time of the call */
+    int64_t first_sent_ns;
+    /* out, failure: the request may still be carried out, so the core must undo it */
+    bool may_have_been_granted;
+} syncguard_acquire_op;
+
+typedef struct syncguard_release_op { /* the arguments of the slot release */
+    /* in */
+    const char *lock_id;
+    syncguard_limits limits;
+    bool contended; /* its owner had to wait for it: others probably do now */
+    /* out, OK: the key that is free now if the store told it, else length 0 */
+    char key[SYNCGUARD_KEY_SIZE];
+    size_t key_length;
+    /* out, ABSENT: EXPIRED or NOT_FOUND where that is known without further I/O, else NONE */
+    syncguard_event_reason reason;
+} syncguard_release_op;
+
+typedef struct syncguard_extend_op { /* the arguments of the slot extend */
+    /* in */
+    const char *lock_id;
+    int64_t ttl_ms;
+    syncguard_limits limits; /* not used in a batch: see extend_many */
+    /* out, OK */
+    int64_t expires_at_ms;
+    /* out, always: as in acquire; the renewed lease counts from it */
+    int64_t first_sent_ns;
+    /* out, ABSENT: as in release */
+    syncguard_event_reason reason;
+    /* out, batch only: this item's OK, ABSENT, or a failure (undecided: the core tries it singly)
+     */
+    syncguard_status status;
+} syncguard_extend_op;
+
+typedef struct syncguard_is_locked_op { /* the arguments of the slot is_locked */
+    /* in */
+    const char *key;
+    size_t key_length;
+    syncguard_limits limits;
+    /* out, OK */
+    bool locked;
+    /* out, OK and not locked: the dead record that was seen, if any (lock_id[0] is NUL if none) */
+    char dead_lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    int64_t dead_expires_at_ms;
+    /* out: how long ago that expiry was, on the authority's clock */
+    int64_t dead_for_ms;
+} syncguard_is_locked_op;
+
+typedef struct syncguard_lookup_op { /* the arguments of the slot lookup */
+    /* in: exactly one of key and lock_id is not NULL */
+    const char *key;
+    size_t key_length;
+    const char *lock_id;
+    syncguard_limits limits;
+    /* out, OK */
+    syncguard_record record;
+} syncguard_lookup_op;
+
+/* A dead record that cleanup may remove. */
+typedef struct syncguard_cleanup_op {
+    const char *key;
+    size_t key_length;
+    const char *lock_id;
+    int64_t expires_at_ms;
+    syncguard_limits limits;
+} syncguard_cleanup_op;
+
+/* An acquire of unknown outcome, as undo_many takes it back. */
+typedef struct syncguard_undo_op {
+    /* in */
+    const char *key;
+    size_t key_length;
+    const char *lock_id;
+    int64_t until_ns;
+    /* out: OK or ABSENT as of undo, or a failure */
+    syncguard_status status;
+} syncguard_undo_op;
+
+/* The most items of extend_many and undo_many. */
+#define SYNCGUARD_BATCH_MAX 256
+
+/* Cleanup keeps its hands off a lock until it has been past its expiry for more than this. */
+#define SYNCGUARD_CLEANUP_GUARD_MS 2000
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

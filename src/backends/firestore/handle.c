@@ -1,0 +1,306 @@
+/*
+ * How libcurl is set up for one caller at a time: what it may do, what it reports, and which
+ * descriptors it holds.
+ *
+ * Reading a bundle of CA certificates keeps a processor busy for up to a tenth of a second, during
+ * which nobody checks the abort object. So the pool reads it once, at open, and all connections
+ * share it; where libcurl uses another TLS library it reads the bundle itself.
+ */
+#include "handle.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <openssl/ssl.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "syncguard/sys/environment.h"
+
+/* --- callbacks of libcurl --- */
+
+static size_t on_body(char *data, size_t size, size_t count, void *context)
+{
+    sg_firestore_handle *handle = context;
+    sg_firestore_reply *reply = handle->reply;
+    size_t length = size * count;
+
+    if (length > SG_FIRESTORE_MAX_REPLY_BYTES - reply->length) {
+        handle->too_long = true;
+        return 0;
+    }
+    if (reply->length + length >= reply->capacity) {
+        size_t capacity = reply->capacity ? reply->capacity : 2048;
+        while (capacity <= reply->length + length)
+            capacity *= 2;
+        char *body = syncguard_realloc(reply->body, capacity);
+        if (!body) {
+            handle->no_memory = true;
+            return 0;
+        }
+        reply->body = body;
+        reply->capacity = capacity;
+    }
+    memcpy(reply->body + reply->length, data, length);
+    reply->length += length;
+    reply->body[reply->length] = '\0';
+    return length;
+}
+
+static size_t on_header(char *data, size_t size, size_t count, void *context)
+{
+    sg_firestore_handle *handle = context;
+    size_t length = size * count;
+    char text[64];
+
+    if (length > 6 && length < sizeof text && strncasecmp(data, "date:", 5) == 0) {
+        memcpy(text, data + 5, length - 5);
+        text[length - 5] = '\0';
+        time_t when = curl_getdate(text, NULL);
+        handle->reply->date_s = when > 0 ? (int64_t)when : 0;
+    }
+    return length;
+}
+
+/* A slot may be stale: libcurl does not report that it gives up a connection half made. */
+static void note_socket(sg_firestore_handle *handle, int fd)
+{
+    sg_firestore_socket *slot = NULL;
+
+    for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
+        if (handle->sockets[i].fd == fd || (!slot && handle->sockets[i].fd < 0))
+            slot = &handle->sockets[i];
+        if (handle->sockets[i].fd == fd)
+            break;
+    }
+    if (slot) {
+        slot->fd = fd;
+        slot->identity = syncguard_fd_identify(fd);
+    }
+}
+
+void sg_firestore_handle_forget_closed(sg_firestore_handle *handle)
+{
+    for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
+        if (!syncguard_fd_same(handle->sockets[i].fd, handle->sockets[i].identity))
+            handle->sockets[i].fd = -1;
+    }
+}
+
+static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    sg_firestore_handle *handle = context;
+    int fd;
+
+    (void)purpose;
+    handle->opened++;
+    fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd < 0) {
+        handle->no_descriptor = errno == EMFILE || errno == ENFILE;
+        return CURL_SOCKET_BAD;
+    }
+    note_socket(handle, fd);
+    return fd;
+}
+
+static int on_close(void *context, curl_socket_t fd)
+{
+    sg_firestore_handle *handle = context;
+
+    handle->closed++;
+    for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
+        if (handle->sockets[i].fd == fd) {
+            handle->sockets[i].fd = -1;
+            syncguard_fd_close_inherited(fd, handle->sockets[i].identity);
+            return 0;
+        }
+    }
+    return close(fd);
+}
+
+bool sg_firestore_handle_intact(const sg_firestore_handle *handle)
+{
+    for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
+        if (handle->sockets[i].fd >= 0 &&
+            !syncguard_fd_same(handle->sockets[i].fd, handle->sockets[i].identity))
+            return false;
+    }
+    return true;
+}
+
+#if LIBCURL_VERSION_NUM >= 0x075000
+static int on_start(void *context, char *server_ip, char *local_ip, int server_port, int local_port)
+{
+    sg_firestore_handle *handle = context;
+
+    (void)server_ip;
+    (void)local_ip;
+    (void)server_port;
+    (void)local_port;
+    handle->started++;
+    handle->closed = 0; /* those before were idle connections that had died */
+    return CURL_PREREQFUNC_OK;
+}
+#endif
+
+static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
+{
+    const sg_firestore_trust *trust = context;
+
+    (void)easy;
+    SSL_CTX_set1_cert_store(tls_context, trust->store);
+    return CURLE_OK;
+}
+
+/* --- making and freeing --- */
+
+/*
+ * libcurl makes a pair of sockets for curl_multi_wakeup, in older versions without close-on-exec:
+ * they would stay open in every program that the caller starts. They are found by what a wake-up
+ * does to them: one byte more to read in one, one buffer more to send in the other.
+ */
+#define PAIR_SEARCH 64
+
+static bool is_candidate(int fd)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNSPEC};
+    socklen_t length = sizeof name;
+    int flags = fcntl(fd, F_GETFD);
+
+    return flags >= 0 && !(flags & FD_CLOEXEC) &&
+           getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.sun_family == AF_UNIX;
+}
+
+static int queued(int fd, unsigned long which)
+{
+    int bytes = 0;
+
+    return ioctl(fd, which, &bytes) == 0 ? bytes : -1;
+}
+
+static void seal_pair(sg_firestore_handle *handle, int lowest)
+{
+    int found[PAIR_SEARCH];
+    int before_in[PAIR_SEARCH];
+    int before_out[PAIR_SEARCH];
+    size_t count = 0;
+
+    for (int fd = lowest; fd < lowest + PAIR_SEARCH; fd++) {
+        if (is_candidate(fd)) {
+            found[count] = fd;
+            before_in[count] = queued(fd, FIONREAD);
+            before_out[count++] = queued(fd, SIOCOUTQ);
+        }
+    }
+    if (count == 0 || curl_multi_wakeup(handle->multi) != CURLM_OK)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (queued(found[i], FIONREAD) == before_in[i] + 1 ||
+            queued(found[i], SIOCOUTQ) > before_out[i]) {
+            (void)fcntl(found[i], F_SETFD, FD_CLOEXEC);
+            note_socket(handle, found[i]);
+        }
+    }
+    (void)curl_multi_poll(handle->multi, NULL, 0, 0, NULL);
+}
+
+static void make_multi(sg_firestore_handle *handle)
+{
+    int lowest = eventfd(0, EFD_CLOEXEC);
+
+    if (lowest >= 0)
+        (void)close(lowest);
+    handle->multi = curl_multi_init();
+    if (handle->multi && lowest >= 0)
+        seal_pair(handle, lowest);
+}
+
+void sg_firestore_handle_free(sg_firestore_handle *handle)
+{
+    if (!handle)
+        return;
+    if (handle->easy)
+        curl_easy_cleanup(handle->easy);
+    if (handle->multi)
+        curl_multi_cleanup(handle->multi);
+    syncguard_free(handle);
+}
+
+#define SET(option, value) good = good && curl_easy_setopt(easy, option, value) == CURLE_OK
+
+static bool set_callbacks(sg_firestore_handle *handle)
+{
+    CURL *easy = handle->easy;
+    bool good = true;
+
+    SET(CURLOPT_WRITEFUNCTION, on_body);
+    SET(CURLOPT_WRITEDATA, handle);
+    SET(CURLOPT_HEADERFUNCTION, on_header);
+    SET(CURLOPT_HEADERDATA, handle);
+    SET(CURLOPT_OPENSOCKETFUNCTION, on_open);
+    SET(CURLOPT_OPENSOCKETDATA, handle);
+    SET(CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    SET(CURLOPT_CLOSESOCKETDATA, handle);
+#if LIBCURL_VERSION_NUM >= 0x075000
+    SET(CURLOPT_PREREQFUNCTION, on_start);
+    SET(CURLOPT_PREREQDATA, handle);
+#endif
+    return good;
+}
+
+static bool configure(CURL *easy, const sg_firestore_trust *trust)
+{
+    bool good = true;
+
+    SET(CURLOPT_NOSIGNAL, 1L);
+    /* Requests and answers are short: libcurl's buffers of 16 and 64 KiB would be wasted. */
+    SET(CURLOPT_BUFFERSIZE, 8192L);
+    SET(CURLOPT_UPLOAD_BUFFERSIZE, 16384L);
+    SET(CURLOPT_TCP_KEEPALIVE, 1L);
+    if (syncguard_privileged())
+        SET(CURLOPT_PROXY, ""); /* not even the environment's */
+    SET(CURLOPT_FOLLOWLOCATION, 0L);
+    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+#if LIBCURL_VERSION_NUM >= 0x075500
+    SET(CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+    SET(CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+    if (trust->store) {
+        SET(CURLOPT_CAINFO, NULL);
+        SET(CURLOPT_CAPATH, NULL);
+        SET(CURLOPT_SSL_CTX_FUNCTION, on_tls);
+        SET(CURLOPT_SSL_CTX_DATA, trust);
+    } else if (trust->ca_file) {
+        SET(CURLOPT_CAINFO, trust->ca_file);
+    }
+    return good;
+}
+
+#undef SET
+
+sg_firestore_handle *sg_firestore_handle_create(const sg_firestore_trust *trust)
+{
+    sg_firestore_handle *handle = syncguard_calloc(1, sizeof *handle);
+
+    if (!handle)
+        return NULL;
+    for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++)
+        handle->sockets[i].fd = -1;
+    make_multi(handle);
+    handle->easy = curl_easy_init();
+    if (!handle->multi || !handle->easy || !set_callbacks(handle) ||
+        !configure(handle->easy, trust)) {
+        sg_firestore_handle_free(handle);
+        return NULL;
+    }
+    return handle;
+}

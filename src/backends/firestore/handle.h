@@ -1,0 +1,72 @@
+/*
+ * An HTTP handle: one easy handle of libcurl in one multi handle, so that it keeps its own
+ * connections alive. In use it belongs to one caller.
+ */
+#ifndef SG_FIRESTORE_HANDLE_H
+#define SG_FIRESTORE_HANDLE_H
+
+#include <stdatomic.h>
+
+#include "syncguard/sys/backend.h"
+
+#define SG_FIRESTORE_MAX_REPLY_BYTES (8u << 20)
+#define SG_FIRESTORE_HANDLE_SOCKETS 8
+
+/* What became of a request. Valid also after a failure, but for status and body. */
+typedef struct sg_firestore_reply {
+    long status;
+    char *body;
+    size_t length;
+    size_t capacity;
+    int64_t start_ns; /* clock when the request could leave: the connection is set up */
+    int64_t end_ns;
+    int64_t date_s; /* of the Date header; 0 if there is none */
+    bool sent;      /* something of it may have reached the server */
+    bool resent;    /* it may have reached the server more than once */
+    bool broken;    /* failure: the connection broke before the answer was complete */
+} sg_firestore_reply;
+
+/* The CA certificates to trust. Both NULL: libcurl's own. */
+typedef struct sg_firestore_trust {
+    char *ca_file;
+    struct x509_store_st *store; /* NULL: libcurl reads ca_file itself */
+} sg_firestore_trust;
+
+/* A descriptor, and what it referred to when it was made: the program may have closed it and opened
+ * something else under its number. */
+typedef struct sg_firestore_socket {
+    int fd; /* -1: none */
+    syncguard_fd_identity identity;
+} sg_firestore_socket;
+
+typedef struct sg_firestore_handle {
+    void *multi; /* CURLM */
+    void *easy;  /* CURL */
+    struct sg_firestore_handle *next;
+    struct sg_firestore_handle *previous;
+    bool in_use;
+    uint64_t returned; /* number of its last return to the pool */
+    /* connections, and libcurl's own pair where it is known */
+    sg_firestore_socket sockets[SG_FIRESTORE_HANDLE_SOCKETS];
+    bool used;           /* has carried a request before */
+    atomic_int *holders; /* of an abandoned one: the pool's, which it may outlive */
+    /* of the running transfer */
+    sg_firestore_reply *reply;
+    int opened;  /* sockets made for it */
+    int closed;  /* sockets closed meanwhile; since the last start, if that is known */
+    int started; /* times that its request was about to be sent */
+    bool too_long;
+    bool no_memory;
+    bool no_descriptor;
+} sg_firestore_handle;
+
+/* NULL without memory or descriptors. trust must outlive the handle's use. */
+sg_firestore_handle *sg_firestore_handle_create(const sg_firestore_trust *trust);
+/* Closes its connections. NULL is ignored. */
+void sg_firestore_handle_free(sg_firestore_handle *handle);
+/* After a transfer: forgets descriptors that libcurl has closed without reporting it. */
+void sg_firestore_handle_forget_closed(sg_firestore_handle *handle);
+/* Whether the descriptors of an idle one are still its own. */
+bool sg_firestore_handle_intact(const sg_firestore_handle *handle);
+
+#endif

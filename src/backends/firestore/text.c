@@ -1,0 +1,70 @@
+/* See text.h. No state. */
+#include "text.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "syncguard/sys/alloc.h"
+
+char *sg_firestore_format(const char *format, ...)
+{
+    va_list arguments;
+    char *text = NULL;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length >= 0)
+        text = syncguard_malloc((size_t)length + 1);
+    if (text) {
+        va_start(arguments, format);
+        (void)vsnprintf(text, (size_t)length + 1, format, arguments);
+        va_end(arguments);
+    }
+    return text;
+}
+
+char *sg_firestore_percent_encode(const char *text, const char *plain)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    char *out = syncguard_malloc(strlen(text) * 3 + 1);
+    char *at = out;
+
+    for (; out && *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if ((c < 0x80 && isalnum(c)) || strchr("-._~", c) || strchr(plain, c)) {
+            *at++ = (char)c;
+        } else {
+            *at++ = '%';
+            *at++ = hex[c >> 4];
+            *at++ = hex[c & 15];
+        }
+    }
+    if (out)
+        *at = '\0';
+    return out;
+}
+
+bool sg_firestore_url_loopback(const char *url)
+{
+    static const char *const hosts[] = {"localhost", "[::1]", NULL};
+    const char *host = strstr(url, "://");
+    size_t length;
+
+    host = host ? host + 3 : url;
+    length = strcspn(host, "/?#");
+    if (memchr(host, '@', length))
+        return false;
+    if (length >= 4 && strncmp(host, "127.", 4) == 0)
+        return strspn(host, "0123456789.:") >= length;
+    for (size_t i = 0; hosts[i]; i++) {
+        size_t n = strlen(hosts[i]);
+        if (length >= n && strncasecmp(host, hosts[i], n) == 0 && (length == n || host[n] == ':'))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,394 @@
+/*
+ * Access tokens. A token is shared by all callers and counted. One caller renews it early while the
+ * others go on with the old one; when that has expired they wait for the renewal. Secrets are wiped
+ * where they are freed and never reach a message.
+ *
+ * Locking: tokens->mutex guards the token and the state of its renewal and is a leaf; the gate lets
+ * one renewal run.
+ */
+#include "token.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "json.h"
+#include "jwt.h"
+#include "text.h"
+
+#define MAX_TOKEN_BYTES 8192
+#define MAX_LIFETIME_MS INT64_C(86400000)
+#define NS_PER_S INT64_C(1000000000)
+#define RETRY_NS (10 * NS_PER_S)
+#define EARLY_NS (1 * NS_PER_S) /* that an early renewal may take at most */
+#define HEADER "Authorization: Bearer "
+
+/* --- one token --- */
+
+void sg_firestore_token_drop(sg_firestore_token *token)
+{
+    if (token && atomic_fetch_sub(&token->references, 1) == 1) {
+        explicit_bzero(token->header, strlen(token->header));
+        syncguard_free(token);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* lifetime_ms counts from start_ns, when the token was asked for. */
+static sg_firestore_token *make_token(const char *text, int64_t lifetime_ms, int64_t start_ns)
+{
+    size_t length = strlen(text);
+    sg_firestore_token *token = syncguard_malloc(sizeof *token + sizeof HEADER + length);
+    int64_t lifetime_ns;
+
+    if (!token)
+        return NULL;
+    lifetime_ns = lifetime_ms > 0 ? least(lifetime_ms, MAX_LIFETIME_MS) * SYNCGUARD_NS_PER_MS : 0;
+    atomic_init(&token->references, 1);
+    /* Renewed in its last five minutes (or fifth), not used in its last ten seconds (or tenth). */
+    token->renew_at_ns = start_ns + lifetime_ns - least(lifetime_ns / 5, 300 * NS_PER_S);
+    token->expires_at_ns = start_ns + lifetime_ns - least(lifetime_ns / 10, 10 * NS_PER_S);
+    memcpy(token->header, HEADER, sizeof HEADER - 1);
+    memcpy(token->header + sizeof HEADER - 1, text, length + 1);
+    return token;
+}
+
+/* Only what may stand in a header line. */
+static bool token_text_valid(const char *text)
+{
+    size_t length = text ? strlen(text) : 0;
+
+    if (length == 0 || length > MAX_TOKEN_BYTES)
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] <= ' ' || text[i] > '~')
+            return false;
+    }
+    return true;
+}
+
+/* --- fetching --- */
+
+static syncguard_status read_token(const sg_firestore_reply *reply, sg_firestore_token **out,
+                                   syncguard_error *err)
+{
+    json_t *json = NULL;
+    const json_t *text;
+    const json_t *seconds;
+    syncguard_status status = SYNCGUARD_OK;
+    char native[32];
+
+    if (reply->status != 200) {
+        (void)snprintf(native, sizeof native, "HTTP_%ld", reply->status);
+        /* A broken endpoint is as good as none; one that refuses has checked the credentials. */
+        return syncguard_fail(
+            err, reply->status >= 500 ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_E_AUTH_FAILED,
+            native, "the token endpoint answered HTTP %ld", reply->status);
+    }
+    json = reply->length ? json_loadb(reply->body, reply->length, 0, NULL) : NULL;
+    text = json_object_get(json, "access_token");
+    seconds = json_object_get(json, "expires_in");
+    if (!token_text_valid(json_string_value(text)) || !json_is_number(seconds)) {
+        status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
+                                "the token endpoint's answer holds no usable token");
+    } else {
+        double lifetime = json_number_value(seconds);
+        if (!(lifetime > 0 && lifetime < 86400))
+            lifetime = lifetime > 0 ? 86400 : 0;
+        *out = make_token(json_string_value(text), (int64_t)(lifetime * 1000), reply->start_ns);
+        if (!*out)
+            status = syncguard_fail_memory(err);
+    }
+    sg_firestore_json_wipe(text);
+    json_decref(json);
+    return status;
+}
+
+/* NULL without memory. */
+static char *user_form(const sg_firestore_credentials *c)
+{
+    char *id = sg_firestore_percent_encode(c->client, "");
+    char *secret = sg_firestore_percent_encode(c->secret, "");
+    char *refresh = sg_firestore_percent_encode(c->refresh_token, "");
+    char *body = NULL;
+
+    if (id && secret && refresh)
+        body = sg_firestore_format("grant_type=refresh_token&client_id=%s&client_secret=%s"
+                                   "&refresh_token=%s",
+                                   id, secret, refresh);
+    syncguard_free_secret(id);
+    syncguard_free_secret(secret);
+    syncguard_free_secret(refresh);
+    return body;
+}
+
+static syncguard_status service_form(const sg_firestore_credentials *c, char **body,
+                                     syncguard_error *err)
+{
+    char *jwt = NULL;
+    syncguard_status status = sg_firestore_jwt(c->client, c->key_id, c->secret, c->token_uri,
+                                               syncguard_wall_ms() / 1000, &jwt, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    *body = sg_firestore_format(
+        "grant_type=urn%%3Aietf%%3Aparams%%3Aoauth%%3Agrant-type%%3Ajwt-bearer&assertion=%s", jwt);
+    syncguard_free_secret(jwt);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_firestore_pool *pool,
+                                        const syncguard_limits *limits, sg_firestore_token **out,
+                                        syncguard_error *err)
+{
+    sg_firestore_http_request request = {c->token_uri, NULL, 0, {NULL, NULL}, false};
+    syncguard_status status = SYNCGUARD_OK;
+    char *body = NULL;
+    sg_firestore_reply reply;
+
+    if (c->kind == SG_FIRESTORE_METADATA) {
+        request.headers[0] = "Metadata-Flavor: Google";
+        request.direct = true;
+    } else {
+        request.headers[0] = "Content-Type: application/x-www-form-urlencoded";
+        request.direct = sg_firestore_url_loopback(c->token_uri);
+        if (c->kind == SG_FIRESTORE_USER)
+            body = user_form(c);
+        else
+            status = service_form(c, &body, err);
+        if (status == SYNCGUARD_OK && !body)
+            status = syncguard_fail_memory(err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        request.body = body;
+        request.body_length = strlen(body);
+    }
+    status = sg_firestore_transfer(pool, &request, limits, &reply, err);
+    if (status == SYNCGUARD_OK)
+        status = read_token(&reply, out, err);
+    else if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && c->kind == SG_FIRESTORE_METADATA)
+        status = syncguard_fail(err, status, err ? err->native : NULL,
+                                "no credentials are configured and no metadata server answers");
+    sg_firestore_reply_free(&reply);
+    syncguard_free_secret(body);
+    return status;
+}
+
+static syncguard_status fetch_from_callback(const sg_firestore_credentials *c,
+                                            const syncguard_limits *limits,
+                                            sg_firestore_token **out, syncguard_error *err)
+{
+    char buffer[MAX_TOKEN_BYTES + 1] = "";
+    int64_t start_ns = syncguard_clock_ns();
+    int64_t left_ms = syncguard_limits_left_ns(limits) / SYNCGUARD_NS_PER_MS;
+    int64_t lifetime_ms = 0;
+    syncguard_status status;
+
+    syncguard_error_clear(err);
+    status = c->callback(c->callback_context, left_ms, limits->abort_object, buffer, sizeof buffer,
+                         &lifetime_ms, err);
+    buffer[sizeof buffer - 1] = '\0';
+    if (status > SYNCGUARD_OK)
+        status = SYNCGUARD_E_AUTH_FAILED;
+    if (status != SYNCGUARD_OK) {
+        if (err && err->code != status)
+            status = syncguard_fail(err, status, NULL, "the token callback failed");
+    } else if (!token_text_valid(buffer)) {
+        status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
+                                "the token callback gave no usable token");
+    } else {
+        *out = make_token(buffer, lifetime_ms, start_ns);
+        if (!*out)
+            status = syncguard_fail_memory(err);
+    }
+    explicit_bzero(buffer, sizeof buffer);
+    return status;
+}
+
+static syncguard_status fetch(const sg_firestore_credentials *c, sg_firestore_pool *pool,
+                              const syncguard_limits *limits, sg_firestore_token **out,
+                              syncguard_error *err)
+{
+    if (c->kind == SG_FIRESTORE_CALLBACK)
+        return fetch_from_callback(c, limits, out, err);
+    if (c->kind != SG_FIRESTORE_EMULATOR)
+        return fetch_over_http(c, pool, limits, out, err);
+    /* What Google's own clients send. */
+    *out = make_token("owner", MAX_LIFETIME_MS, syncguard_clock_ns());
+    return *out ? SYNCGUARD_OK : syncguard_fail_memory(err);
+}
+
+/* --- the shared token --- */
+
+syncguard_status sg_firestore_tokens_init(sg_firestore_tokens *tokens,
+                                          const sg_firestore_credentials *credentials,
+                                          syncguard_error *err)
+{
+    memset(tokens, 0, sizeof *tokens);
+    tokens->credentials = credentials;
+    return sg_firestore_tokens_after_fork(tokens, err);
+}
+
+syncguard_status sg_firestore_tokens_after_fork(sg_firestore_tokens *tokens, syncguard_error *err)
+{
+    syncguard_status status = syncguard_gate_init(&tokens->gate, 1, err);
+
+    if (status == SYNCGUARD_OK && pthread_mutex_init(&tokens->mutex, NULL) != 0) {
+        syncguard_gate_destroy(&tokens->gate);
+        status = syncguard_fail_memory(err);
+    }
+    tokens->renewing = false;
+    return status;
+}
+
+void sg_firestore_tokens_destroy(sg_firestore_tokens *tokens)
+{
+    sg_firestore_token_drop(tokens->token);
+    pthread_mutex_destroy(&tokens->mutex);
+    syncguard_gate_destroy(&tokens->gate);
+}
+
+/* With the mutex held. */
+static sg_firestore_token *share(sg_firestore_token *token)
+{
+    if (token)
+        atomic_fetch_add(&token->references, 1);
+    return token;
+}
+
+/*
+ * The shared token if it will do: fresh, or still good while another caller renews it or the last
+ * early renewal has just failed. Otherwise NULL, and the caller has to renew. The first caller to
+ * get NULL for a token that is still good (until *good_until_ns, else 0) renews it for the others,
+ * which go on meanwhile.
+ */
+static sg_firestore_token *share_usable(sg_firestore_tokens *tokens, int64_t *good_until_ns)
+{
+    int64_t now = syncguard_clock_ns();
+    sg_firestore_token *token;
+
+    *good_until_ns = 0;
+    pthread_mutex_lock(&tokens->mutex);
+    token = tokens->token;
+    if (token && now >= token->expires_at_ns) {
+        token = NULL;
+    } else if (token && now >= token->renew_at_ns && !tokens->renewing &&
+               now >= tokens->retry_at_ns) {
+        tokens->renewing = true;
+        *good_until_ns = token->expires_at_ns;
+        token = NULL;
+    }
+    token = share(token);
+    pthread_mutex_unlock(&tokens->mutex);
+    return token;
+}
+
+/* Inside the gate: the token that another caller has fetched meanwhile. */
+static sg_firestore_token *share_fresh(sg_firestore_tokens *tokens)
+{
+    int64_t now = syncguard_clock_ns();
+    sg_firestore_token *token;
+
+    pthread_mutex_lock(&tokens->mutex);
+    token = tokens->token;
+    token = share(token && now < token->renew_at_ns ? token : NULL);
+    pthread_mutex_unlock(&tokens->mutex);
+    return token;
+}
+
+static void replace(sg_firestore_tokens *tokens, sg_firestore_token *fresh)
+{
+    sg_firestore_token *old;
+
+    pthread_mutex_lock(&tokens->mutex);
+    old = tokens->token;
+    tokens->token = share(fresh);
+    tokens->retry_at_ns = 0;
+    pthread_mutex_unlock(&tokens->mutex);
+    sg_firestore_token_drop(old);
+}
+
+/* After a failed renewal: the old token if that is still good, else NULL. */
+static sg_firestore_token *share_old(sg_firestore_tokens *tokens)
+{
+    int64_t now = syncguard_clock_ns();
+    sg_firestore_token *token;
+
+    pthread_mutex_lock(&tokens->mutex);
+    token = tokens->token;
+    token = share(token && now < token->expires_at_ns ? token : NULL);
+    if (token)
+        tokens->retry_at_ns = now + RETRY_NS;
+    pthread_mutex_unlock(&tokens->mutex);
+    return token;
+}
+
+/* An endpoint that hangs must leave time for the operation, and the old token good for it. */
+static syncguard_limits early_limits(const syncguard_limits *limits, int64_t good_until_ns)
+{
+    int64_t now = syncguard_clock_ns();
+    int64_t most = least(syncguard_limits_left_ns(limits) / 4, EARLY_NS);
+
+    return syncguard_limits_until(limits, now + least(most, (good_until_ns - now) / 2));
+}
+
+static syncguard_status renew(sg_firestore_tokens *tokens, sg_firestore_pool *pool,
+                              const syncguard_limits *limits, sg_firestore_token **out,
+                              syncguard_error *err)
+{
+    syncguard_status status = syncguard_gate_enter(&tokens->gate, limits, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    *out = share_fresh(tokens);
+    if (!*out) {
+        status = fetch(tokens->credentials, pool, limits, out, err);
+        if (status == SYNCGUARD_OK)
+            replace(tokens, *out);
+        else
+            *out = share_old(tokens);
+    }
+    syncguard_gate_leave(&tokens->gate);
+    return *out ? SYNCGUARD_OK : status;
+}
+
+syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firestore_pool *pool,
+                                         const syncguard_limits *limits, sg_firestore_token **out,
+                                         syncguard_error *err)
+{
+    int64_t good_until_ns;
+
+    *out = share_usable(tokens, &good_until_ns);
+    if (*out)
+        return SYNCGUARD_OK;
+    if (good_until_ns != 0) {
+        syncguard_limits early = early_limits(limits, good_until_ns);
+        syncguard_status status = renew(tokens, pool, &early, out, err);
+
+        pthread_mutex_lock(&tokens->mutex);
+        tokens->renewing = false;
+        pthread_mutex_unlock(&tokens->mutex);
+        if (status == SYNCGUARD_OK || syncguard_limits_check(limits, NULL) != SYNCGUARD_OK)
+            return status;
+        /* The old token has been refused meanwhile: now a new one is worth all the time. */
+    }
+    return renew(tokens, pool, limits, out, err);
+}
+
+void sg_firestore_tokens_refused(sg_firestore_tokens *tokens, const sg_firestore_token *token)
+{
+    sg_firestore_token *old = NULL;
+
+    if (tokens->credentials->kind == SG_FIRESTORE_EMULATOR)
+        return;
+    pthread_mutex_lock(&tokens->mutex);
+    if (tokens->token == token) {
+        old = tokens->token;
+        tokens->token = NULL;
+    }
+    pthread_mutex_unlock(&tokens->mutex);
+    sg_firestore_token_drop(old);
+}

@@ -1,0 +1,530 @@
+/*
+ * The memory backend: locks among the threads that share a handle.
+ *
+ * One entry per key that was ever granted, kept until the handle ends because
+ * the counter lives in it. The lock in an entry, live or expired, is also found
+ * by its id. An expired lock stays until its key is taken again or cleanup
+ * removes it, as on the stores that keep rows.
+ *
+ * Liveness is decided by the clock that cannot step; the wall times beside it are
+ * for people.
+ *
+ * Locking: one mutex guards everything below it and is held for one decision at
+ * a time, never over a system call or a callback. Entries are only ever added at
+ * the head of `all` and never move, so that a listing can release the mutex
+ * between two entries.
+ */
+#include "backends/memory/memory.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "backends/memory/table.h"
+#include "syncguard/memory.h"
+#include "syncguard/sys/url.h"
+
+typedef struct entry {
+    sg_memory_node by_key;
+    sg_memory_node by_id; /* in its table while lock_id[0] is not NUL */
+    struct entry *next;
+    int64_t fence;
+    int64_t expires_boot_ms;
+    int64_t expires_at_ms;
+    int64_t acquired_at_ms;
+    char *owner; /* NULL for none */
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    uint16_t key_length;
+    char key[];
+} entry;
+
+typedef struct memory {
+    syncguard_backend base;
+    pthread_mutex_t mutex;
+    uint64_t seed;
+    sg_memory_table keys;
+    sg_memory_table ids;
+    entry *all;
+} memory;
+
+/* Entries scanned, and live ones copied, in one step of a listing. */
+#define LIST_SCAN 4096
+#define LIST_COPY 16
+
+static memory *of(syncguard_backend *backend)
+{
+    return (memory *)(void *)backend;
+}
+
+static int64_t boot_ms(void)
+{
+    return syncguard_clock_ns() / SYNCGUARD_NS_PER_MS;
+}
+
+static entry *find_key(const memory *m, const char *key, size_t length, uint64_t hash)
+{
+    sg_memory_node *node;
+
+    for (node = sg_memory_table_first(&m->keys, hash); node; node = node->next) {
+        entry *e = (entry *)(void *)((char *)node - offsetof(entry, by_key));
+
+        if (node->hash == hash && e->key_length == length && memcmp(e->key, key, length) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+static uint64_t hash_id(const memory *m, const char *lock_id)
+{
+    return sg_memory_table_hash(lock_id, SYNCGUARD_LOCK_ID_CHARS, m->seed);
+}
+
+static entry *find_id(const memory *m, const char *lock_id)
+{
+    uint64_t hash = hash_id(m, lock_id);
+    sg_memory_node *node;
+
+    for (node = sg_memory_table_first(&m->ids, hash); node; node = node->next) {
+        entry *e = (entry *)(void *)((char *)node - offsetof(entry, by_id));
+
+        if (node->hash == hash && memcmp(e->lock_id, lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+static bool is_live(const entry *e, int64_t now)
+{
+    return e->lock_id[0] && syncguard_is_live(e->expires_boot_ms, now);
+}
+
+/* Takes the lock out of its entry; the counter stays. */
+static void drop_lock(memory *m, entry *e)
+{
+    if (!e->lock_id[0])
+        return;
+    sg_memory_table_remove(&m->ids, &e->by_id);
+    e->lock_id[0] = '\0';
+}
+
+static entry *add_entry(memory *m, const char *key, size_t length, uint64_t hash)
+{
+    entry *e = syncguard_malloc(sizeof *e + length + 1);
+
+    if (!e)
+        return NULL;
+    memset(e, 0, sizeof *e);
+    memcpy(e->key, key, length);
+    e->key[length] = '\0';
+    e->key_length = (uint16_t)length;
+    e->next = m->all;
+    m->all = e;
+    sg_memory_table_add(&m->keys, &e->by_key, hash);
+    return e;
+}
+
+/* The label is nearly always the handle's own, so the one from the last grant mostly fits. */
+static bool set_owner(entry *e, const char *owner)
+{
+    char *old = e->owner;
+    char *copy = NULL;
+
+    if (strcmp(old ? old : "", owner) == 0)
+        return true;
+    if (owner[0]) {
+        copy = syncguard_strdup(owner);
+        if (!copy)
+            return false;
+    }
+    e->owner = copy;
+    syncguard_free(old); /* in this order, for a child forked in between */
+    return true;
+}
+
+/* With the mutex held and the key free: everything that can fail comes before the first visible
+ * change. */
+static syncguard_status grant(memory *m, entry *e, syncguard_acquire_op *op, uint64_t hash,
+                              int64_t now, syncguard_error *err)
+{
+    int64_t wall = syncguard_wall_ms();
+    int64_t fence = 0;
+    int64_t expires = 0;
+    syncguard_status status;
+
+    status = syncguard_expiry(wall, op->ttl_ms, &expires, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_fence_next(e ? e->fence : 0, &fence, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (!e)
+        e = add_entry(m, op->key, op->key_length, hash);
+    if (!e || !set_owner(e, op->owner))
+        return syncguard_fail_memory(err);
+    drop_lock(m, e);
+    e->fence = fence;
+    e->expires_boot_ms = now + op->ttl_ms;
+    e->expires_at_ms = expires;
+    e->acquired_at_ms = wall;
+    memcpy(e->lock_id, op->lock_id, SYNCGUARD_LOCK_ID_SIZE);
+    sg_memory_table_add(&m->ids, &e->by_id, hash_id(m, e->lock_id));
+    op->fence = fence;
+    op->expires_at_ms = expires;
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                                syncguard_error *err)
+{
+    memory *m = of(backend);
+    uint64_t hash = sg_memory_table_hash(op->key, op->key_length, m->seed);
+    syncguard_status status;
+    int64_t now;
+    entry *e;
+
+    pthread_mutex_lock(&m->mutex);
+    now = boot_ms();
+    e = find_key(m, op->key, op->key_length, hash);
+    if (!e || !is_live(e, now)) {
+        status = grant(m, e, op, hash, now, err);
+    } else if (memcmp(e->lock_id, op->lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0) {
+        op->fence = e->fence;
+        op->expires_at_ms = e->expires_at_ms;
+        status = SYNCGUARD_OK;
+    } else {
+        op->remaining_ms = syncguard_remaining_ms(e->expires_boot_ms, now);
+        op->armed_ms = SYNCGUARD_ARMED_MS; /* every release goes through this handle */
+        status = SYNCGUARD_LOCKED;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return status;
+}
+
+/* The live lock of an id, or NULL and why not. */
+static entry *find_live(const memory *m, const char *lock_id, int64_t now,
+                        syncguard_event_reason *reason)
+{
+    entry *e = find_id(m, lock_id);
+
+    *reason = SYNCGUARD_REASON_NONE;
+    if (e && is_live(e, now))
+        return e;
+    *reason = e ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
+    return NULL;
+}
+
+static syncguard_status release(syncguard_backend *backend, syncguard_release_op *op,
+                                syncguard_error *err)
+{
+    memory *m = of(backend);
+    entry *e;
+
+    (void)err;
+    op->key_length = 0;
+    pthread_mutex_lock(&m->mutex);
+    e = find_live(m, op->lock_id, boot_ms(), &op->reason);
+    if (e) {
+        memcpy(op->key, e->key, (size_t)e->key_length + 1);
+        op->key_length = e->key_length;
+        drop_lock(m, e);
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return e ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
+}
+
+static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *op,
+                               syncguard_error *err)
+{
+    memory *m = of(backend);
+    syncguard_status status = SYNCGUARD_ABSENT;
+
+    pthread_mutex_lock(&m->mutex);
+    op->first_sent_ns = syncguard_clock_ns();
+    int64_t now = op->first_sent_ns / SYNCGUARD_NS_PER_MS;
+    entry *e = find_live(m, op->lock_id, now, &op->reason);
+    if (e)
+        status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
+    if (status == SYNCGUARD_OK) {
+        e->expires_boot_ms = now + op->ttl_ms;
+        e->expires_at_ms = op->expires_at_ms;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return status;
+}
+
+static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                  syncguard_error *err)
+{
+    memory *m = of(backend);
+    uint64_t hash = sg_memory_table_hash(op->key, op->key_length, m->seed);
+    int64_t now;
+    entry *e;
+
+    (void)err;
+    op->dead_lock_id[0] = '\0';
+    pthread_mutex_lock(&m->mutex);
+    now = boot_ms();
+    e = find_key(m, op->key, op->key_length, hash);
+    op->locked = e && is_live(e, now);
+    if (e && !op->locked && e->lock_id[0]) {
+        memcpy(op->dead_lock_id, e->lock_id, SYNCGUARD_LOCK_ID_SIZE);
+        op->dead_expires_at_ms = e->expires_at_ms;
+        op->dead_for_ms = now - e->expires_boot_ms;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return SYNCGUARD_OK;
+}
+
+/* With the mutex held. The fence was given out by syncguard_fence_next, so it has its digits. */
+static void copy_record(const entry *e, syncguard_record *record)
+{
+    memcpy(record->key, e->key, (size_t)e->key_length + 1);
+    memcpy(record->lock_id, e->lock_id, SYNCGUARD_LOCK_ID_SIZE);
+    record->owner[0] = '\0';
+    if (e->owner)
+        memcpy(record->owner, e->owner, strlen(e->owner) + 1);
+    (void)syncguard_fence_format(e->fence, record->fence, NULL);
+    record->expires_at_ms = e->expires_at_ms;
+    record->acquired_at_ms = e->acquired_at_ms;
+}
+
+static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *op,
+                               syncguard_error *err)
+{
+    memory *m = of(backend);
+    syncguard_status status = SYNCGUARD_ABSENT;
+    entry *e;
+
+    (void)err;
+    pthread_mutex_lock(&m->mutex);
+    if (op->lock_id)
+        e = find_id(m, op->lock_id);
+    else
+        e = find_key(m, op->key, op->key_length,
+                     sg_memory_table_hash(op->key, op->key_length, m->seed));
+    if (e && is_live(e, boot_ms())) {
+        copy_record(e, &op->record);
+        status = SYNCGUARD_OK;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return status;
+}
+
+/* Copies the next live locks and returns how many; *at is where to go on. */
+static size_t list_some(memory *m, entry **at, syncguard_record *records)
+{
+    int64_t now = boot_ms();
+    size_t found = 0;
+    int scanned;
+
+    pthread_mutex_lock(&m->mutex);
+    for (scanned = 0; *at && scanned < LIST_SCAN && found < LIST_COPY; scanned++) {
+        if (is_live(*at, now))
+            copy_record(*at, &records[found++]);
+        *at = (*at)->next;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return found;
+}
+
+static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
+                             syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    memory *m = of(backend);
+    syncguard_status status = SYNCGUARD_OK;
+    syncguard_limits page = *limits;
+    int64_t span_ns = syncguard_limits_left_ns(limits);
+    syncguard_record *records;
+    entry *at;
+    size_t count;
+    size_t i;
+
+    records = syncguard_malloc(LIST_COPY * sizeof *records);
+    if (!records)
+        return syncguard_fail_memory(err);
+    pthread_mutex_lock(&m->mutex);
+    at = m->all;
+    pthread_mutex_unlock(&m->mutex);
+    while (at && status == SYNCGUARD_OK) {
+        status = syncguard_limits_check(&page, err);
+        count = status == SYNCGUARD_OK ? list_some(m, &at, records) : 0;
+        for (i = 0; i < count; i++) {
+            if (!fn(context, &records[i]))
+                goto out;
+        }
+        page = syncguard_limits_from_now(limits, span_ns);
+    }
+out:
+    syncguard_free(records);
+    return status;
+}
+
+/* Acquires decide while their caller waits, so none is in flight after this. */
+static syncguard_status undo(syncguard_backend *backend, const char *key, size_t key_length,
+                             const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
+                             syncguard_error *err)
+{
+    memory *m = of(backend);
+    entry *e;
+
+    (void)key;
+    (void)key_length;
+    (void)until_ns;
+    (void)limits;
+    (void)err;
+    pthread_mutex_lock(&m->mutex);
+    e = find_id(m, lock_id);
+    if (e)
+        drop_lock(m, e);
+    pthread_mutex_unlock(&m->mutex);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
+                                syncguard_error *err)
+{
+    memory *m = of(backend);
+    entry *e;
+
+    (void)err;
+    pthread_mutex_lock(&m->mutex);
+    e = find_id(m, op->lock_id);
+    if (e && e->key_length == op->key_length && memcmp(e->key, op->key, op->key_length) == 0 &&
+        e->expires_at_ms == op->expires_at_ms &&
+        boot_ms() - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS)
+        drop_lock(m, e);
+    pthread_mutex_unlock(&m->mutex);
+    return SYNCGUARD_OK;
+}
+
+static void free_entries(memory *m)
+{
+    entry *e;
+
+    while ((e = m->all)) {
+        m->all = e->next;
+        syncguard_free(e->owner);
+        syncguard_free(e);
+    }
+    sg_memory_table_free(&m->keys);
+    sg_memory_table_free(&m->ids);
+}
+
+static syncguard_status prepare(memory *m, syncguard_error *err)
+{
+    /* A user who chooses keys must not be able to put them all into one bucket. */
+    m->seed = (uint64_t)syncguard_clock_ns() ^ ((uint64_t)(uintptr_t)m << 20);
+    m->all = NULL;
+    if (!sg_memory_table_init(&m->keys))
+        return syncguard_fail_memory(err);
+    if (!sg_memory_table_init(&m->ids)) {
+        sg_memory_table_free(&m->keys);
+        return syncguard_fail_memory(err);
+    }
+    return SYNCGUARD_OK;
+}
+
+/* The mutex may have been held by a thread that does not exist here. */
+static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
+{
+    memory *m = of(backend);
+
+    if (pthread_mutex_init(&m->mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
+    free_entries(m);
+    return prepare(m, err);
+}
+
+static void destroy(syncguard_backend *backend)
+{
+    memory *m = of(backend);
+
+    free_entries(m);
+    pthread_mutex_destroy(&m->mutex);
+    syncguard_backend_fini(backend);
+    syncguard_free(m);
+}
+
+static const syncguard_backend_ops OPS = {
+    .acquire = acquire,
+    .release = release,
+    .extend = extend,
+    .is_locked = is_locked,
+    .lookup = lookup,
+    .list = list,
+    .undo = undo,
+    .cleanup = cleanup,
+    .after_fork = after_fork,
+    .destroy = destroy,
+};
+
+static syncguard_status create(const syncguard_options *options, syncguard_backend **out,
+                               syncguard_error *err)
+{
+    static const syncguard_capabilities capabilities = {"memory", true, SYNCGUARD_TIME_SERVER};
+    syncguard_status status;
+    memory *m;
+
+    m = syncguard_calloc(1, sizeof *m);
+    if (!m)
+        return syncguard_fail_memory(err);
+    status = prepare(m, err);
+    if (status != SYNCGUARD_OK)
+        goto out;
+    status = SYNCGUARD_E_OUT_OF_MEMORY;
+    if (pthread_mutex_init(&m->mutex, NULL) != 0) {
+        syncguard_fail_memory(err);
+        goto out;
+    }
+    status = syncguard_backend_init(&m->base, &OPS, &capabilities, options, err);
+    if (status != SYNCGUARD_OK) {
+        pthread_mutex_destroy(&m->mutex);
+        goto out;
+    }
+    *out = &m->base;
+    return SYNCGUARD_OK;
+out:
+    free_entries(m);
+    syncguard_free(m);
+    return status;
+}
+
+syncguard_status syncguard_memory_open(const syncguard_options *options, syncguard_backend **out,
+                                       syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    syncguard_options known = SYNCGUARD_OPTIONS_INIT;
+    syncguard_status status;
+
+    syncguard_error_clear(err);
+    if (!out)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out must be given");
+    *out = NULL;
+    status = syncguard_options_read(options, &known, err);
+    return status == SYNCGUARD_OK ? create(&known, out, err) : status;
+}
+
+static syncguard_status open_url(const char *text, const syncguard_options *options,
+                                 syncguard_backend **out, syncguard_error *err)
+{
+    syncguard_options known = SYNCGUARD_OPTIONS_INIT;
+    syncguard_url *url = NULL;
+    syncguard_status status;
+
+    status = syncguard_options_read(options, &known, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_url_parse(text, &url, err);
+    if (status == SYNCGUARD_OK && ((url->hosts && url->hosts[0]) || url->user || url->path[0]))
+        status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                "a memory: URL has neither a host nor a path");
+    if (status == SYNCGUARD_OK)
+        status = syncguard_url_common(url, &known, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_url_done(url, err);
+    if (status == SYNCGUARD_OK)
+        status = create(&known, out, err);
+    syncguard_url_free(url);
+    return status;
+}
+
+static const char *const SCHEMES[] = {"memory", NULL};
+
+const syncguard_module sg_memory_module = {SYNCGUARD_ABI, "memory", SCHEMES, open_url, NULL};

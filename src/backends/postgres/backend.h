@@ -1,0 +1,34 @@
+/*
+ * The handle of the PostgreSQL backend.
+ */
+#ifndef SG_PG_BACKEND_H
+#define SG_PG_BACKEND_H
+
+#include <sys/types.h>
+
+#include "notify.h"
+#include "pool.h"
+#include "result.h"
+#include "sql.h"
+#include "syncguard/sys/backend.h"
+
+typedef struct sg_pg {
+    syncguard_backend base;
+    sg_pg_pool *pool;
+    sg_pg_listener *listener; /* NULL: listening is turned off */
+    sg_pg_statements statements;
+    pid_t pid;                /* whose connections the pool has */
+    bool pooler;              /* given */
+    atomic_bool pooler_found; /* not given, but found: treated as if it were */
+    atomic_bool queue_full;   /* the server's queue of notifications, seen once */
+    int spin_us;
+    char tolerance[SG_PG_NUMBER_SIZE];
+    char fence_max[SG_PG_NUMBER_SIZE];
+} sg_pg;
+
+static inline sg_pg *sg_pg_of(syncguard_backend *backend)
+{
+    return (sg_pg *)(void *)backend;
+}
+
+#endif

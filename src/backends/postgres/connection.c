@@ -1,0 +1,218 @@
+/*
+ * Connecting to one of the hosts, and finding out what the session is.
+ */
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "connection.h"
+#include "errors.h"
+#include "result.h"
+#include "round_trip.h"
+#include "syncguard/sys/wait.h"
+
+/* Given parameters, host, hostaddr, port, end. */
+#define MAX_PARAMETERS 96
+
+/*
+ * Without a receiver libpq prints notices to stderr. Two kinds matter: a COMMIT whose wait for a
+ * synchronous standby is cancelled succeeds with a warning, whose code is the general one, so every
+ * warning counts; and an idle session whose end the server announces gets that as a notice.
+ */
+static void receive_notice(void *context, const PGresult *notice)
+{
+    sg_pg_connection *connection = context;
+    const char *severity = PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
+
+    if (severity && strcmp(severity, "WARNING") == 0)
+        connection->warned = true;
+    if (severity && strcmp(severity, "FATAL") == 0)
+        connection->ended = true;
+}
+
+static PGconn *begin(sg_pg_connection *connection, const sg_pg_target *target, int host)
+{
+    const char *keywords[MAX_PARAMETERS];
+    const char *values[MAX_PARAMETERS];
+    size_t count = 0;
+    PGconn *pg;
+
+    for (; target->keywords[count] && count < MAX_PARAMETERS - 4; count++) {
+        keywords[count] = target->keywords[count];
+        values[count] = target->values[count];
+    }
+    keywords[count] = "host";
+    values[count++] = target->hosts[host];
+    keywords[count] = "hostaddr";
+    values[count++] = target->hostaddrs[host];
+    keywords[count] = "port";
+    values[count++] = target->ports[host];
+    keywords[count] = NULL;
+    values[count] = NULL;
+    pg = PQconnectStartParams(keywords, values, 0);
+    if (!pg)
+        return NULL;
+    PQsetNoticeReceiver(pg, receive_notice, connection);
+    PQsetErrorVerbosity(pg, PQERRORS_SQLSTATE);
+    return pg;
+}
+
+/* How many further addresses a host may have. Asked only when the first one does not answer. */
+static int other_addresses(const char *host)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *all = NULL;
+    const struct addrinfo *each;
+    int count = 0;
+
+    if (!host || host[0] == '/' || host[0] == '@' || getaddrinfo(host, NULL, &hints, &all) != 0)
+        return 0;
+    for (each = all; each; each = each->ai_next)
+        count++;
+    freeaddrinfo(all);
+    return count - 1;
+}
+
+/*
+ * Waits for the attempt's socket. libpq goes on to the next address of a name only when one
+ * refuses. One that never answers must not take all of the time, so after half of what is left its
+ * socket is shut down, which counts as refused.
+ */
+static syncguard_status wait_for(PGconn *pg, short events, const char *host, int *others,
+                                 const syncguard_limits *limits, syncguard_error *err)
+{
+    struct pollfd fd = {PQsocket(pg), events, 0};
+    syncguard_limits half =
+        syncguard_limits_until(limits, syncguard_clock_ns() + syncguard_limits_left_ns(limits) / 2);
+    syncguard_status status;
+
+    if (*others == 0 || PQstatus(pg) != CONNECTION_STARTED)
+        return syncguard_wait_fds(&fd, 1, limits, err);
+    status = syncguard_wait_fds(&fd, 1, &half, err);
+    if (status == SYNCGUARD_OK)
+        return status;
+    if (*others < 0)
+        *others = other_addresses(host);
+    if (*others == 0)
+        return syncguard_wait_fds(&fd, 1, limits, err);
+    (*others)--;
+    shutdown(fd.fd, SHUT_RDWR);
+    return SYNCGUARD_OK;
+}
+
+/* Drives one attempt to its end. host: what is tried, NULL if it has but one address. */
+static syncguard_status finish(PGconn *pg, const char *host, bool service,
+                               const syncguard_limits *limits, syncguard_error *err)
+{
+    int others = host ? -1 : 0; /* -1: not counted yet */
+    PostgresPollingStatusType next = PGRES_POLLING_WRITING;
+    syncguard_status status;
+
+    if (PQstatus(pg) == CONNECTION_BAD)
+        return sg_pg_fail_connect(err, pg, service);
+    while (next != PGRES_POLLING_OK) {
+        status = wait_for(pg, next == PGRES_POLLING_READING ? POLLIN : POLLOUT, host, &others,
+                          limits, err);
+        if (status != SYNCGUARD_OK)
+            return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
+                                  "connecting to the server took too long");
+        next = PQconnectPoll(pg);
+        if (next == PGRES_POLLING_FAILED)
+            return sg_pg_fail_connect(err, pg, service);
+    }
+    if (PQsetnonblocking(pg, 1) != 0 || !PQenterPipelineMode(pg))
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libpq refuses pipeline mode");
+    return SYNCGUARD_OK;
+}
+
+/*
+ * Asks the session for its process number and settings. A pooler answers with the number of one of
+ * its sessions, while libpq has one that the pooler made up; and it may drop the settings that we
+ * start with.
+ */
+static syncguard_status identify(sg_pg_connection *connection, const sg_pg_time_limits *session,
+                                 const syncguard_limits *limits, syncguard_error *err)
+{
+    static const char sql[] =
+        "SELECT pg_catalog.pg_backend_pid(), "
+        "pg_catalog.current_setting('lock_timeout')::interval = $1::interval "
+        "AND pg_catalog.current_setting('statement_timeout')::interval = $2::interval "
+        "AND pg_catalog.current_setting('client_min_messages') = 'warning'";
+    char lock[32];
+    char statement[32];
+    const char *values[] = {lock, statement};
+    PGresult *result = NULL;
+    int64_t pid = 0;
+    syncguard_status status;
+
+    snprintf(lock, sizeof lock, "%lld ms", (long long)session->lock_ms);
+    snprintf(statement, sizeof statement, "%lld ms", (long long)session->statement_ms);
+    status = sg_pg_query(connection, sql, 2, values, limits, &result, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    connection->direct = sg_pg_int64(result, 0, 0, &pid) && pid == PQbackendPID(connection->pg);
+    connection->limited = connection->direct && session->lock_ms > 0 && sg_pg_bool(result, 0, 1);
+    PQclear(result);
+    return SYNCGUARD_OK;
+}
+
+/* When the attempt at a host must be over, if left hosts still have to be tried after it. */
+static int64_t host_deadline(const sg_pg_target *target, int left, int64_t deadline_ns)
+{
+    int64_t now = syncguard_clock_ns();
+    int64_t share = (deadline_ns - now) / (left + 1);
+
+    if (target->connect_timeout_ms > 0)
+        share = target->connect_timeout_ms * SYNCGUARD_NS_PER_MS;
+    return now + share < deadline_ns ? now + share : deadline_ns;
+}
+
+syncguard_status sg_pg_connection_open(sg_pg_connection *connection, const sg_pg_target *target,
+                                       int *host, int64_t deadline_ns, syncguard_error *err)
+{
+    syncguard_status status = SYNCGUARD_OK;
+    int first = *host;
+    int i;
+
+    for (i = 0; i < target->host_count; i++) {
+        int at = (first + i) % target->host_count;
+        syncguard_limits limits = {host_deadline(target, target->host_count - 1 - i, deadline_ns),
+                                   NULL};
+
+        connection->pg = begin(connection, target, at);
+        if (!connection->pg)
+            return syncguard_fail_memory(err);
+        status = finish(connection->pg, target->hostaddrs[at] ? NULL : target->hosts[at],
+                        target->service, &limits, err);
+        if (status == SYNCGUARD_OK)
+            status = identify(connection, &target->session, &limits, err);
+        if (status == SYNCGUARD_OK) {
+            connection->socket = syncguard_fd_identify(PQsocket(connection->pg));
+            *host = at;
+            return status;
+        }
+        PQfinish(connection->pg);
+        connection->pg = NULL;
+    }
+    return status;
+}
+
+bool sg_pg_connection_cut_off(const sg_pg_connection *connection)
+{
+    int fd = PQsocket(connection->pg);
+    int pair[2];
+
+    if (!syncguard_fd_same(fd, connection->socket))
+        return false;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+        close(fd);
+        return false;
+    }
+    dup3(pair[0], fd, O_CLOEXEC);
+    close(pair[0]);
+    close(pair[1]);
+    return true;
+}

@@ -1,0 +1,201 @@
+/*
+ * Making connections. libpq resolves names and reads files while it connects, which can take as
+ * long as it likes; so each attempt is made by a thread of its own, and its caller waits for it
+ * within its own limits. An attempt whose caller has left is finished all the same, and its
+ * connection goes to the pool or to the next caller: otherwise callers with short deadlines would
+ * never get one.
+ *
+ * Locking: the pool's mutex guards an attempt. Whoever finds it both finished and not owned frees
+ * it: the thread if nobody waits any more, else the owner.
+ */
+#include "connector.h"
+#include "syncguard/sys/alloc.h"
+
+/* An attempt gets at least this long, however short the deadline of its caller. */
+#define MIN_ATTEMPT_MS 2000
+/* One that is older than this is not worth waiting for: a new one may be faster. */
+#define FRESH_ATTEMPT_NS (500 * SYNCGUARD_NS_PER_MS)
+
+typedef struct sg_pg_attempt {
+    sg_pg_pool *pool;
+    sg_pg_connection *connection;
+    syncguard_parker done;
+    bool owned; /* somebody waits on done */
+    bool finished;
+    int64_t started_ns;
+    int64_t deadline_ns;
+    syncguard_status status;
+    syncguard_error error;
+    struct sg_pg_attempt *next;
+} attempt;
+
+static void free_attempt(attempt *a)
+{
+    syncguard_parker_close(&a->done);
+    syncguard_free(a);
+}
+
+static void unlink_orphan(attempt *a)
+{
+    attempt **link = &a->pool->orphans;
+
+    while (*link && *link != a)
+        link = &(*link)->next;
+    if (*link)
+        *link = a->next;
+}
+
+static void *run(void *argument)
+{
+    attempt *a = argument;
+    sg_pg_pool *pool = a->pool;
+    sg_pg_connection *connection = a->connection;
+    int host;
+    bool orphan;
+    bool connected;
+
+    pthread_mutex_lock(&pool->mutex);
+    host = pool->first_host;
+    pthread_mutex_unlock(&pool->mutex);
+    a->status = sg_pg_connection_open(connection, pool->target, &host, a->deadline_ns, &a->error);
+    connected = a->status == SYNCGUARD_OK;
+    pthread_mutex_lock(&pool->mutex);
+    if (connected) {
+        pool->first_host = host;
+        connection->server_pid = PQbackendPID(connection->pg);
+        connection->replaces = pool->lost > 0;
+        pool->lost -= connection->replaces ? 1 : 0;
+    }
+    pool->attempts--;
+    a->finished = true;
+    orphan = !a->owned;
+    if (orphan)
+        unlink_orphan(a);
+    else /* the owner can free it as soon as the mutex is free */
+        syncguard_parker_unpark(&a->done);
+    pthread_mutex_unlock(&pool->mutex);
+    if (orphan) {
+        if (connected)
+            sg_pg_pool_give_back(connection);
+        else
+            sg_pg_pool_discard(connection);
+        free_attempt(a);
+    }
+    sg_pg_pool_unref(pool);
+    return NULL;
+}
+
+/* Under no lock: counts the attempt and starts its thread. */
+static syncguard_status start_thread(attempt *a, syncguard_error *err)
+{
+    sg_pg_pool *pool = a->pool;
+    pthread_t thread;
+
+    pthread_mutex_lock(&pool->mutex);
+    pool->references++;
+    pool->attempts++;
+    pthread_mutex_unlock(&pool->mutex);
+    if (syncguard_thread_start(&thread, run, a) == 0) {
+        pthread_detach(thread);
+        return SYNCGUARD_OK;
+    }
+    pthread_mutex_lock(&pool->mutex);
+    pool->references--;
+    pool->attempts--;
+    pthread_mutex_unlock(&pool->mutex);
+    return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no thread left");
+}
+
+static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, attempt **out,
+                              syncguard_error *err)
+{
+    attempt *a = syncguard_calloc(1, sizeof *a);
+    int64_t left_ns = syncguard_limits_left_ns(limits);
+    syncguard_status status = SYNCGUARD_OK;
+
+    if (!a)
+        return syncguard_fail_memory(err);
+    a->pool = pool;
+    a->owned = true;
+    a->started_ns = syncguard_clock_ns();
+    a->done = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+    if (left_ns == SYNCGUARD_NO_DEADLINE)
+        left_ns = pool->timeout_ms * SYNCGUARD_NS_PER_MS;
+    if (left_ns < MIN_ATTEMPT_MS * SYNCGUARD_NS_PER_MS)
+        left_ns = MIN_ATTEMPT_MS * SYNCGUARD_NS_PER_MS;
+    a->deadline_ns = a->started_ns + left_ns;
+    a->connection = sg_pg_pool_add(pool);
+    if (!a->connection)
+        status = syncguard_fail_memory(err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_parker_open(&a->done, err);
+    if (status == SYNCGUARD_OK)
+        status = start_thread(a, err);
+    if (status != SYNCGUARD_OK) {
+        if (a->connection)
+            sg_pg_pool_discard(a->connection);
+        free_attempt(a);
+        return status;
+    }
+    *out = a;
+    return SYNCGUARD_OK;
+}
+
+/* Takes over an attempt that its caller has left, if it is fresh or there are too many already. */
+static attempt *adopt(sg_pg_pool *pool)
+{
+    int64_t now = syncguard_clock_ns();
+    attempt *a;
+
+    pthread_mutex_lock(&pool->mutex);
+    a = pool->orphans;
+    if (a && (now - a->started_ns < FRESH_ATTEMPT_NS || pool->attempts >= 2 * pool->max)) {
+        pool->orphans = a->next;
+        a->next = NULL;
+        a->owned = true;
+    } else {
+        a = NULL;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return a;
+}
+
+syncguard_status sg_pg_connector_wait(sg_pg_pool *pool, const syncguard_limits *limits,
+                                      sg_pg_connection **out, syncguard_error *err)
+{
+    attempt *a = adopt(pool);
+    syncguard_status status = a ? SYNCGUARD_OK : start(pool, limits, &a, err);
+    bool finished;
+
+    *out = NULL;
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = syncguard_parker_park(&a->done, limits, err);
+    pthread_mutex_lock(&pool->mutex);
+    finished = a->finished;
+    if (!finished) {
+        a->owned = false;
+        a->next = pool->orphans;
+        pool->orphans = a;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    if (!finished)
+        return status;
+    status = a->status;
+    if (status == SYNCGUARD_OK) {
+        *out = a->connection;
+    } else {
+        if (err)
+            *err = a->error;
+        sg_pg_pool_discard(a->connection);
+    }
+    free_attempt(a);
+    return status;
+}
+
+syncguard_status sg_pg_check_out(sg_pg_pool *pool, const syncguard_limits *limits,
+                                 sg_pg_connection **out, syncguard_error *err)
+{
+    *out = sg_pg_pool_take_idle(pool);
+    return *out ? SYNCGUARD_OK : sg_pg_connector_wait(pool, limits, out, err);
+}

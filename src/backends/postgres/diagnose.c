@@ -1,0 +1,332 @@
+/*
+ * Findings for `doctor`: what would break the promises on this server; rights.c has what the role
+ * may do.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "abandon.h"
+#include "connector.h"
+#include "operations.h"
+#include "rights.h"
+#include "round_trip.h"
+#include "schema.h"
+
+static const char facts_sql[] = "SELECT pg_catalog.pg_is_in_recovery(), "
+                                "pg_catalog.current_setting('synchronous_commit'), "
+                                "pg_catalog.current_setting('fsync'), "
+                                "pg_catalog.current_setting('full_page_writes'), "
+                                "pg_catalog.pg_backend_pid(), "
+                                "pg_catalog.current_setting('server_version'), "
+                                "pg_catalog.current_setting('default_transaction_read_only'), "
+                                "pg_catalog.getdatabaseencoding()";
+
+enum { X_RECOVERY, X_SYNC, X_FSYNC, X_PAGES, X_PID, X_VERSION, X_READ, X_CODE };
+
+/*
+ * Standbys: how many must confirm a commit (0: none is named), are connected, are seen to confirm,
+ * and whether one's state is hidden, as it is from a role outside pg_read_all_stats.
+ */
+static const char standbys_sql[] =
+    "SELECT CASE WHEN s.names = '' THEN 0 ELSE coalesce((pg_catalog.regexp_match(s.names, "
+    "'^\\s*(?:any|first)?\\s*(\\d+)\\s*\\(', 'i'))[1]::int, 1) END, count(r.pid), "
+    "count(*) FILTER (WHERE r.sync_state IN ('sync', 'quorum')), "
+    "count(*) FILTER (WHERE r.pid IS NOT NULL AND r.sync_state IS NULL) > 0 "
+    "FROM (SELECT pg_catalog.current_setting('synchronous_standby_names') AS names) s "
+    "LEFT JOIN pg_catalog.pg_stat_replication r ON true GROUP BY s.names";
+
+/*
+ * Who keeps old row versions alive, and has for so many transactions that it shows. Of sessions of
+ * other roles only a superuser, or a member of pg_read_all_stats, sees anything.
+ */
+static const char snapshots_sql[] =
+    "SELECT (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE pid <> "
+    "pg_catalog.pg_backend_pid() AND (datname IS NULL OR datname = pg_catalog.current_database()) "
+    "AND pg_catalog.age(backend_xmin) > 10000), "
+    "(SELECT count(*) FROM pg_catalog.pg_prepared_xacts WHERE database = "
+    "pg_catalog.current_database() AND pg_catalog.age(transaction) > 10000), "
+    "(SELECT count(*) FROM pg_catalog.pg_replication_slots WHERE pg_catalog.age(xmin) > 10000)";
+
+static void report_durability(const syncguard_findings *to, const PGresult *r)
+{
+    if (strcmp(PQgetvalue(r, 0, X_SYNC), "off") == 0)
+        syncguard_report(to, SYNCGUARD_WARN, "durability", "synchronous_commit is off",
+                         "a crash can take back grants, and fences are given twice",
+                         "ALTER ROLE ... SET synchronous_commit = on");
+    else
+        syncguard_report_fine(to, "durability", "grants are on the disk before they are reported");
+    if (strcmp(PQgetvalue(r, 0, X_FSYNC), "on") != 0)
+        syncguard_report(to, SYNCGUARD_BLOCK, "fsync", "fsync is off",
+                         "a crash can corrupt the tables of locks and fences", "set fsync = on");
+    else
+        syncguard_report_fine(to, "fsync", "fsync is on");
+    if (strcmp(PQgetvalue(r, 0, X_PAGES), "on") != 0)
+        syncguard_report(to, SYNCGUARD_WARN, "full_page_writes", "full_page_writes is off",
+                         "a crash can corrupt the tables of locks and fences",
+                         "set full_page_writes = on");
+    else
+        syncguard_report_fine(to, "full_page_writes", "full_page_writes is on");
+}
+
+static void report_standbys(const syncguard_findings *to, const PGresult *r, const char *commit)
+{
+    int64_t needed = 0, connected = 0, confirming = 0;
+    bool waits = strcmp(commit, "off") != 0 && strcmp(commit, "local") != 0;
+    char text[160];
+
+    (void)sg_pg_int64(r, 0, 0, &needed);
+    (void)sg_pg_int64(r, 0, 1, &connected);
+    (void)sg_pg_int64(r, 0, 2, &confirming);
+    if (sg_pg_bool(r, 0, 3))
+        confirming = connected; /* cannot be told apart */
+    snprintf(text, sizeof text,
+             "%lld standbys are connected, %lld must confirm a commit, synchronous_commit is %.20s",
+             (long long)connected, (long long)needed, commit);
+    if (needed == 0 && connected > 0)
+        syncguard_report(to, SYNCGUARD_WARN, "replication", text,
+                         "standbys replicate asynchronously: a failover can lose grants and "
+                         "fences, so that there are two holders",
+                         "name the standbys in synchronous_standby_names, or accept it");
+    else if (needed > 0 && !waits)
+        syncguard_report(to, SYNCGUARD_WARN, "replication", text,
+                         "the standbys in synchronous_standby_names are not waited for: a "
+                         "failover can lose grants and fences, so that there are two holders",
+                         "set synchronous_commit to on for this role");
+    else if (confirming < needed)
+        syncguard_report(to, SYNCGUARD_BLOCK, "replication", text,
+                         "no lock can be acquired or extended until enough standbys confirm",
+                         "start the missing standbys, or change synchronous_standby_names");
+    else
+        syncguard_report_fine(to, "replication", text);
+}
+
+static void report_pooler(const syncguard_findings *to, const sg_pg *pg, bool pooled)
+{
+    if (pooled && !pg->pooler)
+        syncguard_report(to, SYNCGUARD_WARN, "pooler", "a connection pooler is in between",
+                         "it is treated as one in transaction mode: waiters poll",
+                         "open with pooler=1, or connect to the server itself");
+    else
+        syncguard_report_fine(to, "pooler",
+                              pg->pooler ? "opened for a transaction pooler: waiters poll"
+                                         : "no pooler in between");
+}
+
+static void report_session(const syncguard_findings *to, const sg_pg *pg, const PGresult *r,
+                           PGconn *connection)
+{
+    const char *code = PQgetvalue(r, 0, X_CODE);
+    int64_t pid = 0;
+    char text[128];
+
+    snprintf(text, sizeof text, "PostgreSQL %.100s", PQgetvalue(r, 0, X_VERSION));
+    syncguard_report_fine(to, "version", text);
+    if (PQgetvalue(r, 0, X_RECOVERY)[0] == 't')
+        syncguard_report(to, SYNCGUARD_BLOCK, "role", "the server is a standby",
+                         "it takes no locks",
+                         "name the primary in the URL, or all servers and "
+                         "target_session_attrs=read-write");
+    else
+        syncguard_report_fine(to, "role", "the server is a primary");
+    if (strcmp(PQgetvalue(r, 0, X_READ), "on") == 0)
+        syncguard_report(to, SYNCGUARD_BLOCK, "read_only",
+                         "transactions are read-only by default for this role",
+                         "no lock can be acquired or released",
+                         "ALTER ROLE ... RESET default_transaction_read_only, or that of the "
+                         "database");
+    else
+        syncguard_report_fine(to, "read_only", "transactions may write");
+    report_pooler(to, pg, sg_pg_int64(r, 0, X_PID, &pid) && pid != PQbackendPID(connection));
+    if (strcmp(code, "UTF8") != 0 && strcmp(code, "SQL_ASCII") != 0)
+        syncguard_report(to, SYNCGUARD_WARN, "encoding", "the database is not in UTF8",
+                         "keys with characters that its encoding lacks are refused",
+                         "create the database with ENCODING 'UTF8'");
+    else
+        syncguard_report_fine(to, "encoding", "the database stores every key");
+}
+
+/* The value of a connection parameter is in use as libpq has completed it. */
+static bool verifies(PGconn *connection)
+{
+    PQconninfoOption *options = PQconninfo(connection);
+    bool full = false;
+
+    for (const PQconninfoOption *o = options; o && o->keyword; o++) {
+        if (strcmp(o->keyword, "sslmode") == 0)
+            full = o->val && strcmp(o->val, "verify-full") == 0;
+    }
+    PQconninfoFree(options);
+    return full;
+}
+
+static void report_tls(const syncguard_findings *to, PGconn *connection)
+{
+    const char *address = PQhostaddr(connection);
+
+    syncguard_report_tls(to, address && *address ? address : PQhost(connection),
+                         PQsslInUse(connection) != 0, verifies(connection),
+                         "add sslmode=verify-full to the URL; sslrootcert names the CA");
+}
+
+/* The server's time lies between sending and receiving. */
+static syncguard_status report_clock(const syncguard_findings *to, sg_pg_connection *connection,
+                                     const syncguard_limits *limits, syncguard_error *err)
+{
+    PGresult *result = NULL;
+    int64_t server_us = 0;
+    int64_t before_ms = syncguard_wall_ms(), before_ns = syncguard_clock_ns();
+    syncguard_status status =
+        sg_pg_query(connection,
+                    "SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) "
+                    "* 1000000)::bigint",
+                    0, NULL, limits, &result, err);
+    int64_t took_us = (syncguard_clock_ns() - before_ns) / 1000;
+
+    if (status == SYNCGUARD_OK && sg_pg_int64(result, 0, 0, &server_us))
+        syncguard_report_clock(to, server_us - (before_ms * 1000 + took_us / 2),
+                               took_us / 2 + 1000);
+    PQclear(result);
+    return status;
+}
+
+/* An old snapshot keeps every version of a busy key's row, and each grant reads them all. */
+static void report_snapshots(const syncguard_findings *to, const PGresult *r)
+{
+    const char *sessions = PQgetvalue(r, 0, 0);
+    const char *prepared = PQgetvalue(r, 0, 1);
+    const char *slots = PQgetvalue(r, 0, 2);
+    bool old = strcmp(sessions, "0") != 0 || strcmp(prepared, "0") != 0 || strcmp(slots, "0") != 0;
+    char text[200];
+
+    snprintf(text, sizeof text,
+             "%.12s sessions, %.12s prepared transactions and %.12s replication slots keep old row "
+             "versions",
+             sessions, prepared, slots);
+    if (old)
+        syncguard_report(to, SYNCGUARD_WARN, "snapshots", text,
+                         "busy keys get slower until they end",
+                         "end them; set idle_in_transaction_session_timeout");
+    else
+        syncguard_report_fine(to, "snapshots", "no old snapshot keeps dead rows");
+}
+
+static void report_records(const syncguard_findings *to, sg_pg *pg, const syncguard_limits *limits)
+{
+    size_t count = 0;
+    char text[160];
+
+    if (sg_pg_count_unreadable(pg, limits, &count, NULL) != SYNCGUARD_OK)
+        return;
+    snprintf(text, sizeof text, "%zu stored records cannot be read", count);
+    if (count > 0)
+        syncguard_report(to, SYNCGUARD_WARN, "records", text,
+                         "they may block their keys until somebody repairs or deletes them",
+                         "look for ids that have not 22 characters, fences that have not 15 "
+                         "digits, and expiries beyond 2^53");
+    else
+        syncguard_report_fine(to, "records", "all stored locks can be read");
+}
+
+static void report_schema(const syncguard_findings *to, syncguard_status checked,
+                          const syncguard_error *schema, bool has_owner, bool has_index)
+{
+    if (checked != SYNCGUARD_OK) {
+        syncguard_report(to, SYNCGUARD_BLOCK, "schema", schema->message, "no lock can be acquired",
+                         "run syncguard setup");
+        return;
+    }
+    syncguard_report_fine(to, "schema", "the tables have what is needed");
+    if (has_owner)
+        syncguard_report_fine(to, "owner", "owners are stored");
+    else
+        syncguard_report(to, SYNCGUARD_WARN, "owner", "the lock table has no owner column",
+                         "list and messages cannot name who holds a lock", "run syncguard setup");
+    if (has_index)
+        syncguard_report_fine(to, "index", "the lock table has an index on expires_at_ms");
+    else
+        syncguard_report(
+            to, SYNCGUARD_WARN, "index", "the lock table has no index on expires_at_ms",
+            "other programs that remove expired locks read the whole table", "run syncguard setup");
+}
+
+/* Reports what the server and the session show. */
+static syncguard_status report_server(const syncguard_findings *to, const sg_pg *pg,
+                                      sg_pg_connection *connection, const syncguard_limits *limits,
+                                      syncguard_error *err)
+{
+    PGresult *facts = NULL;
+    PGresult *standbys = NULL;
+    PGresult *snapshots = NULL;
+    syncguard_status status = sg_pg_query(connection, facts_sql, 0, NULL, limits, &facts, err);
+
+    if (status == SYNCGUARD_OK)
+        status = sg_pg_query(connection, standbys_sql, 0, NULL, limits, &standbys, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_pg_query(connection, snapshots_sql, 0, NULL, limits, &snapshots, err);
+    if (status == SYNCGUARD_OK) {
+        report_session(to, pg, facts, connection->pg);
+        report_tls(to, connection->pg);
+        report_durability(to, facts);
+        report_standbys(to, standbys, PQgetvalue(facts, 0, X_SYNC));
+        report_snapshots(to, snapshots);
+        status = report_clock(to, connection, limits, err);
+    }
+    PQclear(facts);
+    PQclear(standbys);
+    PQclear(snapshots);
+    return status;
+}
+
+/* Reports on the tables. *usable: locks can be read. */
+static syncguard_status report_tables(const syncguard_findings *to, const sg_pg *pg,
+                                      sg_pg_connection *connection, const syncguard_limits *limits,
+                                      bool *usable, syncguard_error *err)
+{
+    bool has_owner = false, has_index = false, visible = false;
+    syncguard_error schema;
+    syncguard_status checked;
+    syncguard_status status =
+        sg_pg_diagnose_schema_rights(to, pg, connection, limits, &visible, err);
+
+    *usable = false;
+    if (status != SYNCGUARD_OK || !visible)
+        return status;
+    checked = sg_pg_schema_check(connection, &pg->statements.locks, &pg->statements.fences, limits,
+                                 &has_owner, &has_index, &schema);
+    if (checked != SYNCGUARD_OK && checked != SYNCGUARD_E_INVALID_ARGUMENT) {
+        if (err)
+            *err = schema;
+        return checked;
+    }
+    report_schema(to, checked, &schema, has_owner, has_index);
+    if (checked == SYNCGUARD_OK)
+        status = sg_pg_diagnose_rights(to, pg, connection, limits, usable, err);
+    return status;
+}
+
+syncguard_status sg_pg_diagnose(syncguard_backend *backend, const syncguard_limits *limits,
+                                syncguard_finding_fn fn, void *context, syncguard_error *err)
+{
+    sg_pg *pg = sg_pg_of(backend);
+    const syncguard_findings to = {fn, context};
+    sg_pg_connection *connection = NULL;
+    bool usable = false;
+    syncguard_status status = syncguard_gate_enter(&pg->pool->gate, limits, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = sg_pg_check_out(pg->pool, limits, &connection, err);
+    if (status == SYNCGUARD_OK)
+        status = report_server(&to, pg, connection, limits, err);
+    if (status == SYNCGUARD_OK)
+        status = report_tables(&to, pg, connection, limits, &usable, err);
+    /* A session in an unknown state is not worth keeping. */
+    if (connection && status == SYNCGUARD_OK)
+        sg_pg_pool_give_back(connection);
+    else if (connection)
+        sg_pg_abandon(connection, NULL);
+    syncguard_gate_leave(&pg->pool->gate);
+    if (status == SYNCGUARD_OK && usable)
+        report_records(&to, pg, limits);
+    return status;
+}

@@ -1,0 +1,144 @@
+/*
+ * From SQLSTATE to status: by the code alone, never by the server's text, which is not passed on
+ * either (it may quote a key).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "errors.h"
+
+typedef struct mapping {
+    const char *prefix; /* of the code; the first that fits counts */
+    syncguard_status status;
+    const char *text;
+} mapping;
+
+#define UNAVAILABLE SYNCGUARD_E_SERVICE_UNAVAILABLE
+
+static const mapping mappings[] = {
+    {"08", UNAVAILABLE, "the connection to the server failed"},
+    {SG_PG_OVERTAKEN, UNAVAILABLE, "the lock was extended again and again as it was taken over"},
+    {"22003", SYNCGUARD_E_INTERNAL, "the stored record cannot be read"},
+    {"25006", UNAVAILABLE, "the server takes no writes (a standby, or read-only by default)"},
+    {"25P03", UNAVAILABLE, "the server ended the session"},
+    {"25P04", UNAVAILABLE, "the server ended the session"},
+    {"0A000", UNAVAILABLE, "the session's plan no longer fits the tables"},
+    {"25", UNAVAILABLE, "the session was not in the state that we left it in"},
+    {"26000", UNAVAILABLE, "a prepared statement got lost: see pooler=1"},
+    {"42P05", UNAVAILABLE, "a prepared statement is another's: see pooler=1"},
+    {"28", SYNCGUARD_E_AUTH_FAILED, "the server refused the credentials"},
+    {"3D000", SYNCGUARD_E_INVALID_ARGUMENT, "the database does not exist"},
+    {"3F000", SYNCGUARD_E_INVALID_ARGUMENT, "the schema of the tables does not exist"},
+    {"40", UNAVAILABLE, "the server broke the transaction off in favour of another"},
+    {"42501", SYNCGUARD_E_AUTH_FAILED, "the role lacks a right on the tables"},
+    {"42P01", SYNCGUARD_E_INVALID_ARGUMENT, "the tables are missing: run syncguard setup"},
+    {"42703", SYNCGUARD_E_INVALID_ARGUMENT, "the tables lack a column: run syncguard setup"},
+    {"42P10", SYNCGUARD_E_INVALID_ARGUMENT, "the tables lack a unique key: run syncguard setup"},
+    {"53300", SYNCGUARD_E_RATE_LIMITED, "the server has no connection left"},
+    {"53400", SYNCGUARD_E_RATE_LIMITED, "a configured limit of the server was reached"},
+    {"53", UNAVAILABLE, "the server is short of a resource"},
+    {"55P03", SYNCGUARD_E_NETWORK_TIMEOUT, "a lock inside the server was not to be had in time"},
+    {"57014", SYNCGUARD_E_NETWORK_TIMEOUT, "the server broke the statement off"},
+    {"57", UNAVAILABLE, "the server is going down, coming up, or ended the session"},
+    {"58", UNAVAILABLE, "the server's system failed"},
+};
+
+syncguard_status sg_pg_fail(syncguard_error *err, const char *sqlstate)
+{
+    size_t i;
+
+    if (!sqlstate || !*sqlstate)
+        return syncguard_fail(err, UNAVAILABLE, NULL, "the connection to the server was lost");
+    for (i = 0; i < sizeof mappings / sizeof *mappings; i++) {
+        if (strncmp(sqlstate, mappings[i].prefix, strlen(mappings[i].prefix)) == 0)
+            return syncguard_fail(err, mappings[i].status, sqlstate, "%s", mappings[i].text);
+    }
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, sqlstate, "the server failed unexpectedly");
+}
+
+/*
+ * Connection errors carry their code in the message only, at the end of a line,
+ * once libpq reports nothing else of the server's text (PQERRORS_SQLSTATE). Uses the last line that
+ * ends so.
+ */
+static bool find_code(const char *message, char out[6])
+{
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const char *line = message;
+    bool found = false;
+
+    while (*line) {
+        size_t length = strcspn(line, "\n");
+        const char *code = line + length - 5;
+
+        if (length > 8 && strspn(code, digits) == 5 && memcmp(code - 3, ":  ", 3) == 0) {
+            memcpy(out, code, 5);
+            out[5] = '\0';
+            found = true;
+        }
+        line += length;
+        line += strspn(line, "\n");
+    }
+    return found;
+}
+
+/* libpq does not tell, and resolving a name may have failed for it as well. */
+static bool no_descriptor_left(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+}
+
+/* The text of libpq and of the system for one attempt, without what it quotes: that may be the
+ * value of an option. */
+static void copy_reason(const char *message, char *out, size_t size)
+{
+    const char *from = strstr(message, "failed: ");
+    bool quoted = false;
+    size_t at = 0;
+
+    from = from ? from + strlen("failed: ") : message;
+    for (; *from && *from != '\n' && at + 4 < size; from++) {
+        if (*from == '"')
+            quoted = !quoted;
+        if (*from == '"' && quoted)
+            at += (size_t)snprintf(out + at, size - at, "...");
+        else if (*from != '"' && !quoted)
+            out[at++] = *from;
+    }
+    out[at] = '\0';
+}
+
+syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool service)
+{
+    const char *message = pg ? PQerrorMessage(pg) : "";
+    char reason[160];
+    char code[6];
+
+    if (!pg)
+        return syncguard_fail_memory(err);
+    if (find_code(message, code) && strcmp(code, "08P01") == 0)
+        return syncguard_fail(err, UNAVAILABLE, code,
+                              "the server refuses the settings of the session: behind a "
+                              "transaction pooler open with pooler=1");
+    if (find_code(message, code))
+        return sg_pg_fail(err, code);
+    if (PQconnectionNeedsPassword(pg))
+        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
+                              "the server wants a password and none was given");
+    if (no_descriptor_left())
+        return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no descriptor is left");
+    copy_reason(message, reason, sizeof reason);
+    /* Without a port libpq has not got as far as choosing a host. */
+    if (!*PQport(pg))
+        return syncguard_fail(
+            err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s",
+            service ? "option service cannot be used" : "libpq refuses the options", reason);
+    return syncguard_fail(err, UNAVAILABLE, NULL, "cannot connect to the server: %s", reason);
+}

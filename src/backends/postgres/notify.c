@@ -1,0 +1,530 @@
+/*
+ * Reports releases to waiters: one listening connection and one thread per handle, started by the
+ * first waiter.
+ *
+ * To watch a key, the listening session holds its wait lock, shared. A releaser that cannot get
+ * that lock exclusively knows that somebody may wait, and sends a notification with the hash of the
+ * stored name. The wait lock is held before the waiter's attempt is sent, so no release after that
+ * attempt goes unnoticed. Many names have one wait lock; the server counts how often the session
+ * has taken it.
+ *
+ * A wait lock is kept for a moment after the last waiter has left, because on a busy key the next
+ * one comes at once. When the connection is lost, every key's waiters try again and so arm again.
+ * After a failed attempt to connect there is a pause in which waiters poll.
+ *
+ * Locking: the mutex guards watches and armings. Only the thread uses the connection, and only the
+ * thread removes watches. The core is never called with the mutex held.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "connector.h"
+#include "names.h"
+#include "notify.h"
+#include "result.h"
+#include "round_trip.h"
+#include "sql.h"
+
+/* How long a wait lock is kept after the last waiter. */
+#define LINGER_NS (50 * SYNCGUARD_NS_PER_MS)
+#define QUERY_MS 5000
+#define FIRST_PAUSE_NS (100 * SYNCGUARD_NS_PER_MS)
+#define LONGEST_PAUSE_NS (5000 * SYNCGUARD_NS_PER_MS)
+/* Arming may take this much of a caller's time, and at most a quarter of it: the rest is for the
+ * attempt itself, after which the caller polls. */
+#define LONGEST_ARMING_NS (500 * SYNCGUARD_NS_PER_MS)
+/* How long a waiter may go without a try. */
+#define SHORTEST_ARMED_MS 1000
+#define LONGEST_ARMED_MS 5000
+
+/* A releaser holds the wait lock for an instant only: whoever makes us wait longer is foreign. */
+static const char arm_sql[] =
+    "SELECT pg_catalog.hashtext($1), "
+    "CASE WHEN pg_catalog.set_config('lock_timeout', '1000', true) IS NOT NULL THEN "
+    "pg_catalog.pg_advisory_lock_shared(" SG_PG_WAIT_LOCK("$1") ") END";
+static const char disarm_sql[] =
+    "SELECT pg_catalog.pg_advisory_unlock_shared(" SG_PG_WAIT_LOCK("$1") ")";
+
+/* A key whose releases are reported, or should be. */
+typedef struct watch {
+    struct watch *next;
+    bool wanted; /* somebody waits */
+    bool armed;
+    int armings;      /* callers that wait for it to be armed */
+    int64_t since_ns; /* when the first of the present waiters came */
+    int64_t leave_ns; /* when it may be disarmed, if not wanted */
+    int64_t hash;
+    size_t length;
+    char key[];
+} watch;
+
+/* A caller that waits for its watch to be armed; on its stack. */
+typedef struct arming {
+    struct arming *next;
+    watch *about;
+    bool done;
+    bool armed;
+    syncguard_parker parker;
+} arming;
+
+struct sg_pg_listener {
+    syncguard_backend *backend;
+    sg_pg_pool *pool;
+    pthread_mutex_t mutex;
+    watch *watches;
+    arming *armings;
+    bool started;
+    int failures;          /* to connect, since the last success */
+    int64_t not_before_ns; /* when the pause after the last of them is over */
+    int64_t next_check_ns; /* when the thread looks at the watches at the latest */
+    uint64_t generation;   /* of the connection that armed */
+    syncguard_parker parker;
+    syncguard_abort *stop;
+    pthread_t thread;
+    sg_pg_connection *connection; /* the thread's */
+};
+
+static syncguard_limits query_limits(const sg_pg_listener *listener)
+{
+    return (syncguard_limits){syncguard_clock_after(syncguard_clock_ns(), QUERY_MS),
+                              listener->stop};
+}
+
+/* Under the mutex: answers everybody who waits for w (NULL: for anything). */
+static void answer(sg_pg_listener *listener, const watch *w, bool armed)
+{
+    arming **link = &listener->armings;
+
+    while (*link) {
+        arming *each = *link;
+
+        if (w && each->about != w) {
+            link = &each->next;
+            continue;
+        }
+        *link = each->next;
+        each->about->armings--;
+        each->armed = armed;
+        each->done = true;
+        syncguard_parker_unpark(&each->parker);
+    }
+}
+
+/* ---- the thread: its connection ---------------------------------------------------------- */
+
+/* Closes the connection, if there is one: no key is watched any more. failed: wait before the next
+ * attempt to connect. */
+static void disconnect(sg_pg_listener *listener, bool failed)
+{
+    sg_pg_connection *connection = listener->connection;
+    watch *w;
+
+    listener->connection = NULL;
+    pthread_mutex_lock(&listener->mutex);
+    for (w = listener->watches; w; w = w->next)
+        w->armed = false;
+    answer(listener, NULL, false);
+    if (failed) {
+        listener->not_before_ns =
+            syncguard_clock_ns() +
+            syncguard_backoff_ns(FIRST_PAUSE_NS, listener->failures++, LONGEST_PAUSE_NS);
+    }
+    pthread_mutex_unlock(&listener->mutex);
+    if (!connection)
+        return;
+    syncguard_backend_notifications_lost(listener->backend);
+    sg_pg_pool_discard(connection);
+}
+
+static bool connect_and_listen(sg_pg_listener *listener)
+{
+    syncguard_limits limits = query_limits(listener);
+    syncguard_status status =
+        sg_pg_connector_wait(listener->pool, &limits, &listener->connection, NULL);
+
+    /* What is set in the session of a pooler stays there for others. */
+    if (status == SYNCGUARD_OK && !listener->connection->direct)
+        status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+    if (status == SYNCGUARD_OK)
+        status = sg_pg_query(listener->connection, "LISTEN " SG_PG_CHANNEL, 0, NULL, &limits, NULL,
+                             NULL);
+    if (status != SYNCGUARD_OK) {
+        disconnect(listener, true);
+        return false;
+    }
+    pthread_mutex_lock(&listener->mutex);
+    listener->failures = 0;
+    listener->generation = listener->connection->generation;
+    pthread_mutex_unlock(&listener->mutex);
+    if (listener->connection->replaces)
+        syncguard_backend_reconnected(listener->backend);
+    listener->connection->replaces = false;
+    return true;
+}
+
+/* The next watch for a name of this hash, after w (NULL: the first). */
+static const watch *next_of_hash(sg_pg_listener *listener, const watch *w, int64_t hash)
+{
+    pthread_mutex_lock(&listener->mutex);
+    w = w ? w->next : listener->watches;
+    while (w && !(w->armed && w->wanted && w->hash == hash))
+        w = w->next;
+    pthread_mutex_unlock(&listener->mutex);
+    return w;
+}
+
+/* Passes on the notifications that libpq has received. The core has already told the waiters of
+ * this process about the releases of this handle. */
+static void report_notifications(sg_pg_listener *listener)
+{
+    PGnotify *each;
+
+    while (listener->connection && (each = PQnotifies(listener->connection->pg)) != NULL) {
+        int64_t hash = strtoll(each->extra, NULL, 10);
+        const watch *w = NULL;
+
+        if (strcmp(each->relname, SG_PG_CHANNEL) == 0 &&
+            !sg_pg_pool_is_own(listener->pool, each->be_pid)) {
+            while ((w = next_of_hash(listener, w, hash)) != NULL)
+                syncguard_backend_key_changed(listener->backend, w->key, w->length);
+        }
+        PQfreemem(each);
+    }
+}
+
+/* ---- the thread: watches ----------------------------------------------------------------- */
+
+static void arm_watch(sg_pg_listener *listener, watch *w)
+{
+    syncguard_limits limits = query_limits(listener);
+    char name[SYNCGUARD_NAME_SIZE];
+    const char *values[] = {name};
+    PGresult *result = NULL;
+    int64_t hash = 0;
+    bool late;
+    syncguard_status status = sg_pg_name(w->key, name, NULL);
+
+    if (listener->connection && !sg_pg_pool_is_trusted(listener->connection))
+        disconnect(listener, false);
+    if (!listener->connection && !connect_and_listen(listener))
+        return;
+    if (status == SYNCGUARD_OK)
+        status = sg_pg_query(listener->connection, arm_sql, 1, values, &limits, &result, NULL);
+    if (status == SYNCGUARD_OK && !sg_pg_int64(result, 0, 0, &hash))
+        status = SYNCGUARD_E_INTERNAL;
+    PQclear(result);
+    if (status != SYNCGUARD_OK) {
+        /* Whether the lock is held is not known: a new session holds none. */
+        disconnect(listener, true);
+        return;
+    }
+    pthread_mutex_lock(&listener->mutex);
+    w->hash = hash;
+    w->armed = true;
+    late = w->wanted && w->armings == 0;
+    answer(listener, w, true);
+    pthread_mutex_unlock(&listener->mutex);
+    /* The caller has tried without being armed: a release between the two would go unnoticed. */
+    if (late)
+        syncguard_backend_key_changed(listener->backend, w->key, w->length);
+}
+
+static void disarm_watch(sg_pg_listener *listener, const watch *w)
+{
+    syncguard_limits limits = query_limits(listener);
+    char name[SYNCGUARD_NAME_SIZE];
+    const char *values[] = {name};
+
+    if (!listener->connection || sg_pg_name(w->key, name, NULL) != SYNCGUARD_OK)
+        return;
+    if (sg_pg_query(listener->connection, disarm_sql, 1, values, &limits, NULL, NULL) !=
+        SYNCGUARD_OK)
+        disconnect(listener, true);
+}
+
+/* Under the mutex: takes a watch that nobody needs out of the list. */
+static watch *take_unneeded(sg_pg_listener *listener, int64_t now, int64_t *next_ns)
+{
+    watch **link;
+
+    for (link = &listener->watches; *link; link = &(*link)->next) {
+        watch *w = *link;
+
+        if (w->wanted || w->armings > 0)
+            continue;
+        if (!w->armed || w->leave_ns <= now) {
+            *link = w->next;
+            return w;
+        }
+        if (w->leave_ns < *next_ns)
+            *next_ns = w->leave_ns;
+    }
+    return NULL;
+}
+
+static watch *next_unarmed(sg_pg_listener *listener)
+{
+    watch *w = listener->watches;
+
+    while (w && (w->armed || w->armings == 0))
+        w = w->next;
+    return w;
+}
+
+/* Arms and disarms what has to be, each a round trip, and passes on what has been received in
+ * between. Returns when the thread has to look again. */
+static int64_t update_watches(sg_pg_listener *listener)
+{
+    while (!syncguard_abort_triggered(listener->stop)) {
+        int64_t next_ns = SYNCGUARD_NO_DEADLINE;
+        watch *unneeded = NULL;
+        watch *unarmed;
+
+        report_notifications(listener);
+        pthread_mutex_lock(&listener->mutex);
+        unarmed = next_unarmed(listener);
+        if (!unarmed)
+            unneeded = take_unneeded(listener, syncguard_clock_ns(), &next_ns);
+        listener->next_check_ns = unarmed || unneeded ? 0 : next_ns;
+        pthread_mutex_unlock(&listener->mutex);
+        if (!unarmed && !unneeded)
+            return next_ns;
+        if (unarmed)
+            arm_watch(listener, unarmed);
+        else if (unneeded->armed)
+            disarm_watch(listener, unneeded);
+        syncguard_free(unneeded);
+    }
+    return 0;
+}
+
+/* Sleeps until something arrives, somebody calls, or limits end it. */
+static void wait_for_input(sg_pg_listener *listener, const syncguard_limits *limits)
+{
+    const syncguard_limits at_once = {0, NULL};
+    PGconn *pg = listener->connection ? listener->connection->pg : NULL;
+    struct pollfd fds[2] = {{listener->parker.fds[0], POLLIN, 0}, {-1, POLLIN, 0}};
+
+    if (pg)
+        fds[1].fd = PQsocket(pg);
+    if (syncguard_wait_fds(fds, pg ? 2 : 1, limits, NULL) != SYNCGUARD_OK)
+        return;
+    if (fds[0].revents)
+        (void)syncguard_parker_park(&listener->parker, &at_once, NULL);
+    if (pg && fds[1].revents && (!PQconsumeInput(pg) || PQstatus(pg) == CONNECTION_BAD))
+        disconnect(listener, false);
+}
+
+static void *run(void *argument)
+{
+    sg_pg_listener *listener = argument;
+
+    for (;;) {
+        syncguard_limits limits = {update_watches(listener), listener->stop};
+
+        if (listener->connection && !sg_pg_pool_is_trusted(listener->connection))
+            disconnect(listener, false);
+        if (syncguard_abort_triggered(listener->stop))
+            break;
+        wait_for_input(listener, &limits);
+    }
+    if (listener->connection)
+        sg_pg_pool_discard(listener->connection);
+    listener->connection = NULL;
+    return NULL;
+}
+
+/* ---- for the operations ------------------------------------------------------------------ */
+
+static watch *find(sg_pg_listener *listener, const char *key, size_t length)
+{
+    watch *w = listener->watches;
+
+    while (w && (w->length != length || memcmp(w->key, key, length) != 0))
+        w = w->next;
+    return w;
+}
+
+/* Under the mutex. */
+static bool start(sg_pg_listener *listener)
+{
+    if (!listener->started)
+        listener->started = syncguard_thread_start(&listener->thread, run, listener) == 0;
+    return listener->started;
+}
+
+/* Under the mutex: the watch of key, made if need be. NULL without memory. */
+static watch *want(sg_pg_listener *listener, const char *key, size_t length)
+{
+    watch *w = find(listener, key, length);
+
+    if (!w) {
+        w = syncguard_calloc(1, sizeof *w + length + 1);
+        if (!w)
+            return NULL;
+        w->length = length;
+        memcpy(w->key, key, length);
+        w->next = listener->watches;
+        listener->watches = w;
+    }
+    if (!w->wanted)
+        w->since_ns = syncguard_clock_ns();
+    w->wanted = true;
+    return w;
+}
+
+/*
+ * The TypeScript library's releases are not reported, and found by polling alone: a quarter of the
+ * time waited so far late, but within SHORTEST and LONGEST.
+ */
+static int64_t reliable_ms(const watch *w)
+{
+    int64_t quarter_ms = (syncguard_clock_ns() - w->since_ns) / 4 / SYNCGUARD_NS_PER_MS;
+
+    if (quarter_ms < SHORTEST_ARMED_MS)
+        return SHORTEST_ARMED_MS;
+    return quarter_ms < LONGEST_ARMED_MS ? quarter_ms : LONGEST_ARMED_MS;
+}
+
+/* Waits until the thread has answered or the time for that is up. */
+static void await_arming(sg_pg_listener *listener, arming *own, const syncguard_limits *limits)
+{
+    int64_t share_ns = syncguard_limits_left_ns(limits) / 4;
+    syncguard_limits soon = syncguard_limits_until(
+        limits,
+        syncguard_clock_ns() + (share_ns < LONGEST_ARMING_NS ? share_ns : LONGEST_ARMING_NS));
+
+    (void)syncguard_parker_park(&own->parker, &soon, NULL);
+    pthread_mutex_lock(&listener->mutex);
+    if (!own->done) {
+        arming **link = &listener->armings;
+
+        while (*link != own)
+            link = &(*link)->next;
+        *link = own->next;
+        own->about->armings--;
+    }
+    pthread_mutex_unlock(&listener->mutex);
+    syncguard_parker_close(&own->parker);
+}
+
+int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
+                           const syncguard_limits *limits)
+{
+    arming own = {.parker = SYNCGUARD_PARKER_INIT};
+    bool ask = false;
+    int64_t armed_ms;
+    watch *w;
+
+    pthread_mutex_lock(&listener->mutex);
+    w = want(listener, key, length);
+    /* What is armed in a session that is no longer trusted: the thread is woken to end that. */
+    if (w && w->armed && listener->generation == atomic_load(&listener->pool->generation))
+        own.armed = true;
+    else if (w && syncguard_clock_ns() >= listener->not_before_ns && start(listener))
+        ask = syncguard_parker_open(&own.parker, NULL) == SYNCGUARD_OK;
+    if (ask) {
+        own.about = w;
+        own.next = listener->armings;
+        listener->armings = &own;
+        w->armings++;
+        syncguard_parker_unpark(&listener->parker);
+    }
+    armed_ms = w ? reliable_ms(w) : 0;
+    pthread_mutex_unlock(&listener->mutex);
+    if (ask)
+        await_arming(listener, &own, limits);
+    return own.armed ? armed_ms : 0;
+}
+
+void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t length)
+{
+    watch *w;
+
+    pthread_mutex_lock(&listener->mutex);
+    w = find(listener, key, length);
+    if (w) {
+        w->wanted = false;
+        w->leave_ns = syncguard_clock_ns() + LINGER_NS;
+        if (listener->next_check_ns > w->leave_ns)
+            syncguard_parker_unpark(&listener->parker);
+    }
+    pthread_mutex_unlock(&listener->mutex);
+}
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+static void free_watches(sg_pg_listener *listener)
+{
+    while (listener->watches) {
+        watch *w = listener->watches;
+
+        listener->watches = w->next;
+        syncguard_free(w);
+    }
+}
+
+static syncguard_status open_parts(sg_pg_listener *listener, syncguard_error *err)
+{
+    syncguard_status status = syncguard_parker_open(&listener->parker, err);
+
+    if (status == SYNCGUARD_OK)
+        status = syncguard_abort_create(&listener->stop, err);
+    if (status == SYNCGUARD_OK && pthread_mutex_init(&listener->mutex, NULL) != 0)
+        status = syncguard_fail_memory(err);
+    return status;
+}
+
+static void close_parts(sg_pg_listener *listener)
+{
+    free_watches(listener);
+    syncguard_parker_close(&listener->parker);
+    syncguard_abort_free(listener->stop);
+    listener->stop = NULL;
+}
+
+syncguard_status sg_pg_listener_create(syncguard_backend *backend, sg_pg_pool *pool,
+                                       sg_pg_listener **out, syncguard_error *err)
+{
+    sg_pg_listener *listener = syncguard_calloc(1, sizeof *listener);
+    syncguard_status status;
+
+    *out = NULL;
+    if (!listener)
+        return syncguard_fail_memory(err);
+    listener->backend = backend;
+    listener->pool = pool;
+    listener->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
+    status = open_parts(listener, err);
+    if (status != SYNCGUARD_OK) {
+        close_parts(listener);
+        syncguard_free(listener);
+        return status;
+    }
+    *out = listener;
+    return SYNCGUARD_OK;
+}
+
+void sg_pg_listener_destroy(sg_pg_listener *listener)
+{
+    if (!listener)
+        return;
+    syncguard_abort_trigger(listener->stop);
+    if (listener->started)
+        pthread_join(listener->thread, NULL);
+    close_parts(listener);
+    pthread_mutex_destroy(&listener->mutex);
+    syncguard_free(listener);
+}
+
+syncguard_status sg_pg_listener_forget(sg_pg_listener *listener, syncguard_error *err)
+{
+    listener->connection = NULL;
+    listener->started = false;
+    listener->armings = NULL;
+    listener->not_before_ns = 0;
+    listener->failures = 0;
+    listener->next_check_ns = 0;
+    close_parts(listener);
+    return open_parts(listener, err);
+}

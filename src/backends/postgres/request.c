@@ -1,0 +1,380 @@
+/*
+ * A request: which connection it gets, and when it is sent again.
+ *
+ * After an error the session is rolled back before another request gets it. A request whose
+ * connection broke is sent again, once, on another one: every request acts by lock id, so doing it
+ * twice is doing it once.
+ */
+#include <stdarg.h>
+#include <string.h>
+
+#include "abandon.h"
+#include "connector.h"
+#include "errors.h"
+#include "request.h"
+#include "schema.h"
+
+/* How often a conflict with another transaction is retried. */
+#define MAX_CONFLICTS 3
+/* With less time than this left, nothing is sent again. */
+#define SHORTEST_TRY_MS 50
+
+void sg_pg_request_add(sg_pg_request *request, sg_pg_statement statement, int count, ...)
+{
+    sg_pg_call *call = &request->calls[request->count++];
+    va_list values;
+    int i;
+
+    call->statement = statement;
+    call->count = count;
+    va_start(values, count);
+    for (i = 0; i < count; i++)
+        call->values[i] = va_arg(values, const char *);
+    va_end(values);
+}
+
+void sg_pg_request_clear(sg_pg_request *request)
+{
+    int i;
+
+    for (i = 0; i < SG_PG_MAX_RESULTS; i++) {
+        PQclear(request->results[i]);
+        request->results[i] = NULL;
+    }
+}
+
+static bool has_time(const syncguard_limits *limits)
+{
+    return syncguard_limits_left_ns(limits) > SHORTEST_TRY_MS * SYNCGUARD_NS_PER_MS;
+}
+
+/* ---- one sending ------------------------------------------------------------------------- */
+
+/*
+ * Says what the server may wait. The session's own limits do if they end before the caller's time
+ * and are not much shorter. A read that takes longer than its caller does no harm.
+ */
+static bool needs_limits(const sg_pg_round_trip *trip, bool reads, sg_pg_time_limits *limits)
+{
+    const sg_pg_pool *pool = trip->connection->pool;
+    int64_t left_ns = syncguard_limits_left_ns(trip->limits);
+    int64_t left_ms =
+        left_ns == SYNCGUARD_NO_DEADLINE ? pool->timeout_ms : left_ns / SYNCGUARD_NS_PER_MS;
+    bool fits = trip->connection->limited && left_ms >= pool->target->session.statement_ms;
+
+    *limits = sg_pg_time_limits_for(left_ms);
+    return left_ms > pool->timeout_ms || !(fits || reads);
+}
+
+/* Queues all statements. Time limits of its own come right after BEGIN; a single read with such
+ * limits gets a transaction for them. False: the connection is of no more use. */
+static bool queue(const sg_pg *pg, sg_pg_round_trip *trip, const sg_pg_request *request)
+{
+    bool reads = request->calls[0].statement != SG_PG_BEGIN;
+    char lock_ms[SG_PG_NUMBER_SIZE];
+    char statement_ms[SG_PG_NUMBER_SIZE];
+    const char *values[] = {lock_ms, statement_ms};
+    sg_pg_time_limits own;
+    bool limited = needs_limits(trip, reads, &own);
+    int extra = request->count; /* results that nobody reads */
+    int i;
+
+    sg_pg_format(lock_ms, own.lock_ms);
+    sg_pg_format(statement_ms, own.statement_ms);
+    if (limited && reads &&
+        !sg_pg_round_trip_add(trip, &pg->statements, SG_PG_BEGIN, 0, NULL, extra++))
+        return false;
+    for (i = 0; i < request->count; i++) {
+        const sg_pg_call *call = &request->calls[i];
+
+        if (limited && i == (reads ? 0 : 1) &&
+            !sg_pg_round_trip_add(trip, &pg->statements, SG_PG_SET_LIMITS, 2, values, extra++))
+            return false;
+        if (!sg_pg_round_trip_add(trip, &pg->statements, call->statement, call->count, call->values,
+                                  i))
+            return false;
+    }
+    if (limited && reads &&
+        !sg_pg_round_trip_add(trip, &pg->statements, SG_PG_COMMIT, 0, NULL, extra++))
+        return false;
+    trip->commits = trip->commits && !reads;
+    return true;
+}
+
+static sg_pg_reply send_request(const sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request)
+{
+    sg_pg_reply reply;
+
+    if (!queue(pg, trip, request))
+        return sg_pg_round_trip_broken(trip);
+    if (request->outcome == SG_PG_NOT_SENT) {
+        request->first_sent_ns = syncguard_clock_ns();
+        request->outcome = SG_PG_ANSWERED;
+    }
+    reply = sg_pg_round_trip_run(trip);
+    memcpy(request->results, trip->results, sizeof request->results);
+    return reply;
+}
+
+/* The last sending may have been applied; unless over, it may still be. Also if the server
+ * announced the end of the session: that may have been after the commit. */
+static void mark_unknown(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply, bool over)
+{
+    sg_pg_outcome outcome = over ? SG_PG_MAYBE_APPLIED : SG_PG_MAYBE_IN_FLIGHT;
+
+    if (request->outcome == SG_PG_NOT_SENT)
+        return;
+    if (request->outcome < outcome)
+        request->outcome = outcome;
+    if (request->lock_id && reply != SG_PG_LEFT) /* that is noted when it is abandoned */
+        sg_pg_unresolved_add(pg->pool, request->lock_id, over);
+}
+
+/* ---- sending again ----------------------------------------------------------------------- */
+
+/* How often a request was sent again, by cause. */
+typedef struct resends {
+    int conflicts;
+    int breaks;
+    int unprepared;
+} resends;
+
+static bool is(const char *code, const char *wanted)
+{
+    return strcmp(code, wanted) == 0;
+}
+
+/* A prepared statement is missing, or another's: a pooler is in between. */
+static bool loses_statements(const char *code)
+{
+    return is(code, "26000") || is(code, "42P05");
+}
+
+/* Whether a request that the server refused should be sent again. */
+static bool resend_after(sg_pg *pg, sg_pg_request *request, const char *code, resends *sent)
+{
+    if (is(code, SG_PG_SERIALIZATION_FAILURE) || is(code, SG_PG_DEADLOCK) ||
+        is(code, SG_PG_OVERTAKEN))
+        return sent->conflicts++ < MAX_CONFLICTS;
+    if (is(code, SG_PG_QUEUE_FULL) && request->notifies) {
+        /* Some session does not read what it listens to. The lock is released all the same. */
+        *request->notifies = "f";
+        request->notifies = NULL;
+        if (!atomic_exchange(&pg->queue_full, true))
+            syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
+                                  "the server's queue of notifications is full: locks are released "
+                                  "without telling who waits elsewhere");
+        return true;
+    }
+    if (loses_statements(code)) {
+        if (atomic_exchange(&pg->statements.prepared, false))
+            syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
+                                  "prepared statements get lost, so they are not used any more; "
+                                  "behind a transaction pooler open with pooler=1");
+        return sent->unprepared++ < 1;
+    }
+    /* The primary has moved (25006), or a plan no longer fits its table, or a transaction is none
+     * of ours: that is over with the session. */
+    if (is(code, "0A000") || strncmp(code, "25", 2) == 0) {
+        sg_pg_pool_distrust(pg->pool);
+        return sent->breaks++ < 1;
+    }
+    return false;
+}
+
+/* Interprets the reply. True if the request should be sent again. */
+static bool interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request, sg_pg_reply reply,
+                      resends *sent)
+{
+    const char *code = trip->sqlstate;
+
+    switch (reply) {
+    case SG_PG_DONE:
+        syncguard_error_clear(trip->err); /* of an earlier sending */
+        trip->status = SYNCGUARD_OK;
+        return false;
+    case SG_PG_REFUSED:
+        trip->status = sg_pg_fail(trip->err, code);
+        if (is(code, SG_PG_CANCELLED) && syncguard_abort_triggered(trip->limits->abort_object))
+            trip->status = syncguard_fail(trip->err, SYNCGUARD_E_ABORTED, code, "aborted");
+        return resend_after(pg, request, code, sent);
+    case SG_PG_UNCONFIRMED:
+        /* Committed here, but a failover may take it back: nobody may rely on it. Sent again, it
+         * writes and waits once more. */
+        mark_unknown(pg, request, reply, true);
+        trip->status = syncguard_fail(
+            trip->err,
+            has_time(trip->limits) ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_E_NETWORK_TIMEOUT,
+            SG_PG_WARNING, "the wait for a synchronous standby was broken off");
+        return has_time(trip->limits) && sent->breaks++ < 1;
+    case SG_PG_BROKEN:
+        mark_unknown(pg, request, reply, trip->session_over);
+        sg_pg_pool_distrust(pg->pool);
+        return sent->breaks++ < 1;
+    case SG_PG_LEFT:
+        mark_unknown(pg, request, reply, false);
+        return false;
+    }
+    return false;
+}
+
+/* Makes a session that had an error fit for the next request. */
+static void recover(sg_pg_connection *connection, const syncguard_limits *limits)
+{
+    syncguard_limits soon = syncguard_limits_until(
+        limits, syncguard_clock_after(syncguard_clock_ns(), connection->pool->timeout_ms));
+    syncguard_status status = SYNCGUARD_OK;
+
+    if (PQtransactionStatus(connection->pg) != PQTRANS_IDLE)
+        status = sg_pg_query(connection, "ROLLBACK", 0, NULL, &soon, NULL, NULL);
+    if (status == SYNCGUARD_OK)
+        sg_pg_pool_give_back(connection);
+    else
+        sg_pg_pool_discard(connection);
+}
+
+/* Hands the connection back to the pool, or ends it. */
+static void check_in(const sg_pg_round_trip *trip, const sg_pg_request *request, sg_pg_reply reply)
+{
+    switch (reply) {
+    case SG_PG_DONE:
+    case SG_PG_UNCONFIRMED:
+        sg_pg_pool_give_back(trip->connection);
+        break;
+    case SG_PG_REFUSED:
+        if (loses_statements(trip->sqlstate))
+            sg_pg_pool_discard(trip->connection);
+        else
+            recover(trip->connection, trip->limits);
+        break;
+    case SG_PG_BROKEN:
+        sg_pg_pool_discard(trip->connection);
+        break;
+    case SG_PG_LEFT:
+        sg_pg_abandon(trip->connection, request->lock_id);
+        break;
+    }
+}
+
+/* ---- a connection ------------------------------------------------------------------------ */
+
+/* Waits for a place by the request's policy; *place is the gate to leave, NULL if none is taken. */
+static syncguard_status enter(sg_pg_pool *pool, sg_pg_policy policy, const syncguard_limits *limits,
+                              syncguard_gate **place, syncguard_error *err)
+{
+    int64_t now = syncguard_clock_ns();
+    syncguard_limits quarter =
+        syncguard_limits_until(limits, syncguard_clock_after(now, pool->timeout_ms));
+    syncguard_status status = syncguard_limits_check(limits, err);
+
+    *place = policy == SG_PG_RESERVED ? NULL : &pool->gate;
+    if (status != SYNCGUARD_OK || policy == SG_PG_RESERVED)
+        return status;
+    if (policy == SG_PG_WAIT_IN_QUEUE)
+        return syncguard_gate_enter(&pool->gate, limits, err);
+    quarter.deadline_ns = now + (quarter.deadline_ns - now) / 4;
+    status = syncguard_gate_enter(&pool->gate, &quarter, err);
+    if (status != SYNCGUARD_E_NETWORK_TIMEOUT)
+        return status;
+    *place = &pool->fallback;
+    return syncguard_gate_enter(&pool->fallback, limits, err);
+}
+
+/* A request without a place in the queue needs one connection more. Where the server has none, it
+ * waits in the queue after all: there is one for each place. */
+static syncguard_status check_out(sg_pg_pool *pool, const syncguard_limits *limits,
+                                  syncguard_gate **place, sg_pg_connection **out,
+                                  syncguard_error *err)
+{
+    syncguard_status status = sg_pg_check_out(pool, limits, out, err);
+
+    if (status != SYNCGUARD_E_RATE_LIMITED || *place == &pool->gate)
+        return status;
+    if (*place)
+        syncguard_gate_leave(*place);
+    *place = NULL;
+    status = syncguard_gate_enter(&pool->gate, limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    *place = &pool->gate;
+    return sg_pg_check_out(pool, limits, out, err);
+}
+
+/* Not by the thread that connects: that may outlive the handle. */
+static void report_replacement(sg_pg *pg, sg_pg_connection *connection)
+{
+    if (connection->replaces)
+        syncguard_backend_reconnected(&pg->base);
+    connection->replaces = false;
+}
+
+/* Before the first request of a handle: checks the tables and the session. A failure is not kept:
+ * the next request checks again. */
+static syncguard_status verify(sg_pg *pg, sg_pg_connection *connection,
+                               const syncguard_limits *limits, syncguard_error *err)
+{
+    bool has_owner = false;
+    bool has_index = false;
+    int unknown = -1;
+    syncguard_status status =
+        sg_pg_schema_check(connection, &pg->statements.locks, &pg->statements.fences, limits,
+                           &has_owner, &has_index, err);
+
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_ABORTED)
+        sg_pg_abandon(connection, NULL);
+    else if (status != SYNCGUARD_OK)
+        sg_pg_pool_discard(connection);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (!pg->pooler && !connection->direct && !atomic_exchange(&pg->pooler_found, true))
+        syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
+                              "a connection pooler is in between: treated as one in transaction "
+                              "mode, as if opened with pooler=1");
+    /* The first answer stays: sessions have statements prepared by it. */
+    (void)atomic_compare_exchange_strong(&pg->statements.form, &unknown, has_owner);
+    return SYNCGUARD_OK;
+}
+
+/* The server gives up a moment before its caller's deadline. A caller that waits for a lock expects
+ * the deadline to have passed. */
+static void await_deadline(const syncguard_limits *limits)
+{
+    struct pollfd nothing = {-1, 0, 0};
+
+    if (syncguard_limits_left_ns(limits) <= 2 * SHORTEST_TRY_MS * SYNCGUARD_NS_PER_MS)
+        (void)syncguard_wait_fds(&nothing, 1, limits, NULL);
+}
+
+syncguard_status sg_pg_request_run(sg_pg *pg, sg_pg_request *request,
+                                   const syncguard_limits *limits, syncguard_error *err)
+{
+    resends sent = {0, 0, 0};
+    syncguard_gate *place = NULL;
+    bool again = true;
+    syncguard_status status = enter(pg->pool, request->policy, limits, &place, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    while (again) {
+        sg_pg_round_trip trip = {.limits = limits, .err = err, .spin_us = pg->spin_us};
+        sg_pg_reply reply;
+
+        sg_pg_request_clear(request);
+        status = check_out(pg->pool, limits, &place, &trip.connection, err);
+        if (status == SYNCGUARD_OK)
+            report_replacement(pg, trip.connection);
+        if (status == SYNCGUARD_OK && atomic_load(&pg->statements.form) < 0)
+            status = verify(pg, trip.connection, limits, err);
+        if (status != SYNCGUARD_OK)
+            break;
+        reply = send_request(pg, &trip, request);
+        again = interpret(pg, &trip, request, reply, &sent);
+        check_in(&trip, request, reply);
+        status = trip.status;
+    }
+    if (place)
+        syncguard_gate_leave(place);
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT && request->lock_id)
+        await_deadline(limits);
+    return status;
+}

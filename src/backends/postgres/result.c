@@ -1,0 +1,48 @@
+/*
+ * Values in a result of the server.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "result.h"
+
+bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
+{
+    const char *text = PQgetvalue(result, row, column);
+    char *end = NULL;
+
+    if (PQgetisnull(result, row, column) || !*text)
+        return false;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return errno == 0 && !*end;
+}
+
+bool sg_pg_expiry(const PGresult *result, int row, int column, int64_t *out)
+{
+    return sg_pg_int64(result, row, column, out) && *out < INT64_C(1) << 53 &&
+           *out > -(INT64_C(1) << 53);
+}
+
+bool sg_pg_bool(const PGresult *result, int row, int column)
+{
+    return PQgetvalue(result, row, column)[0] == 't';
+}
+
+bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size)
+{
+    int length = PQgetlength(result, row, column);
+
+    if (PQgetisnull(result, row, column) || length < 0 || (size_t)length >= size)
+        return false;
+    memcpy(out, PQgetvalue(result, row, column), (size_t)length);
+    out[length] = '\0';
+    return true;
+}
+
+void sg_pg_format(char out[SG_PG_NUMBER_SIZE], int64_t value)
+{
+    snprintf(out, SG_PG_NUMBER_SIZE, "%lld", (long long)value);
+}

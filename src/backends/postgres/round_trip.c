@@ -1,0 +1,217 @@
+/*
+ * One round trip, in libpq's pipeline mode. An error makes the server skip everything up to the end
+ * of the pipeline.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "errors.h"
+#include "round_trip.h"
+
+sg_pg_reply sg_pg_round_trip_broken(sg_pg_round_trip *trip)
+{
+    /* If the server announced the end before, it has not read this request. */
+    trip->session_over =
+        trip->session_over || (trip->connection->direct && trip->connection->ended);
+    trip->status = sg_pg_fail(trip->err, trip->sqlstate);
+    return SG_PG_BROKEN;
+}
+
+/* Polls for an answer before it pays for a sleep. */
+static bool spin(const sg_pg_round_trip *trip, struct pollfd *fd)
+{
+    int64_t end = syncguard_clock_ns() + (int64_t)trip->spin_us * 1000;
+
+    if (end > trip->limits->deadline_ns)
+        end = trip->limits->deadline_ns;
+    while (syncguard_clock_ns() < end && !syncguard_abort_triggered(trip->limits->abort_object)) {
+        if (poll(fd, 1, 0) > 0)
+            return true;
+    }
+    return false;
+}
+
+static sg_pg_reply wait_for(sg_pg_round_trip *trip, short events)
+{
+    struct pollfd fd = {PQsocket(trip->connection->pg), events, 0};
+
+    if (fd.fd < 0)
+        return sg_pg_round_trip_broken(trip);
+    if (trip->spin_us == 0 || !spin(trip, &fd)) {
+        trip->status = syncguard_wait_fds(&fd, 1, trip->limits, trip->err);
+        if (trip->status != SYNCGUARD_OK)
+            return SG_PG_LEFT;
+    }
+    if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) && !PQconsumeInput(trip->connection->pg))
+        return sg_pg_round_trip_broken(trip);
+    return SG_PG_DONE;
+}
+
+static sg_pg_reply send_all(sg_pg_round_trip *trip)
+{
+    PGconn *pg = trip->connection->pg;
+    int left;
+
+    if (!PQpipelineSync(pg))
+        return sg_pg_round_trip_broken(trip);
+    while ((left = PQflush(pg)) > 0) {
+        sg_pg_reply got = wait_for(trip, POLLIN | POLLOUT);
+
+        if (got != SG_PG_DONE)
+            return got;
+    }
+    return left < 0 ? sg_pg_round_trip_broken(trip) : SG_PG_DONE;
+}
+
+bool sg_pg_ends_session(const sg_pg_connection *connection, const PGresult *result)
+{
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+
+    return connection->direct && severity && strcmp(severity, "FATAL") == 0;
+}
+
+static void note_error(sg_pg_round_trip *trip, const PGresult *result)
+{
+    const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+    if (code && !*trip->sqlstate)
+        snprintf(trip->sqlstate, sizeof trip->sqlstate, "%s", code);
+    if (code && sg_pg_ends_session(trip->connection, result))
+        trip->session_over = true;
+}
+
+/* Keeps or drops answer number *at. True at the end of the pipeline. */
+static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
+{
+    int which = *at < trip->expected_count ? trip->expected[*at] : -1;
+    PGresult *unwanted = result;
+    bool end = false;
+
+    if (!result) {
+        (*at)++;
+        return false;
+    }
+    if (trip->connection->warned && trip->commits && *at == trip->expected_count - 1)
+        trip->unconfirmed = true;
+    trip->connection->warned = false;
+    switch (PQresultStatus(result)) {
+    case PGRES_PIPELINE_SYNC:
+        end = true;
+        break;
+    case PGRES_COMMAND_OK:
+    case PGRES_TUPLES_OK:
+        if (which < 0) {
+            trip->connection->prepared |= UINT32_C(1) << (-1 - which);
+        } else if (!trip->results[which]) {
+            trip->results[which] = result;
+            unwanted = NULL;
+        }
+        break;
+    case PGRES_PIPELINE_ABORTED:
+        break;
+    default:
+        note_error(trip, result);
+        break;
+    }
+    PQclear(unwanted);
+    return end;
+}
+
+/* What the answers say. One may be missing although no code says so: libpq's own errors, such as no
+ * memory for a result, have none. */
+static sg_pg_reply classify_results(sg_pg_round_trip *trip)
+{
+    int i;
+
+    if (*trip->sqlstate)
+        return SG_PG_REFUSED;
+    for (i = 0; i < trip->result_count; i++) {
+        if (!trip->results[i])
+            return sg_pg_round_trip_broken(trip);
+    }
+    return trip->unconfirmed ? SG_PG_UNCONFIRMED : SG_PG_DONE;
+}
+
+static sg_pg_reply collect(sg_pg_round_trip *trip)
+{
+    PGconn *pg = trip->connection->pg;
+    int at = 0;
+
+    for (;;) {
+        sg_pg_reply got;
+
+        while (!PQisBusy(pg)) {
+            if (take(trip, PQgetResult(pg), &at))
+                return classify_results(trip);
+            if (PQstatus(pg) == CONNECTION_BAD)
+                return sg_pg_round_trip_broken(trip);
+        }
+        got = wait_for(trip, POLLIN);
+        if (got != SG_PG_DONE)
+            return got;
+    }
+}
+
+sg_pg_reply sg_pg_round_trip_run(sg_pg_round_trip *trip)
+{
+    sg_pg_reply got = send_all(trip);
+
+    return got == SG_PG_DONE ? collect(trip) : got;
+}
+
+/* Notes what the next answer is. */
+static void expect(sg_pg_round_trip *trip, int what)
+{
+    trip->expected[trip->expected_count++] = what;
+    if (what >= trip->result_count)
+        trip->result_count = what + 1;
+}
+
+bool sg_pg_round_trip_add(sg_pg_round_trip *trip, const sg_pg_statements *statements,
+                          sg_pg_statement statement, int count, const char *const *values,
+                          int result)
+{
+    PGconn *pg = trip->connection->pg;
+    int form = atomic_load(&statements->form);
+    const char *name = statements->names[form][statement];
+    const char *sql = statements->sql[form][statement];
+    uint32_t bit = UINT32_C(1) << statement;
+
+    if (statement == SG_PG_ACQUIRE && form == 0)
+        count--; /* the owner label is the last value */
+    trip->commits = statement == SG_PG_COMMIT;
+    if (!trip->connection->direct ||
+        !atomic_load_explicit(&statements->prepared, memory_order_relaxed)) {
+        expect(trip, result);
+        return PQsendQueryParams(pg, sql, count, NULL, values, NULL, NULL, 0);
+    }
+    if (!(trip->connection->prepared & bit)) {
+        expect(trip, -1 - (int)statement);
+        if (!PQsendPrepare(pg, name, sql, 0, NULL))
+            return false;
+    }
+    expect(trip, result);
+    return PQsendQueryPrepared(pg, name, count, values, NULL, NULL, 0);
+}
+
+syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int count,
+                             const char *const *values, const syncguard_limits *limits,
+                             PGresult **result, syncguard_error *err)
+{
+    sg_pg_round_trip trip = {.connection = connection, .limits = limits, .err = err};
+    sg_pg_reply got;
+
+    expect(&trip, 0);
+    if (!PQsendQueryParams(connection->pg, sql, count, NULL, values, NULL, NULL, 0))
+        got = sg_pg_round_trip_broken(&trip);
+    else
+        got = sg_pg_round_trip_run(&trip);
+    if (got == SG_PG_REFUSED)
+        trip.status = sg_pg_fail(err, trip.sqlstate);
+    if (got == SG_PG_DONE && result) {
+        *result = trip.results[0];
+        trip.results[0] = NULL;
+    }
+    PQclear(trip.results[0]);
+    return got == SG_PG_DONE ? SYNCGUARD_OK : trip.status;
+}

@@ -1,0 +1,62 @@
+/*
+ * One round trip on one connection: statements leave in one write, and their results come back in
+ * one read.
+ */
+#ifndef SG_PG_ROUND_TRIP_H
+#define SG_PG_ROUND_TRIP_H
+
+#include "connection.h"
+#include "sql.h"
+#include "syncguard/sys/wait.h"
+
+/* The most results of a round trip: of five statements, and of the one that sets time limits. */
+#define SG_PG_MAX_RESULTS 6
+
+typedef enum sg_pg_reply {
+    SG_PG_DONE,
+    SG_PG_UNCONFIRMED, /* committed, but the wait for a synchronous standby was broken off */
+    SG_PG_REFUSED,     /* the server answered with an error; the session lives */
+    SG_PG_BROKEN,      /* the connection is gone */
+    SG_PG_LEFT         /* the deadline passed, or the abort was triggered */
+} sg_pg_reply;
+
+typedef struct sg_pg_round_trip {
+    /* in */
+    sg_pg_connection *connection;
+    const syncguard_limits *limits;
+    syncguard_error *err;
+    int spin_us; /* how long to poll for the answer before sleeping */
+    /* out */
+    syncguard_status status; /* of BROKEN and LEFT */
+    char sqlstate[6];
+    bool session_over; /* the server said that it ended the session: nothing more is carried out */
+    PGresult *results[SG_PG_MAX_RESULTS];
+    /* what was queued */
+    int result_count;
+    bool commits;     /* the last statement is a COMMIT */
+    bool unconfirmed; /* the server warned while it carried that out */
+    /* per answer: the number of its result, or -1 - statement for one that prepares it */
+    int expected[2 * SG_PG_MAX_RESULTS];
+    int expected_count;
+} sg_pg_round_trip;
+
+/* Queues a statement; its answer becomes results[result]. Prepares it on its first use on the
+ * connection. Does not block, and keeps no value. False: the connection is of no more use. */
+bool sg_pg_round_trip_add(sg_pg_round_trip *trip, const sg_pg_statements *statements,
+                          sg_pg_statement statement, int count, const char *const *values,
+                          int result);
+/* Sends what was queued and waits for all answers. */
+sg_pg_reply sg_pg_round_trip_run(sg_pg_round_trip *trip);
+/* Says that the connection is gone. */
+sg_pg_reply sg_pg_round_trip_broken(sg_pg_round_trip *trip);
+
+/* Runs one text outside the table of statements; *result is the caller's, result may be NULL. */
+syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int count,
+                             const char *const *values, const syncguard_limits *limits,
+                             PGresult **result, syncguard_error *err);
+
+/* True if result says that the server has ended the session: nothing more of it is carried out. A
+ * pooler may say so too, of a session that goes on. */
+bool sg_pg_ends_session(const sg_pg_connection *connection, const PGresult *result);
+
+#endif

@@ -1,0 +1,289 @@
+/*
+ * Operations while the slot moves from one node of a Cluster to another.
+ *
+ * A script needs all names of a lock on one node. While the slot moves they may be on both, and
+ * the new node answers for a name that has not arrived as if it did not exist. So every name is
+ * handled by a request of its own: the old node has it, or says so with ASK, and since it creates
+ * no names any more, what the new node says after that is true. Here is why the order of
+ * the requests makes the whole as good as the script:
+ *
+ *   find      Which lock an index names never changes.
+ *   release   The lock goes first, if it is ours; an index without a lock means nothing.
+ *   extend    The index goes first: if the rest fails it lives too long, which means nothing.
+ *   undo      The tombstone goes first: a late acquire cannot make its grant behind our back.
+ *   acquire   The lock is taken for a short time with fence 0, which is no grant. While it is ours
+ *             the index is made and the counter is moved, and only if it is still ours then the
+ *             fence is written into it: so grants and fences are in the same order. What is left of
+ *             a failure is undone like any unknown outcome, or expires.
+ */
+#include "cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record.h"
+
+#define NO_FENCE "000000000000000"
+/* The least time that a lock is taken for before it is granted. */
+#define TAKE_MS 1000
+
+static void add_word(sg_redis_request *request, const char *word)
+{
+    sg_redis_request_arg(request, word, strlen(word));
+}
+
+/* The status of a write that the replicas may have to confirm. */
+static syncguard_status written(const sg_redis_request *request, syncguard_error *err)
+{
+    return request->confirm && !request->confirmed ? sg_redis_fail_replicas(err) : SYNCGUARD_OK;
+}
+
+/* The lock that an index names. */
+static syncguard_status read_index(sg_redis_request *request, const sg_redis_name *index,
+                                   sg_redis_name *lock, syncguard_error *err)
+{
+    const sg_redis_config *config = &request->backend->config;
+    bool confirm = request->confirm;
+    lock->length = 0;
+    lock->text[0] = '\0';
+    sg_redis_request_use_command(request, "GET", index);
+    request->confirm = false;
+    syncguard_status status = sg_redis_request_run(request, err);
+    request->confirm = confirm;
+    if (status != SYNCGUARD_OK)
+        return status;
+    const redisReply *reply = request->reply;
+    if (reply->type != REDIS_REPLY_STRING)
+        return SYNCGUARD_ABSENT;
+    /* A name with our prefix is in our slot; another must not lead us to another node. */
+    if ((size_t)reply->len >= sizeof lock->text || (size_t)reply->len <= config->prefix_length ||
+        memcmp(reply->str, config->prefix, config->prefix_length) != 0 ||
+        reply->str[config->prefix_length] != ':')
+        return sg_redis_fail_answer(SG_REDIS_ELSEWHERE, err);
+    lock->length = (size_t)reply->len;
+    memcpy(lock->text, reply->str, lock->length + 1);
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_redis_cluster_find(sg_redis_request *request, const sg_redis_name *index,
+                                       syncguard_error *err)
+{
+    sg_redis_name lock;
+    syncguard_status status = read_index(request, index, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_request_use_script(request, SG_REDIS_SCRIPT_READ, &lock);
+    return sg_redis_request_run(request, err);
+}
+
+/* Releases by the lock's name. */
+static syncguard_status release_name(sg_redis_request *request, const sg_redis_name *lock,
+                                     const char *lock_id, syncguard_error *err)
+{
+    const sg_redis_backend *backend = request->backend;
+    sg_redis_request_use_script(request, SG_REDIS_SCRIPT_RELEASE, lock);
+    sg_redis_request_arg_int(request, backend->tolerance_ms);
+    /* As the script that it replaces: the name, unless that does not show the key. */
+    sg_redis_request_arg(request, "1", backend->config.names_hashed ? 1 : 0);
+    sg_redis_request_arg(request, lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    sg_redis_request_arg_int(request, 1);
+    return sg_redis_request_run(request, err);
+}
+
+syncguard_status sg_redis_cluster_release(sg_redis_request *request, const sg_redis_name *index,
+                                          const char *lock_id, syncguard_error *err)
+{
+    sg_redis_name lock;
+    syncguard_status status = read_index(request, index, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = release_name(request, &lock, lock_id, err);
+    if (status == SYNCGUARD_OK && request->reply->type == REDIS_REPLY_STRING) {
+        sg_redis_request last; /* the lock is released whatever becomes of this */
+        sg_redis_request_init(&last, request->backend, request->limits, SG_REDIS_SCRIPTS);
+        sg_redis_request_use_command(&last, "DEL", index);
+        (void)sg_redis_request_run(&last, NULL);
+        sg_redis_request_free(&last);
+    }
+    return status;
+}
+
+/* Gives the index another life. ABSENT: it is not there. */
+static syncguard_status prolong_index(sg_redis_request *request, const sg_redis_name *index,
+                                      int64_t life_ms, syncguard_error *err)
+{
+    sg_redis_request_use_command(request, "PEXPIRE", index);
+    sg_redis_request_arg_int(request, life_ms);
+    syncguard_status status = sg_redis_request_run(request, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (request->reply->type != REDIS_REPLY_INTEGER || request->reply->integer != 1)
+        return SYNCGUARD_ABSENT;
+    return written(request, err);
+}
+
+syncguard_status sg_redis_cluster_extend(sg_redis_request *request, const sg_redis_name *index,
+                                         const syncguard_extend_op *op, syncguard_error *err)
+{
+    sg_redis_name lock;
+    int64_t life_ms = op->ttl_ms + request->backend->tolerance_ms;
+    syncguard_status status = read_index(request, index, &lock, err);
+    if (status == SYNCGUARD_OK)
+        status = prolong_index(request, index, life_ms, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_request_use_script(request, SG_REDIS_SCRIPT_EXTEND, &lock);
+    sg_redis_request_arg_int(request, op->ttl_ms);
+    sg_redis_request_arg_int(request, life_ms);
+    sg_redis_request_arg(request, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    sg_redis_request_arg_int(request, 1);
+    return sg_redis_request_run(request, err);
+}
+
+syncguard_status sg_redis_cluster_undo(sg_redis_request *request, const sg_redis_lock_names *names,
+                                       const char *lock_id, int64_t life_ms, syncguard_error *err)
+{
+    sg_redis_request_use_command(request, "SET", &names->index);
+    sg_redis_request_arg_name(request, &request->backend->tombstone);
+    add_word(request, "PX");
+    sg_redis_request_arg_int(request, life_ms);
+    syncguard_status marked = sg_redis_request_run(request, err);
+    /* The lock must go even if there is no room for the tombstone. */
+    syncguard_status status =
+        release_name(request, &names->lock, lock_id, marked == SYNCGUARD_OK ? err : NULL);
+    return marked != SYNCGUARD_OK ? marked : status;
+}
+
+syncguard_status sg_redis_cluster_probe(sg_redis_backend *backend, const syncguard_limits *limits,
+                                        bool *moving, syncguard_error *err)
+{
+    sg_redis_request request;
+    sg_redis_request_init(&request, backend, limits, SG_REDIS_SCRIPTS);
+    sg_redis_request_use_command(&request, "EXISTS", &backend->tombstone);
+    syncguard_status status = sg_redis_request_run(&request, err);
+    *moving = status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_IMPORTING;
+    sg_redis_request_free(&request);
+    return status;
+}
+
+/* --- acquire --- */
+
+/* Takes the lock's name (NO_FENCE) or makes the grant of one that was taken at taken_ms. */
+static syncguard_status hold(sg_redis_request *request, const sg_redis_name *lock,
+                             const syncguard_acquire_op *op, int64_t ttl_ms, const char *fence,
+                             int64_t taken_ms, syncguard_error *err)
+{
+    sg_redis_request_use_script(request, SG_REDIS_SCRIPT_HOLD, lock);
+    sg_redis_request_arg_int(request, ttl_ms);
+    sg_redis_request_arg_int(request, ttl_ms + request->backend->tolerance_ms);
+    sg_redis_request_arg(request, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
+    add_word(request, fence);
+    sg_redis_record_add_rest(&request->args, op);
+    request->arg_count++;
+    sg_redis_request_arg_int(request, taken_ms);
+    return sg_redis_request_run(request, err);
+}
+
+static bool is_taken(const redisReply *reply, int64_t *taken_ms)
+{
+    syncguard_record record;
+    if (reply->type != REDIS_REPLY_STRING ||
+        sg_redis_record_read(reply->str, (size_t)reply->len, &record) != SG_REDIS_WHOLE ||
+        strcmp(record.fence, NO_FENCE) != 0)
+        return false;
+    *taken_ms = record.acquired_at_ms;
+    return true;
+}
+
+/* The index of a lock that is ours. Internal (SPENT): the id has been taken back. */
+static syncguard_status make_index(sg_redis_request *request, const sg_redis_lock_names *names,
+                                   const syncguard_acquire_op *op, syncguard_error *err)
+{
+    int64_t life_ms = op->ttl_ms + request->backend->tolerance_ms;
+    sg_redis_request_use_command(request, "SET", &names->index);
+    sg_redis_request_arg_name(request, &names->lock);
+    add_word(request, "PX");
+    sg_redis_request_arg_int(request, life_ms);
+    add_word(request, "NX");
+    syncguard_status status = sg_redis_request_run(request, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (request->reply->type == REDIS_REPLY_STATUS)
+        return written(request, err);
+    sg_redis_request_use_command(request, "GET", &names->index);
+    status = sg_redis_request_run(request, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (request->reply->type != REDIS_REPLY_STRING ||
+        (size_t)request->reply->len != names->lock.length ||
+        memcmp(request->reply->str, names->lock.text, names->lock.length) != 0)
+        return sg_redis_fail_answer(SG_REDIS_ID_SPENT, err);
+    status = prolong_index(request, &names->index, life_ms, err);
+    return status == SYNCGUARD_ABSENT ? sg_redis_fail_moving(err) : status;
+}
+
+/* The next fence, as 15 digits. */
+static syncguard_status count(sg_redis_request *request, const sg_redis_name *counter,
+                              char fence[SYNCGUARD_FENCE_SIZE], syncguard_error *err)
+{
+    sg_redis_request_use_command(request, "GET", counter);
+    syncguard_status status = sg_redis_request_run(request, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (request->reply->type == REDIS_REPLY_STRING) {
+        const char *text = request->reply->str;
+        size_t digits = strspn(text, "0123456789");
+        if (digits == 0 || digits != (size_t)request->reply->len || (text[0] == '0' && digits > 1))
+            return sg_redis_fail_answer(SG_REDIS_BAD_COUNTER, err);
+        if (digits > 15 || strtoll(text, NULL, 10) >= SYNCGUARD_FENCE_MAX)
+            return sg_redis_fail_answer(SG_REDIS_COUNTER_ENDS, err);
+    }
+    sg_redis_request_use_command(request, "INCR", counter);
+    status = sg_redis_request_run(request, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (request->reply->type != REDIS_REPLY_INTEGER || request->reply->integer < 1)
+        return sg_redis_fail_answer(SG_REDIS_BAD_COUNTER, err);
+    if (request->reply->integer > SYNCGUARD_FENCE_MAX)
+        return sg_redis_fail_answer(SG_REDIS_COUNTER_ENDS, err);
+    snprintf(fence, SYNCGUARD_FENCE_SIZE, "%015lld", request->reply->integer);
+    return written(request, err);
+}
+
+/* For how long the name is taken: the time that this attempt has, but not longer than asked for. */
+static int64_t take_ms(const syncguard_acquire_op *op)
+{
+    int64_t left = syncguard_limits_left_ns(&op->limits);
+    int64_t ms =
+        left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS : left / SYNCGUARD_NS_PER_MS;
+    if (ms < TAKE_MS)
+        ms = TAKE_MS;
+    return ms < op->ttl_ms ? ms : op->ttl_ms;
+}
+
+syncguard_status sg_redis_cluster_acquire(sg_redis_request *request,
+                                          const sg_redis_lock_names *names,
+                                          syncguard_acquire_op *op, syncguard_error *err)
+{
+    const sg_redis_name *lock = &names->lock;
+    char fence[SYNCGUARD_FENCE_SIZE];
+    int64_t taken_ms = 0;
+    syncguard_status status = hold(request, lock, op, take_ms(op), NO_FENCE, 0, err);
+    if (status != SYNCGUARD_OK || !is_taken(request->reply, &taken_ms))
+        return status; /* held by another, or by ourselves since an earlier sending */
+    request->watch = NULL;
+    status = make_index(request, names, op, err);
+    if (status == SYNCGUARD_OK)
+        status = count(request, &names->counter, fence, err);
+    if (status == SYNCGUARD_OK)
+        status = hold(request, lock, op, op->ttl_ms, fence, taken_ms, err);
+    if (status == SYNCGUARD_OK && request->reply->type == REDIS_REPLY_INTEGER &&
+        request->reply->integer == 0)
+        status = sg_redis_fail_moving(err); /* it took too long */
+    if (status == SYNCGUARD_E_INTERNAL)     /* refused for good */
+        (void)release_name(request, lock, op->lock_id, NULL);
+    if (status != SYNCGUARD_OK)
+        op->may_have_been_granted = true; /* the name was taken, so it must be undone */
+    return status;
+}

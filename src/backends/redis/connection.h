@@ -1,0 +1,82 @@
+/* One socket to one server: connecting, the handshake, bytes in and out. */
+#ifndef SYNCGUARD_REDIS_CONNECTION_H
+#define SYNCGUARD_REDIS_CONNECTION_H
+
+#include <hiredis/hiredis.h>
+
+#include "options.h"
+#include "resolve.h"
+#include "syncguard/sys/descriptor.h"
+#include "text.h"
+#include "tls.h"
+
+#if HIREDIS_MAJOR > 0
+typedef size_t sg_redis_elements;
+#else
+typedef int sg_redis_elements;
+#endif
+
+/* What it takes to connect. */
+typedef struct sg_redis_dialer {
+    const sg_redis_config *config;
+    sg_redis_tls *tls; /* NULL: plain text */
+    sg_redis_resolver *resolver;
+} sg_redis_dialer;
+
+typedef struct sg_redis_connection {
+    int fd;
+    syncguard_fd_identity identity; /* of fd, for a forked child */
+    SSL *ssl;
+    pthread_mutex_t ssl_mutex;
+    redisReader *reader;
+    redisReplyObjectFunctions functions; /* of the reader: hiredis' own, with arrays counted */
+    void *(*create_array)(const redisReadTask *task, sg_redis_elements elements);
+    size_t elements;     /* of the arrays of the unfinished reply */
+    uint64_t generation; /* of the topology that it was opened under */
+    char peer[300];      /* "host:port": which server this is */
+    int refs;            /* guarded by whoever shares it */
+    int64_t setup_ns;    /* how long it took to make */
+    /* The rest belongs to pipeline.c. */
+    bool sending;           /* somebody is sending from `outgoing` */
+    bool blocked;           /* the socket took no more */
+    sg_redis_text unsent;   /* commands that have not been handed to a sender */
+    sg_redis_text outgoing; /* what the sender sends */
+    size_t outgoing_done;
+    uint64_t tracked; /* the tracker's epoch that this connection reports to; 0: none */
+} sg_redis_connection;
+
+typedef enum sg_redis_role {
+    SG_REDIS_ROLE_STORE,   /* AUTH, SELECT, CLIENT SETNAME */
+    SG_REDIS_ROLE_SENTINEL /* credentials of the sentinels */
+} sg_redis_role;
+
+/* Connects to one address and shakes hands. */
+syncguard_status sg_redis_connection_open(const sg_redis_dialer *dialer,
+                                          const sg_redis_address *address, sg_redis_role role,
+                                          const syncguard_limits *limits, sg_redis_connection **out,
+                                          syncguard_error *err);
+/* Closes without a word. */
+void sg_redis_connection_close(sg_redis_connection *conn);
+/* Takes one reference away, and closes with the last. */
+void sg_redis_connection_drop(sg_redis_connection *conn);
+/* In a forked child: closes the descriptor, if it is still the parent's, and leaves the memory,
+ * which another thread of the parent may have been changing. */
+void sg_redis_connection_forget(const sg_redis_connection *conn);
+/* As send(2) on a non-blocking socket: -1 with errno EAGAIN when nothing moves. */
+ssize_t sg_redis_connection_send(sg_redis_connection *conn, const void *data, size_t length);
+/* Receives once and feeds the reader. 1: bytes came, 0: nothing yet, -1: broken. */
+int sg_redis_connection_fill(sg_redis_connection *conn);
+/* Next complete reply or NULL; false if the stream makes no sense. */
+bool sg_redis_connection_reply(sg_redis_connection *conn, redisReply **reply);
+/* One request and `count` replies, by the only user of conn. */
+syncguard_status sg_redis_connection_call(sg_redis_connection *conn, const sg_redis_text *request,
+                                          redisReply **replies, size_t count,
+                                          const syncguard_limits *limits, syncguard_error *err);
+/* Gives conn a reader whose replies cannot claim more memory than was sent for. */
+bool sg_redis_connection_make_reader(sg_redis_connection *conn);
+void sg_redis_replies_free(redisReply **replies, size_t count);
+
+/* Pause before asking again what the server cannot answer yet; grows with the rounds. */
+syncguard_status sg_redis_pause(int round, const syncguard_limits *limits, syncguard_error *err);
+
+#endif

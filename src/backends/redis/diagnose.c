@@ -1,0 +1,247 @@
+/*
+ * What would break the promises on this server, from INFO, CONFIG GET and TIME, each of which may
+ * be forbidden; rights.c has what the user may do.
+ */
+#include "diagnose.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "read.h"
+#include "request.h"
+#include "rights.h"
+
+/* Value of "name:..." in the text of INFO; "" if it is not there. */
+static void field(const char *info, const char *name, char out[64])
+{
+    size_t length = strlen(name);
+    out[0] = '\0';
+    for (const char *at = info; at != NULL && *at != '\0';) {
+        if (strncmp(at, name, length) == 0 && at[length] == ':') {
+            size_t n = strcspn(at + length + 1, "\r\n");
+            if (n > 63)
+                n = 63;
+            memcpy(out, at + length + 1, n);
+            out[n] = '\0';
+            return;
+        }
+        at = strchr(at, '\n');
+        if (at != NULL)
+            at++;
+    }
+}
+
+static void diagnose_version(const syncguard_findings *to, const char *info)
+{
+    char version[64], line[160];
+    field(info, "redis_version", version);
+    long major = strtol(version, NULL, 10);
+    const char *dot = strchr(version, '.');
+    long minor = dot != NULL ? strtol(dot + 1, NULL, 10) : 0;
+    snprintf(line, sizeof line, "server %s", version);
+    if (major > 6 || (major == 6 && minor >= 2))
+        syncguard_report_fine(to, "version", line);
+    else
+        syncguard_report(to, SYNCGUARD_BLOCK, "version", line,
+                         "the scripts were never tested with servers older than 6.2",
+                         "upgrade the server");
+}
+
+static void diagnose_eviction(const syncguard_findings *to, const char *info)
+{
+    char policy[64], limit[64], line[200];
+    field(info, "maxmemory_policy", policy);
+    field(info, "maxmemory", limit);
+    bool unlimited = strcmp(limit, "0") == 0;
+    bool all = strncmp(policy, "allkeys", 7) == 0;
+    snprintf(line, sizeof line, "policy %s, %s memory limit", policy, unlimited ? "no" : "with a");
+    if (policy[0] == '\0')
+        syncguard_report(to, SYNCGUARD_WARN, "eviction", "the policy could not be read",
+                         "a server that evicts keys drops locks",
+                         "check that maxmemory-policy is noeviction");
+    else if (strcmp(policy, "noeviction") == 0 || unlimited)
+        syncguard_report_fine(to, "eviction", line);
+    else
+        syncguard_report(to, SYNCGUARD_BLOCK, "eviction", line,
+                         all ? "the server may drop locks and fence counters: two holders at once "
+                               "become possible, and fences are given twice"
+                             : "the server may drop locks: two holders at once become possible",
+                         "set maxmemory-policy noeviction, or use a server of its own for locks");
+}
+
+/* The answer to CONFIG GET of one name, or NULL. */
+static const char *setting(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[1]->type != REDIS_REPLY_STRING)
+        return NULL;
+    return reply->element[1]->str;
+}
+
+static void diagnose_persistence(const syncguard_findings *to, const char *info, const char *save,
+                                 const char *sync)
+{
+    static const char change[] = "set appendonly yes and appendfsync always, or accept it";
+    char aof[64];
+    field(info, "aof_enabled", aof);
+    if (strcmp(aof, "1") == 0 && sync != NULL && strcmp(sync, "always") == 0)
+        syncguard_report_fine(to, "persistence", "append-only file, synced with every write");
+    else if (strcmp(aof, "1") == 0)
+        syncguard_report(to, SYNCGUARD_WARN, "persistence",
+                         sync != NULL ? "append-only file, not synced with every write"
+                                      : "append-only file; whether it is synced could not be read",
+                         "a crash of the machine can take back the latest grants and fences",
+                         change);
+    else if (save != NULL && save[0] != '\0')
+        syncguard_report(to, SYNCGUARD_WARN, "persistence", "snapshots only",
+                         "a crash takes back the grants and fences since the last snapshot",
+                         change);
+    else
+        syncguard_report(
+            to, SYNCGUARD_WARN, "persistence",
+            save != NULL ? "none"
+                         : "no append-only file; whether there are snapshots could not be read",
+            "without it a restart frees every lock and starts the fences again", change);
+}
+
+static void diagnose_disk(const syncguard_findings *to, const char *info)
+{
+    char snapshot[64], aof[64];
+    field(info, "rdb_last_bgsave_status", snapshot);
+    field(info, "aof_last_write_status", aof);
+    if (strcmp(snapshot, "err") == 0 || strcmp(aof, "err") == 0)
+        syncguard_report(to, SYNCGUARD_BLOCK, "disk", "the last write to the disk failed",
+                         "the server refuses writes (MISCONF), or loses them at a restart",
+                         "see the server's log: its disk is full, or its folder cannot be written");
+    else
+        syncguard_report_fine(to, "disk", "the last write to the disk succeeded");
+}
+
+/* Replicas that can answer to WAIT: others are still being sent the data. */
+static int online_replicas(const char *info)
+{
+    int count = 0;
+    for (const char *at = info; (at = strstr(at, ",state=online")) != NULL; at++)
+        count++;
+    return count;
+}
+
+static void diagnose_replication(const syncguard_findings *to, const sg_redis_config *config,
+                                 const char *info)
+{
+    char role[64], line[120];
+    int count = online_replicas(info);
+    field(info, "role", role);
+    snprintf(line, sizeof line, "primary with %d connected replicas, wait_replicas is %d", count,
+             config->wait_replicas);
+    if (strcmp(role, "master") != 0)
+        syncguard_report(to, SYNCGUARD_BLOCK, "replication", "this server is a replica",
+                         "it takes no locks",
+                         "name the primary in the URL, or use redis+sentinel:// to find it");
+    else if (config->wait_replicas > count)
+        syncguard_report(to, SYNCGUARD_BLOCK, "replication", line,
+                         "no lock can be acquired or extended",
+                         "start the missing replicas, or lower wait_replicas");
+    else if (count > 0 && config->wait_replicas == 0)
+        syncguard_report(to, SYNCGUARD_WARN, "replication", line,
+                         "replicas are not waited for: a failover can lose the latest grants and "
+                         "fences, so that there are two holders",
+                         "add wait_replicas=1 to the URL, or accept it");
+    else
+        syncguard_report_fine(to, "replication", line);
+}
+
+/* The time lies between sending and receiving. */
+static void diagnose_clock(sg_redis_backend *backend, const syncguard_findings *to,
+                           const syncguard_limits *limits)
+{
+    redisReply *reply = NULL;
+    sg_redis_text text;
+    sg_redis_text_init(&text);
+    sg_redis_text_words(&text, "TIME", NULL);
+    int64_t before_ms = syncguard_wall_ms(), before_ns = syncguard_clock_ns();
+    syncguard_status status = sg_redis_commands_run(backend, NULL, &text, &reply, 1, limits, NULL);
+    int64_t took_us = (syncguard_clock_ns() - before_ns) / 1000;
+    sg_redis_text_free(&text);
+    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+        reply->element[0]->type == REDIS_REPLY_STRING &&
+        reply->element[1]->type == REDIS_REPLY_STRING) {
+        int64_t server_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
+                            strtoll(reply->element[1]->str, NULL, 10);
+        syncguard_report_clock(to, server_us - (before_ms * 1000 + took_us / 2),
+                               took_us / 2 + 1000);
+    }
+    sg_redis_replies_free(&reply, 1);
+}
+
+static void diagnose_tls(const syncguard_findings *to, const sg_redis_config *config)
+{
+    const char *host = config->seeds[0].host;
+    for (size_t i = 0; i < config->seed_count; i++) {
+        if (!syncguard_host_is_local(config->seeds[i].host))
+            host = config->seeds[i].host;
+    }
+    syncguard_report_tls(to, host, config->tls, config->tls_verify,
+                         config->tls ? "remove tls_insecure from the URL; tls_ca names the CA"
+                                     : "give the server a tls-port, and use rediss:// or tls=1");
+}
+
+/* Walks over the whole key space, which may be forbidden, or take longer than there is time. */
+static void diagnose_records(sg_redis_backend *backend, const syncguard_findings *to,
+                             const syncguard_limits *limits)
+{
+    char line[160];
+    size_t count = 0;
+    bool all = sg_redis_count_unreadable(backend, limits, &count, NULL) == SYNCGUARD_OK;
+    snprintf(line, sizeof line, "%zu stored records cannot be read", count);
+    if (count > 0)
+        syncguard_report(to, SYNCGUARD_WARN, "records", line,
+                         "they may block their keys until somebody repairs or deletes them",
+                         "look at the values below the prefix that are not JSON objects of a lock");
+    else if (all)
+        syncguard_report_fine(to, "records", "all stored locks can be read");
+    else
+        syncguard_report(to, SYNCGUARD_WARN, "records", "not all stored locks could be checked",
+                         "a record that cannot be read may block its key",
+                         "permit +scan and +getrange, or give more time with timeout_ms");
+}
+
+static void diagnose_info(sg_redis_backend *backend, const syncguard_findings *to,
+                          redisReply *const replies[3])
+{
+    const char *info = replies[0]->str;
+    diagnose_version(to, info);
+    diagnose_persistence(to, info, setting(replies[1]), setting(replies[2]));
+    diagnose_disk(to, info);
+    diagnose_eviction(to, info);
+    diagnose_replication(to, &backend->config, info);
+}
+
+syncguard_status sg_redis_diagnose(syncguard_backend *base, const syncguard_limits *limits,
+                                   syncguard_finding_fn fn, void *context, syncguard_error *err)
+{
+    sg_redis_backend *backend = (sg_redis_backend *)(void *)base;
+    const syncguard_findings to = {fn, context};
+    redisReply *replies[3] = {NULL, NULL, NULL};
+    sg_redis_text text;
+    sg_redis_text_init(&text);
+    sg_redis_text_words(&text, "INFO", NULL);
+    sg_redis_text_words(&text, "CONFIG", "GET", "save", NULL);
+    sg_redis_text_words(&text, "CONFIG", "GET", "appendfsync", NULL);
+    syncguard_status status = sg_redis_commands_run(backend, NULL, &text, replies, 3, limits, err);
+    sg_redis_text_free(&text);
+    if (status == SYNCGUARD_OK && replies[0]->type == REDIS_REPLY_STRING)
+        diagnose_info(backend, &to, replies);
+    else if (status == SYNCGUARD_OK && !sg_redis_reply_is(replies[0], "NOPERM"))
+        status = sg_redis_fail_reply(err, replies[0]);
+    sg_redis_replies_free(replies, 3);
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_diagnose_rights(backend, &to, limits, err);
+    if (status == SYNCGUARD_OK) {
+        diagnose_clock(backend, &to, limits);
+        diagnose_tls(&to, &backend->config);
+        diagnose_records(backend, &to, limits);
+    }
+    return status;
+}

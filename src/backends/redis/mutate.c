@@ -1,0 +1,412 @@
+/*
+ * Operations that change something: acquire, release, extend, undo, cleanup. Each is one script;
+ * the scripts decide, this file asks and interprets the reply.
+ */
+#include "mutate.h"
+
+#include <string.h>
+
+#include "cluster.h"
+#include "notify.h"
+#include "record.h"
+
+/* Longest time for which an acquire that may still arrive is undone. */
+#define MAX_UNDO_MS INT64_C(86400000)
+
+static sg_redis_backend *of(syncguard_backend *base)
+{
+    return (sg_redis_backend *)(void *)base;
+}
+
+/* The last argument of every script that acts by lock id: the id, where the index hides it. */
+static void add_id(sg_redis_request *request, const char *lock_id)
+{
+    if (request->backend->config.index_hashed)
+        sg_redis_request_arg(request, lock_id, SYNCGUARD_LOCK_ID_CHARS);
+}
+
+/* --- acquire --- */
+
+static syncguard_status interpret_acquire(syncguard_acquire_op *op, const redisReply *reply,
+                                          syncguard_error *err)
+{
+    syncguard_record record;
+    if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
+        op->remaining_ms = reply->integer;
+        return SYNCGUARD_LOCKED;
+    }
+    if (reply->type != REDIS_REPLY_STRING)
+        return sg_redis_fail_answer(reply->integer, err);
+    if (sg_redis_record_read(reply->str, (size_t)reply->len, &record) != SG_REDIS_WHOLE ||
+        strcmp(record.lock_id, op->lock_id) != 0) {
+        op->may_have_been_granted = true; /* ours, but without a fence to hand out */
+        return sg_redis_fail_record(err);
+    }
+    (void)syncguard_fence_parse(record.fence, &op->fence); /* a whole value has a valid one */
+    op->expires_at_ms = record.expires_at_ms;
+    if (op->fence == 0) { /* taken while the slot moved, but never granted */
+        op->may_have_been_granted = true;
+        return sg_redis_fail_moving(err);
+    }
+    return SYNCGUARD_OK;
+}
+
+/* One of the links that are kept for WAIT; the gate has let the caller in. */
+static sg_redis_link *take_wait_link(sg_redis_backend *backend)
+{
+    int index = 0;
+    pthread_mutex_lock(&backend->wait_mutex);
+    while ((backend->wait_busy >> index & 1) != 0)
+        index++;
+    backend->wait_busy |= UINT64_C(1) << index;
+    pthread_mutex_unlock(&backend->wait_mutex);
+    return &backend->links[backend->config.connections + index];
+}
+
+static void give_wait_link(sg_redis_backend *backend, const sg_redis_link *link)
+{
+    int index = (int)(link - backend->links) - backend->config.connections;
+    pthread_mutex_lock(&backend->wait_mutex);
+    backend->wait_busy &= ~(UINT64_C(1) << index);
+    pthread_mutex_unlock(&backend->wait_mutex);
+    syncguard_gate_leave(&backend->wait_gate);
+}
+
+static syncguard_status run_acquire(sg_redis_request *request, const sg_redis_lock_names *names,
+                                    syncguard_acquire_op *op, syncguard_error *err)
+{
+    syncguard_status status = sg_redis_request_run(request, err);
+    bool split = request->slot == SG_REDIS_SLOT_SPLIT;
+    op->armed_ms = request->armed && !split ? SYNCGUARD_ARMED_MS : 0;
+    if (status == SYNCGUARD_OK && split)
+        status = sg_redis_cluster_acquire(request, names, op, err);
+    if (request->first_sent_ns != 0)
+        op->first_sent_ns = request->first_sent_ns;
+    return status == SYNCGUARD_OK ? interpret_acquire(op, request->reply, err) : status;
+}
+
+/* With wait_replicas: a grant counts when enough replicas have it. */
+static syncguard_status run_confirmed(sg_redis_request *request, const sg_redis_lock_names *names,
+                                      syncguard_acquire_op *op, syncguard_error *err)
+{
+    sg_redis_backend *backend = request->backend;
+    syncguard_status status = syncguard_gate_enter(&backend->wait_gate, &op->limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    request->link = take_wait_link(backend);
+    request->confirm = true;
+    status = run_acquire(request, names, op, err);
+    if (status == SYNCGUARD_OK && !request->confirmed) {
+        status = sg_redis_fail_replicas(err);
+        op->may_have_been_granted = true;
+    }
+    if (status < SYNCGUARD_OK) /* the next WAIT on it would ask for this write, too */
+        sg_redis_link_reset(request->link);
+    give_wait_link(backend, request->link);
+    return status;
+}
+
+/* An error inside the script that no command of it has reported: how far it came is unknown. */
+static bool stopped_midway(const redisReply *reply)
+{
+    return sg_redis_reply_is(reply, "ERR") && strstr(reply->str, "user_script") != NULL;
+}
+
+/* LOCKED, but an earlier sending may still reach the script, when the present holder is gone. */
+static syncguard_status undo_resent(syncguard_backend *base, syncguard_acquire_op *op,
+                                    syncguard_error *err)
+{
+    int64_t ttl_ms = op->ttl_ms < MAX_UNDO_MS ? op->ttl_ms : MAX_UNDO_MS;
+    syncguard_status undone =
+        sg_redis_undo(base, op->key, op->key_length, op->lock_id,
+                      syncguard_clock_after(syncguard_clock_ns(), ttl_ms), &op->limits, err);
+    if (undone == SYNCGUARD_OK)
+        return SYNCGUARD_LOCKED;
+    op->may_have_been_granted = true;
+    return undone;
+}
+
+static void make_acquire_request(sg_redis_backend *backend, const syncguard_acquire_op *op,
+                                 const sg_redis_lock_names *names, sg_redis_request *request)
+{
+    sg_redis_request_init(request, backend, &op->limits, SG_REDIS_SCRIPT_ACQUIRE);
+    sg_redis_request_arg_name(request, &names->lock);
+    sg_redis_request_arg_name(request, &names->index);
+    sg_redis_request_arg_name(request, &names->counter);
+    sg_redis_request_arg_int(request, op->ttl_ms);
+    sg_redis_request_arg_int(request, op->ttl_ms + backend->tolerance_ms);
+    sg_redis_record_add_rest(&request->args, op);
+    request->arg_count++;
+    add_id(request, op->lock_id);
+    if (op->watch && backend->notifier != NULL && sg_redis_notifier_watch(backend->notifier))
+        request->watch = &names->lock;
+}
+
+syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op *op,
+                                  syncguard_error *err)
+{
+    sg_redis_backend *backend = of(base);
+    sg_redis_lock_names names;
+    sg_redis_request request;
+    syncguard_status status = sg_redis_name_lock(&backend->config, op->key, &names.lock, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_name_counter(&backend->config, &names.lock, &names.counter, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_name_index(&backend->config, op->lock_id, &names.index);
+    make_acquire_request(backend, op, &names, &request);
+    status = backend->config.wait_replicas > 0 ? run_confirmed(&request, &names, op, err)
+                                               : run_acquire(&request, &names, op, err);
+    if (request.watch != NULL && request.slot == SG_REDIS_SLOT_IMPORTING)
+        sg_redis_tracker_moving(&backend->tracker); /* nothing is armed */
+    if (status < 0 && (request.unanswered || stopped_midway(request.reply)))
+        op->may_have_been_granted = true;
+    if (status == SYNCGUARD_LOCKED && request.unanswered)
+        status = undo_resent(base, op, err);
+    sg_redis_request_free(&request);
+    return status;
+}
+
+/* --- release --- */
+
+/* The script gives the lock's name, or where names are hashed its value. */
+static void note_key(const sg_redis_config *config, syncguard_release_op *op,
+                     const redisReply *reply)
+{
+    syncguard_record record;
+    if (!config->names_hashed) {
+        op->key_length = sg_redis_name_key(config, reply->str, (size_t)reply->len, op->key);
+        return;
+    }
+    (void)sg_redis_record_read(reply->str, (size_t)reply->len, &record);
+    op->key_length = strlen(record.key);
+    memcpy(op->key, record.key, op->key_length + 1);
+}
+
+static syncguard_status interpret_absent(int64_t answer, syncguard_event_reason *reason,
+                                         syncguard_error *err)
+{
+    if (answer != SG_REDIS_NOT_FOUND && answer != SG_REDIS_EXPIRED)
+        return sg_redis_fail_answer(answer, err);
+    *reason = answer == SG_REDIS_EXPIRED ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
+    return SYNCGUARD_ABSENT;
+}
+
+syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op *op,
+                                  syncguard_error *err)
+{
+    sg_redis_backend *backend = of(base);
+    sg_redis_name index;
+    sg_redis_request request;
+    sg_redis_name_index(&backend->config, op->lock_id, &index);
+    sg_redis_request_init(&request, backend, &op->limits, SG_REDIS_SCRIPT_RELEASE);
+    sg_redis_request_arg_name(&request, &index);
+    sg_redis_request_arg_int(&request, backend->tolerance_ms);
+    if (backend->config.names_hashed)
+        sg_redis_request_arg_int(&request, 1);
+    add_id(&request, op->lock_id);
+    request.spin = op->contended;
+    op->key_length = 0;
+    op->reason = SYNCGUARD_REASON_NOT_FOUND;
+    syncguard_status status = sg_redis_request_run(&request, err);
+    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
+        status = sg_redis_cluster_release(&request, &index, op->lock_id, err);
+    if (status == SYNCGUARD_OK && request.reply->type == REDIS_REPLY_STRING)
+        note_key(&backend->config, op, request.reply);
+    else if (status == SYNCGUARD_OK)
+        status = interpret_absent(request.reply->integer, &op->reason, err);
+    if (status == SYNCGUARD_ABSENT && request.sent_again)
+        status = SYNCGUARD_OK; /* an earlier sending may have released it */
+    if (status != SYNCGUARD_ABSENT)
+        op->reason = SYNCGUARD_REASON_NONE;
+    /* It may still be carried out, and a connection is not told of its own changes: waiters of this
+     * handle try again, behind it. */
+    if (status < SYNCGUARD_OK && request.unanswered)
+        syncguard_backend_notifications_lost(base);
+    sg_redis_request_free(&request);
+    return status;
+}
+
+/* --- extend --- */
+
+/*
+ * A link of their own for extends, or NULL if they may use any. With wait_replicas, because they
+ * wait for the replicas as acquires do: after a failover, a lease that the new primary does not
+ * know of would be another client's to take. With waiters, because the server does not report a
+ * change to the connection that made it, but forgets that it was to report further ones.
+ */
+static sg_redis_link *extend_link(sg_redis_backend *backend)
+{
+    bool own = backend->config.wait_replicas > 0 || sg_redis_tracker_started(&backend->tracker);
+    return own ? &backend->links[backend->link_count - 1] : NULL;
+}
+
+void sg_redis_extend_request(sg_redis_backend *backend, const syncguard_extend_op *op,
+                             const syncguard_limits *limits, sg_redis_request *request)
+{
+    sg_redis_name index;
+    sg_redis_name_index(&backend->config, op->lock_id, &index);
+    sg_redis_request_init(request, backend, limits, SG_REDIS_SCRIPT_EXTEND);
+    sg_redis_request_arg_name(request, &index);
+    sg_redis_request_arg_int(request, op->ttl_ms);
+    sg_redis_request_arg_int(request, op->ttl_ms + backend->tolerance_ms);
+    add_id(request, op->lock_id);
+    request->link = extend_link(backend);
+    request->confirm = backend->config.wait_replicas > 0;
+}
+
+syncguard_status sg_redis_extend_interpret(syncguard_extend_op *op, const redisReply *reply,
+                                           syncguard_error *err)
+{
+    if (reply->type != REDIS_REPLY_INTEGER)
+        return sg_redis_fail_reply(err, reply);
+    if (reply->integer <= SG_REDIS_EXPIRED)
+        return interpret_absent(reply->integer, &op->reason, err);
+    op->expires_at_ms = reply->integer;
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *op,
+                                 syncguard_error *err)
+{
+    sg_redis_backend *backend = of(base);
+    sg_redis_request request;
+    sg_redis_name index;
+    sg_redis_extend_request(backend, op, &op->limits, &request);
+    syncguard_status status = sg_redis_request_run(&request, err);
+    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT) {
+        sg_redis_name_index(&backend->config, op->lock_id, &index);
+        status = sg_redis_cluster_extend(&request, &index, op, err);
+        if (status == SYNCGUARD_ABSENT)
+            op->reason = SYNCGUARD_REASON_NOT_FOUND;
+    }
+    if (request.first_sent_ns != 0)
+        op->first_sent_ns = request.first_sent_ns;
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_extend_interpret(op, request.reply, err);
+    if (status == SYNCGUARD_OK && request.confirm && !request.confirmed)
+        status = sg_redis_fail_replicas(err);
+    sg_redis_request_free(&request);
+    return status;
+}
+
+/* --- undo and cleanup --- */
+
+/* The lock and index names of an operation that acts on both. */
+static syncguard_status lock_and_index(const sg_redis_config *config, const char *key,
+                                       const char *lock_id, sg_redis_lock_names *names,
+                                       syncguard_error *err)
+{
+    sg_redis_name_index(config, lock_id, &names->index);
+    return sg_redis_name_lock(config, key, &names->lock, err);
+}
+
+/* For how long the tombstone must last. */
+static int64_t tombstone_ms(const sg_redis_backend *backend, int64_t until_ns)
+{
+    int64_t left_ms = (until_ns - syncguard_clock_ns()) / SYNCGUARD_NS_PER_MS;
+    return (left_ms > 0 ? left_ms : 0) + backend->tolerance_ms;
+}
+
+static syncguard_status undo_request(sg_redis_backend *backend, const syncguard_undo_op *op,
+                                     const syncguard_limits *limits, sg_redis_request *request,
+                                     syncguard_error *err)
+{
+    sg_redis_lock_names names;
+    sg_redis_request_init(request, backend, limits, SG_REDIS_SCRIPT_UNDO);
+    syncguard_status status = lock_and_index(&backend->config, op->key, op->lock_id, &names, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_request_arg_name(request, &names.lock);
+    sg_redis_request_arg_name(request, &names.index);
+    sg_redis_request_arg_name(request, &backend->tombstone);
+    sg_redis_request_arg_int(request, tombstone_ms(backend, op->until_ns));
+    add_id(request, op->lock_id);
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t key_length,
+                               const char *lock_id, int64_t until_ns,
+                               const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_redis_backend *backend = of(base);
+    const syncguard_undo_op op = {key, key_length, lock_id, until_ns, SYNCGUARD_OK};
+    sg_redis_lock_names names;
+    sg_redis_request request;
+    syncguard_status status = undo_request(backend, &op, limits, &request, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_request_run(&request, err);
+    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT) {
+        status = lock_and_index(&backend->config, key, lock_id, &names, err);
+        if (status == SYNCGUARD_OK)
+            status = sg_redis_cluster_undo(&request, &names, lock_id,
+                                           tombstone_ms(backend, until_ns), err);
+    } else if (status == SYNCGUARD_OK && request.reply->integer < 1) {
+        status = sg_redis_fail_answer(request.reply->integer, err);
+    }
+    sg_redis_request_free(&request);
+    return status;
+}
+
+static syncguard_status undo_batch(sg_redis_backend *backend, syncguard_undo_op *items,
+                                   size_t count, const syncguard_limits *limits, sg_redis_tally *t,
+                                   syncguard_error *err)
+{
+    redisReply *replies[SYNCGUARD_BATCH_MAX] = {NULL};
+    sg_redis_text text;
+    syncguard_status status = SYNCGUARD_OK;
+    sg_redis_text_init(&text);
+    for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++) {
+        sg_redis_request request;
+        status = undo_request(backend, &items[i], limits, &request, err);
+        if (status == SYNCGUARD_OK)
+            sg_redis_request_encode(&request, &text);
+        sg_redis_request_free(&request);
+    }
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_batch_run(backend, NULL, SG_REDIS_SCRIPT_UNDO, &text, replies, count,
+                                    limits, err);
+    for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++) {
+        items[i].status = replies[i]->type == REDIS_REPLY_INTEGER && replies[i]->integer > 0
+                              ? SYNCGUARD_OK
+                              : sg_redis_fail_reply(err, replies[i]);
+        sg_redis_tally_add(t, replies[i], items[i].status);
+    }
+    sg_redis_replies_free(replies, count);
+    sg_redis_text_free(&text);
+    return status;
+}
+
+syncguard_status sg_redis_undo_many(syncguard_backend *base, syncguard_undo_op *items, size_t count,
+                                    const syncguard_limits *limits, syncguard_error *err)
+{
+    sg_redis_tally t = {0, false, SYNCGUARD_OK};
+    syncguard_status status = undo_batch(of(base), items, count, limits, &t, err);
+    return sg_redis_tally_outcome(&t, status);
+}
+
+syncguard_status sg_redis_cleanup(syncguard_backend *base, const syncguard_cleanup_op *op,
+                                  syncguard_error *err)
+{
+    sg_redis_backend *backend = of(base);
+    sg_redis_lock_names names;
+    sg_redis_request request;
+    syncguard_status status = lock_and_index(&backend->config, op->key, op->lock_id, &names, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_request_init(&request, backend, &op->limits, SG_REDIS_SCRIPT_CLEANUP);
+    sg_redis_request_arg_name(&request, &names.lock);
+    sg_redis_request_arg_name(&request, &names.index);
+    sg_redis_request_arg_int(&request, op->expires_at_ms);
+    sg_redis_request_arg_int(&request, SYNCGUARD_CLEANUP_GUARD_MS);
+    add_id(&request, op->lock_id);
+    status = sg_redis_request_run(&request, err);
+    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
+        status = sg_redis_fail_moving(err); /* there will be another occasion */
+    else if (status == SYNCGUARD_OK && request.reply->integer == SG_REDIS_NOT_FOUND)
+        status = SYNCGUARD_ABSENT;
+    else if (status == SYNCGUARD_OK && request.reply->integer < SG_REDIS_NOT_FOUND)
+        status = sg_redis_fail_answer(request.reply->integer, err);
+    sg_redis_request_free(&request);
+    return status;
+}

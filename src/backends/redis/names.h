@@ -1,0 +1,34 @@
+/* Stored names of a lock, of the index of a lock id and of a fence counter, and keys in them. */
+#ifndef SYNCGUARD_REDIS_NAMES_H
+#define SYNCGUARD_REDIS_NAMES_H
+
+#include "options.h"
+#include "syncguard/sys/names.h"
+
+typedef struct sg_redis_name {
+    char text[SYNCGUARD_NAME_SIZE];
+    size_t length;
+} sg_redis_name;
+
+/* InvalidArgument for a key whose name the backend makes for itself. */
+syncguard_status sg_redis_name_check(const sg_redis_config *config, const char *key,
+                                     syncguard_error *err);
+syncguard_status sg_redis_name_lock(const sg_redis_config *config, const char *key,
+                                    sg_redis_name *out, syncguard_error *err);
+void sg_redis_name_index(const sg_redis_config *config, const char *lock_id, sg_redis_name *out);
+syncguard_status sg_redis_name_counter(const sg_redis_config *config, const sg_redis_name *lock,
+                                       sg_redis_name *out, syncguard_error *err);
+/*
+ * What an index holds once its id has been taken back. It is the name of an index that cannot exist
+ * (no drawn id ends in a dash), so that the TypeScript library, which follows an index, finds
+ * nothing.
+ */
+void sg_redis_name_tombstone(const sg_redis_config *config, sg_redis_name *out);
+
+/* Whether a name under the prefix may be a lock's: indexes and counters are none. */
+bool sg_redis_name_may_be_lock(const sg_redis_config *config, const char *name, size_t length);
+/* The key in a lock's name that is not hashed, and its length; 0: there is none. */
+size_t sg_redis_name_key(const sg_redis_config *config, const char *name, size_t length,
+                         char key[SYNCGUARD_KEY_SIZE]);
+
+#endif

@@ -1,0 +1,385 @@
+/*
+ * Operations that only read: is_locked, lookup, list. The server gives time and value in one step;
+ * liveness is decided here, by the rule that all backends share.
+ */
+#include "read.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster.h"
+#include "record.h"
+
+#define SCAN_COUNT 1000
+/* No lock of ours is longer; what is longer is not fetched whole. */
+#define LONGEST_VALUE 8192
+#define LIST_CHUNK 128
+
+static sg_redis_backend *of(syncguard_backend *base)
+{
+    return (sg_redis_backend *)(void *)base;
+}
+
+/* Reads {now, value} into record: OK if its expiry can be read. ABSENT: no value. */
+static syncguard_status read_answer(const redisReply *reply, int64_t *now, syncguard_record *record,
+                                    bool *whole, syncguard_error *err)
+{
+    *now = reply->element[0]->integer;
+    if (reply->elements < 2)
+        return SYNCGUARD_ABSENT;
+    const redisReply *value = reply->element[1];
+    sg_redis_legibility found = SG_REDIS_UNREADABLE;
+    if (value->type == REDIS_REPLY_STRING)
+        found = sg_redis_record_read(value->str, (size_t)value->len, record);
+    *whole = found == SG_REDIS_WHOLE;
+    return found != SG_REDIS_UNREADABLE ? SYNCGUARD_OK : sg_redis_fail_record(err);
+}
+
+static syncguard_status read_by(sg_redis_backend *backend, sg_redis_script_id script,
+                                const sg_redis_name *name, const syncguard_limits *limits,
+                                int64_t *now, syncguard_record *record, bool *whole,
+                                syncguard_error *err)
+{
+    sg_redis_request request;
+    sg_redis_request_init(&request, backend, limits, script);
+    sg_redis_request_arg_name(&request, name);
+    syncguard_status status = sg_redis_request_run(&request, err);
+    if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
+        status = sg_redis_cluster_find(&request, name, err);
+    if (status == SYNCGUARD_OK)
+        status = read_answer(request.reply, now, record, whole, err);
+    sg_redis_request_free(&request);
+    return status;
+}
+
+syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked_op *op,
+                                    syncguard_error *err)
+{
+    sg_redis_backend *backend = of(base);
+    sg_redis_name name;
+    syncguard_record record = {.expires_at_ms = 0};
+    int64_t now = 0;
+    bool whole = false;
+    op->locked = false;
+    op->dead_lock_id[0] = '\0';
+    syncguard_status status = sg_redis_name_lock(&backend->config, op->key, &name, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = read_by(backend, SG_REDIS_SCRIPT_READ, &name, &op->limits, &now, &record, &whole, err);
+    if (status == SYNCGUARD_ABSENT)
+        return SYNCGUARD_OK;
+    if (status != SYNCGUARD_OK)
+        return status;
+    op->locked = syncguard_is_live(record.expires_at_ms, now);
+    if (!op->locked && record.lock_id[0] != '\0') {
+        memcpy(op->dead_lock_id, record.lock_id, sizeof op->dead_lock_id);
+        op->dead_expires_at_ms = record.expires_at_ms;
+        op->dead_for_ms = now - record.expires_at_ms;
+    }
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_redis_lookup(syncguard_backend *base, syncguard_lookup_op *op,
+                                 syncguard_error *err)
+{
+    sg_redis_backend *backend = of(base);
+    sg_redis_name name;
+    int64_t now = 0;
+    bool whole = false;
+    syncguard_status status = SYNCGUARD_OK;
+    if (op->lock_id != NULL)
+        sg_redis_name_index(&backend->config, op->lock_id, &name);
+    else
+        status = sg_redis_name_lock(&backend->config, op->key, &name, err);
+    if (status == SYNCGUARD_OK)
+        status = read_by(backend, op->lock_id != NULL ? SG_REDIS_SCRIPT_FIND : SG_REDIS_SCRIPT_READ,
+                         &name, &op->limits, &now, &op->record, &whole, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (!syncguard_is_live(op->record.expires_at_ms, now) ||
+        (op->lock_id != NULL && strcmp(op->record.lock_id, op->lock_id) != 0))
+        return SYNCGUARD_ABSENT;
+    return whole ? SYNCGUARD_OK : sg_redis_fail_record(err);
+}
+
+/* --- list --- */
+
+/* A walk over all locks. */
+typedef struct walk {
+    syncguard_record_fn fn;
+    void *context;
+    bool stop;         /* fn has had enough */
+    size_t unreadable; /* what looks like a lock and had to be left out */
+    int64_t span_ns;   /* the time of each request */
+} walk;
+
+/* Names already shown, as 64-bit hashes: SCAN may return a name more than once. */
+typedef struct seen_set {
+    uint64_t *slots;
+    size_t size; /* a power of two */
+    size_t used;
+} seen_set;
+
+static bool place(uint64_t *slots, size_t size, uint64_t hash)
+{
+    size_t at = hash & (size - 1);
+    while (slots[at] != 0 && slots[at] != hash)
+        at = (at + 1) & (size - 1);
+    bool fresh = slots[at] == 0;
+    slots[at] = hash;
+    return fresh;
+}
+
+/* 1: new, 0: known, -1: no memory. */
+static int note_seen(seen_set *set, const char *name, size_t length)
+{
+    if (set->used * 2 >= set->size) {
+        size_t size = set->size > 0 ? set->size * 2 : 1024;
+        uint64_t *slots = syncguard_calloc(size, sizeof *slots);
+        if (slots == NULL)
+            return -1;
+        for (size_t i = 0; i < set->size; i++) {
+            if (set->slots[i] != 0)
+                (void)place(slots, size, set->slots[i]);
+        }
+        syncguard_free(set->slots);
+        set->slots = slots;
+        set->size = size;
+    }
+    uint64_t hash = syncguard_fnv1a(name, length);
+    bool fresh = place(set->slots, set->size, hash != 0 ? hash : 1);
+    set->used += fresh ? 1 : 0;
+    return fresh;
+}
+
+/* "prefix:*" with the prefix's own wildcards made plain. */
+static void add_pattern(const sg_redis_backend *backend, sg_redis_text *out)
+{
+    sg_redis_text pattern;
+    sg_redis_text_init(&pattern);
+    for (const char *at = backend->config.prefix; *at != '\0'; at++) {
+        if (strchr("*?[]\\^", *at) != NULL)
+            sg_redis_text_add(&pattern, "\\", 1);
+        sg_redis_text_add(&pattern, at, 1);
+    }
+    sg_redis_text_add(&pattern, ":*", 2);
+    sg_redis_text_arg(out, pattern.data, pattern.length);
+    if (pattern.failed)
+        out->failed = true;
+    sg_redis_text_free(&pattern);
+}
+
+/* A value under our prefix is a lock of this prefix only if its name is the one we would give. */
+static bool has_its_name(const sg_redis_backend *backend, const redisReply *name, const char *key)
+{
+    sg_redis_name expected;
+    return sg_redis_name_lock(&backend->config, key, &expected, NULL) == SYNCGUARD_OK &&
+           expected.length == (size_t)name->len &&
+           memcmp(expected.text, name->str, expected.length) == 0;
+}
+
+static void show_one(const sg_redis_backend *backend, const redisReply *name,
+                     const redisReply *value, int64_t now, walk *w)
+{
+    syncguard_record record;
+    if (value->type != REDIS_REPLY_STRING || value->len == 0 || value->str[0] != '{')
+        return;
+    sg_redis_legibility found = sg_redis_record_read(value->str, (size_t)value->len, &record);
+    if (found != SG_REDIS_UNREADABLE && !syncguard_is_live(record.expires_at_ms, now))
+        return;
+    if (record.key[0] != '\0' && !has_its_name(backend, name, record.key))
+        return;
+    if (found == SG_REDIS_WHOLE)
+        w->stop = !w->fn(w->context, &record);
+    else
+        w->unreadable++;
+}
+
+/* Fetches and shows one lock, from whichever node has it. */
+static syncguard_status show_moving(sg_redis_backend *backend, const redisReply *name,
+                                    const syncguard_limits *limits, walk *w, syncguard_error *err)
+{
+    sg_redis_request request;
+    sg_redis_request_init(&request, backend, limits, SG_REDIS_SCRIPT_READ);
+    sg_redis_request_arg(&request, name->str, (size_t)name->len);
+    syncguard_status status = sg_redis_request_run(&request, err);
+    if (sg_redis_reply_is(request.reply, "WRONGTYPE"))
+        status = SYNCGUARD_OK;
+    else if (status == SYNCGUARD_OK && request.reply->elements > 1)
+        show_one(backend, name, request.reply->element[1], request.reply->element[0]->integer, w);
+    sg_redis_request_free(&request);
+    return status;
+}
+
+/* Fetches the values of some names and shows the locks. */
+static syncguard_status show(sg_redis_backend *backend, redisReply *const *names, size_t count,
+                             const syncguard_limits *limits, walk *w, syncguard_error *err)
+{
+    redisReply *replies[LIST_CHUNK + 1];
+    sg_redis_text text;
+    sg_redis_text_init(&text);
+    sg_redis_text_words(&text, "TIME", NULL);
+    for (size_t i = 0; i < count; i++) {
+        sg_redis_text_command(&text, 4);
+        sg_redis_text_arg_str(&text, "GETRANGE");
+        sg_redis_text_arg(&text, names[i]->str, (size_t)names[i]->len);
+        sg_redis_text_arg_int(&text, 0);
+        sg_redis_text_arg_int(&text, LONGEST_VALUE - 1);
+    }
+    syncguard_limits own = syncguard_limits_from_now(limits, w->span_ns);
+    syncguard_status status =
+        sg_redis_commands_run(backend, NULL, &text, replies, count + 1, &own, err);
+    sg_redis_text_free(&text);
+    if (status != SYNCGUARD_OK)
+        return status;
+    int64_t now = -1;
+    if (replies[0]->type == REDIS_REPLY_ARRAY && replies[0]->elements == 2 &&
+        replies[0]->element[0]->type == REDIS_REPLY_STRING &&
+        replies[0]->element[1]->type == REDIS_REPLY_STRING)
+        now = strtoll(replies[0]->element[0]->str, NULL, 10) * 1000 +
+              strtoll(replies[0]->element[1]->str, NULL, 10) / 1000;
+    else
+        status = sg_redis_fail_reply(err, replies[0]);
+    for (size_t i = 0; i < count && status == SYNCGUARD_OK && !w->stop; i++) {
+        const redisReply *value = replies[i + 1];
+        if (sg_redis_reply_is(value, "ASK"))
+            status = show_moving(backend, names[i], limits, w, err);
+        else if (value->type == REDIS_REPLY_ERROR && !sg_redis_reply_is(value, "WRONGTYPE"))
+            status = sg_redis_fail_reply(err, value);
+        else
+            show_one(backend, names[i], value, now, w);
+    }
+    sg_redis_replies_free(replies, count + 1);
+    return status;
+}
+
+static syncguard_status show_page(sg_redis_backend *backend, const redisReply *names,
+                                  seen_set *seen, const syncguard_limits *limits, walk *w,
+                                  syncguard_error *err)
+{
+    redisReply *chunk[LIST_CHUNK];
+    size_t count = 0;
+    syncguard_status status = SYNCGUARD_OK;
+    for (size_t i = 0; i < names->elements && status == SYNCGUARD_OK && !w->stop; i++) {
+        redisReply *name = names->element[i];
+        if (name->type == REDIS_REPLY_STRING &&
+            sg_redis_name_may_be_lock(&backend->config, name->str, (size_t)name->len)) {
+            int fresh = note_seen(seen, name->str, (size_t)name->len);
+            if (fresh < 0)
+                return syncguard_fail_memory(err);
+            if (fresh > 0)
+                chunk[count++] = name;
+        }
+        if (count == LIST_CHUNK) {
+            status = show(backend, chunk, count, limits, w, err);
+            count = 0;
+        }
+    }
+    if (count > 0 && status == SYNCGUARD_OK && !w->stop)
+        status = show(backend, chunk, count, limits, w, err);
+    return status;
+}
+
+/* Walks over the names of the node that link leads to; NULL: the primary. */
+static syncguard_status scan(sg_redis_backend *backend, sg_redis_link *link, seen_set *seen,
+                             const syncguard_limits *limits, walk *w, syncguard_error *err)
+{
+    char cursor[24] = "0";
+    syncguard_status status;
+    do {
+        syncguard_limits page = syncguard_limits_from_now(limits, w->span_ns);
+        redisReply *reply = NULL;
+        sg_redis_text text;
+        sg_redis_text_init(&text);
+        sg_redis_text_command(&text, 6);
+        sg_redis_text_arg_str(&text, "SCAN");
+        sg_redis_text_arg_str(&text, cursor);
+        sg_redis_text_arg_str(&text, "MATCH");
+        add_pattern(backend, &text);
+        sg_redis_text_arg_str(&text, "COUNT");
+        sg_redis_text_arg_int(&text, SCAN_COUNT);
+        status = sg_redis_commands_run(backend, link, &text, &reply, 1, &page, err);
+        sg_redis_text_free(&text);
+        if (status != SYNCGUARD_OK)
+            break;
+        if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+            reply->element[0]->type != REDIS_REPLY_STRING ||
+            reply->element[0]->len >= (int)sizeof cursor ||
+            reply->element[1]->type != REDIS_REPLY_ARRAY) {
+            status = sg_redis_fail_reply(err, reply);
+        } else {
+            memcpy(cursor, reply->element[0]->str, (size_t)reply->element[0]->len + 1);
+            status = show_page(backend, reply->element[1], seen, limits, w, err);
+        }
+        sg_redis_replies_free(&reply, 1);
+    } while (status == SYNCGUARD_OK && !w->stop && strcmp(cursor, "0") != 0);
+    return status;
+}
+
+/*
+ * In a Cluster, SCAN has no key that would make a node say where our slot is. While that moves, its
+ * names are on two nodes: what leaves the old one has arrived before the new one is walked over.
+ * If it began or ended to move meanwhile, names may have been missed: once more, without
+ * those that were shown.
+ */
+static syncguard_status walk_cluster(sg_redis_backend *backend, seen_set *seen,
+                                     const syncguard_limits *limits, walk *w, syncguard_error *err)
+{
+    bool moves = false, moved = false;
+    uint64_t place;
+    syncguard_limits own = syncguard_limits_from_now(limits, w->span_ns);
+    syncguard_status status = sg_redis_cluster_probe(backend, &own, &moves, err);
+    do {
+        moved = moves;
+        place = sg_redis_topology_generation(&backend->topology);
+        if (status == SYNCGUARD_OK)
+            status = scan(backend, NULL, seen, limits, w, err);
+        if (status == SYNCGUARD_OK && moves && !w->stop)
+            status = scan(backend, &backend->ask, seen, limits, w, err);
+        own = syncguard_limits_from_now(limits, w->span_ns);
+        if (status == SYNCGUARD_OK && !w->stop)
+            status = sg_redis_cluster_probe(backend, &own, &moves, err);
+    } while (status == SYNCGUARD_OK && !w->stop &&
+             (moves != moved || place != sg_redis_topology_generation(&backend->topology)));
+    return status;
+}
+
+static syncguard_status walk_locks(sg_redis_backend *backend, const syncguard_limits *limits,
+                                   walk *w, syncguard_error *err)
+{
+    seen_set seen = {NULL, 0, 0};
+    syncguard_status status = backend->config.mode == SYNCGUARD_REDIS_CLUSTER
+                                  ? walk_cluster(backend, &seen, limits, w, err)
+                                  : scan(backend, NULL, &seen, limits, w, err);
+    syncguard_free(seen.slots);
+    return status;
+}
+
+syncguard_status sg_redis_list(syncguard_backend *base, const syncguard_limits *limits,
+                               syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    walk w = {fn, context, false, 0, syncguard_limits_left_ns(limits)};
+    syncguard_status status = walk_locks(of(base), limits, &w, err);
+    if (w.unreadable > 0)
+        syncguard_backend_log(base, SYNCGUARD_LOG_WARN,
+                              "redis: %zu stored records cannot be read and are not listed",
+                              w.unreadable);
+    return status;
+}
+
+static bool skip(void *context, const syncguard_record *record)
+{
+    (void)context;
+    (void)record;
+    return true;
+}
+
+syncguard_status sg_redis_count_unreadable(sg_redis_backend *backend,
+                                           const syncguard_limits *limits, size_t *count,
+                                           syncguard_error *err)
+{
+    walk w = {skip, NULL, false, 0, syncguard_limits_left_ns(limits)};
+    syncguard_status status = walk_locks(backend, limits, &w, err);
+    *count = w.unreadable;
+    return status;
+}

@@ -1,0 +1,87 @@
+/* One request, a script or a command, from encoding to its answer. */
+#ifndef SYNCGUARD_REDIS_REQUEST_H
+#define SYNCGUARD_REDIS_REQUEST_H
+
+#include "backend.h"
+#include "scripts.h"
+
+/* Where the slot of a Cluster was when a request was answered. */
+typedef enum sg_redis_slot {
+    SG_REDIS_SLOT_STABLE,
+    SG_REDIS_SLOT_IMPORTING, /* the node that the slot moves to has answered */
+    SG_REDIS_SLOT_SPLIT      /* not carried out: the slot moves, its names may be on two nodes */
+} sg_redis_slot;
+
+typedef struct sg_redis_request {
+    sg_redis_backend *backend;
+    const syncguard_limits *limits;
+    sg_redis_script_id script;
+    const char *command; /* with one key, instead of a script; or NULL */
+    /* Uses no other name than its key. Only such a request may be sent to the new node of a slot
+     * that moves, which answers for names that are still on the old one as if they did not exist.
+     */
+    bool one_name;
+    sg_redis_text args; /* keys and values in the protocol's form */
+    size_t arg_count;
+    const sg_redis_name *watch; /* acquire of a waiter: arm this name first; or NULL */
+    bool spin;                  /* others wait for its result */
+    bool confirm;               /* a write counts only when wait_replicas replicas have it */
+    sg_redis_link *link;        /* NULL: any of the shared ones */
+    /* out */
+    redisReply *reply;
+    sg_redis_slot slot;
+    bool confirmed;  /* enough replicas have what the connection that answered wrote */
+    bool armed;      /* changes of `watch` are going to be reported */
+    bool sent_again; /* an earlier sending may have been carried out */
+    bool unanswered; /* some sending of it has no reply: it may still be carried out */
+    int64_t first_sent_ns;
+} sg_redis_request;
+
+/* Arguments are added in order: keys, then values. */
+void sg_redis_request_init(sg_redis_request *request, sg_redis_backend *backend,
+                           const syncguard_limits *limits, sg_redis_script_id script);
+/* Another script, or command, on one name for the same purpose; what is known of earlier sendings
+ * stays. */
+void sg_redis_request_use_script(sg_redis_request *request, sg_redis_script_id script,
+                                 const sg_redis_name *name);
+void sg_redis_request_use_command(sg_redis_request *request, const char *command,
+                                  const sg_redis_name *name);
+void sg_redis_request_free(sg_redis_request *request);
+void sg_redis_request_arg(sg_redis_request *request, const void *data, size_t length);
+void sg_redis_request_arg_name(sg_redis_request *request, const sg_redis_name *name);
+void sg_redis_request_arg_int(sg_redis_request *request, int64_t value);
+/* OK: the reply is a number or a text; of the reading scripts an array that begins with the
+ * server's time; of a command anything but an error. Or the slot is split. */
+syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error *err);
+
+/* Appends the request, its script by its SHA-1, to a batch. */
+void sg_redis_request_encode(const sg_redis_request *request, sg_redis_text *out);
+/* Runs commands on link (NULL: any shared one); sent again as a whole if the connection breaks. */
+syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link *link,
+                                       const sg_redis_text *text, redisReply **replies,
+                                       size_t count, const syncguard_limits *limits,
+                                       syncguard_error *err);
+/* The same for requests of one script, which is loaded if the server has forgotten it. */
+syncguard_status sg_redis_batch_run(sg_redis_backend *backend, sg_redis_link *link,
+                                    sg_redis_script_id script, const sg_redis_text *text,
+                                    redisReply **replies, size_t count,
+                                    const syncguard_limits *limits, syncguard_error *err);
+
+/* What a batch has come to. */
+typedef struct sg_redis_tally {
+    size_t decided;
+    bool moving; /* the slot moves: only a single request follows it */
+    syncguard_status first_failure;
+} sg_redis_tally;
+
+void sg_redis_tally_add(sg_redis_tally *t, const redisReply *reply, syncguard_status status);
+/* While the slot moves, OK all the same: the items are then tried singly. */
+syncguard_status sg_redis_tally_outcome(const sg_redis_tally *t, syncguard_status status);
+
+/* Appends WAIT for wait_replicas replicas, which covers what the same connection wrote before. */
+void sg_redis_text_wait(const sg_redis_backend *backend, const syncguard_limits *limits,
+                        sg_redis_text *out);
+/* Whether that was answered with enough of them. */
+bool sg_redis_is_confirmed(const sg_redis_backend *backend, const redisReply *reply);
+
+#endif

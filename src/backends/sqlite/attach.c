@@ -1,0 +1,261 @@
+/*
+ * See attach.h.
+ *
+ * A database that is removed or replaced goes on working for a process that has it
+ * open, while others take the same locks in the new one. So device and inode of the
+ * database, its -wal and its -shm file are noted, and compared before an operation,
+ * every few milliseconds at most. Where they differ the connection is closed and made
+ * anew with what is at the paths then: waiters go on there, and a holder's lock is
+ * not found.
+ *
+ * A user who removes files by hand removes them one by one, so a new connection is
+ * made only some time after the loss was noticed.
+ *
+ * SQLite shares the mapping of -shm between the connections of a process by the
+ * inode of the database, and truncates that file if no other process has it
+ * locked. So nothing is connected while another handle of this process still has
+ * earlier files of the same paths. `attached` lists the handles; `list_mutex`
+ * guards it.
+ *
+ * All functions are called inside the gate. Locking order: gate, list_mutex.
+ */
+#include "attach.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "errors.h"
+#include "schema.h"
+
+#define CHECK_EVERY_NS (10 * SYNCGUARD_NS_PER_MS)
+#define REATTACH_AFTER_NS (1000 * SYNCGUARD_NS_PER_MS)
+
+static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+static sg_sqlite *attached;
+
+/* ---- which files they are ------------------------------------------------------------------ */
+
+static bool same(syncguard_fd_identity a, syncguard_fd_identity b)
+{
+    return a.known && b.known && a.device == b.device && a.inode == b.inode;
+}
+
+static sg_sqlite_files files_at_paths(const sg_sqlite *sqlite)
+{
+    sg_sqlite_files files = {sg_sqlite_file_identify(sqlite->connection.path),
+                             sg_sqlite_file_identify(sqlite->wal.path),
+                             sg_sqlite_file_identify(sqlite->shm_path)};
+    return files;
+}
+
+static bool same_files(const sg_sqlite_files *a, const sg_sqlite_files *b)
+{
+    return same(a->database, b->database) && same(a->wal, b->wal) && same(a->shm, b->shm);
+}
+
+bool sg_sqlite_in_place(const sg_sqlite *sqlite)
+{
+    sg_sqlite_files now = files_at_paths(sqlite);
+    return same_files(&sqlite->files, &now);
+}
+
+/* ---- the list of attached handles ---------------------------------------------------------- */
+
+static void list_add(sg_sqlite *sqlite)
+{
+    pthread_mutex_lock(&list_mutex);
+    sqlite->next = attached;
+    attached = sqlite;
+    pthread_mutex_unlock(&list_mutex);
+}
+
+static void list_remove(const sg_sqlite *sqlite)
+{
+    pthread_mutex_lock(&list_mutex);
+    sg_sqlite **link = &attached;
+    while (*link != NULL && *link != sqlite)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = sqlite->next;
+    pthread_mutex_unlock(&list_mutex);
+}
+
+/* Another handle has earlier files of these paths. Caller holds list_mutex. */
+static bool others_are_stale(const sg_sqlite *sqlite, const sg_sqlite_files *now)
+{
+    for (const sg_sqlite *other = attached; other != NULL; other = other->next) {
+        if (strcmp(other->connection.path, sqlite->connection.path) == 0 &&
+            !same_files(&other->files, now))
+            return true;
+    }
+    return false;
+}
+
+/* ---- attaching ----------------------------------------------------------------------------- */
+
+/* NORMAL: see wal.h. The cache bounds memory; deleted content need not be wiped. */
+static const char SETTINGS[] = "PRAGMA synchronous=NORMAL;"
+                               "PRAGMA cache_size=-16384;"
+                               "PRAGMA secure_delete=OFF;"
+                               "PRAGMA journal_size_limit=16777216";
+
+static syncguard_status fail_replaced(const sg_sqlite *sqlite, const char *what,
+                                      syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_READONLY_DBMOVED",
+                          "%s: was %s", sqlite->connection.path, what);
+}
+
+/* Opens the file at the path without reading it. */
+static syncguard_status open_file(sg_sqlite *sqlite, syncguard_error *err)
+{
+    const char *path = sqlite->connection.path;
+    pthread_mutex_lock(&list_mutex);
+    syncguard_status status = sg_sqlite_file_prepare(path, err);
+    sg_sqlite_files now = files_at_paths(sqlite);
+    if (status == SYNCGUARD_OK && others_are_stale(sqlite, &now))
+        status = fail_replaced(sqlite,
+                               "removed or replaced, and another handle of this process has not "
+                               "noticed yet",
+                               err);
+    /* SQLite would take what the old -wal and -shm files hold for part of the new database. */
+    if (status == SYNCGUARD_OK && sqlite->old_shm >= 0 && same(now.shm, sqlite->files.shm))
+        status = fail_replaced(sqlite,
+                               "replaced, but not its -wal and -shm files; stop what uses it and "
+                               "remove those",
+                               err);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_connect(path, &sqlite->connection.db, err);
+    pthread_mutex_unlock(&list_mutex);
+    return status;
+}
+
+/* Busy if the files have been replaced meanwhile. */
+static syncguard_status note_files(sg_sqlite *sqlite)
+{
+    int moved = 0;
+    sqlite->files = files_at_paths(sqlite);
+    int code = sqlite3_file_control(sqlite->connection.db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    return code == SQLITE_OK && !moved && sqlite->files.database.known && sqlite->files.wal.known &&
+                   sqlite->files.shm.known
+               ? SYNCGUARD_OK
+               : SG_SQLITE_BUSY;
+}
+
+static syncguard_status set_up_connection(sg_sqlite *sqlite, syncguard_error *err)
+{
+    sqlite3 *db = sqlite->connection.db;
+    const char *path = sqlite->connection.path;
+    syncguard_status status = sg_sqlite_schema_open(db, path, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    int code = sqlite3_exec(db, SETTINGS, NULL, NULL, NULL);
+    if (code != SQLITE_OK)
+        return sg_sqlite_fail(db, path, code, err);
+    status = note_files(sqlite);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_notify_open(&sqlite->notify, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_wal_open(&sqlite->wal, db, sqlite->durable, sqlite->files.wal, err);
+    return status;
+}
+
+static void close_old_shm(sg_sqlite *sqlite)
+{
+    if (sqlite->old_shm >= 0)
+        close(sqlite->old_shm);
+    sqlite->old_shm = -1;
+}
+
+static syncguard_status attach_files(sg_sqlite *sqlite, syncguard_error *err)
+{
+    sg_sqlite_files before = sqlite->files;
+    syncguard_status status = open_file(sqlite, err);
+    if (status == SYNCGUARD_OK)
+        status = set_up_connection(sqlite, err);
+    if (status != SYNCGUARD_OK) {
+        sg_sqlite_disconnect(&sqlite->connection);
+        sqlite->files = before; /* by which the next attempt recognises old_shm */
+        return status;
+    }
+    sqlite->attached = true;
+    close_old_shm(sqlite);
+    list_add(sqlite);
+    return SYNCGUARD_OK;
+}
+
+/* ---- detaching ----------------------------------------------------------------------------- */
+
+/* Keeps the inode number of the -shm file in use, so that the file can be recognised after the
+ * connection is closed. Closing an O_PATH descriptor drops no POSIX locks. */
+static int keep_shm(const sg_sqlite *sqlite)
+{
+    int fd = -1;
+#ifdef O_PATH
+    fd = open(sqlite->shm_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && !syncguard_fd_same(fd, sqlite->files.shm)) {
+        close(fd);
+        fd = -1;
+    }
+#else
+    (void)sqlite;
+#endif
+    return fd;
+}
+
+void sg_sqlite_detach(sg_sqlite *sqlite)
+{
+    if (sqlite->attached)
+        list_remove(sqlite);
+    sqlite->attached = false;
+    sg_sqlite_disconnect(&sqlite->connection);
+    sg_sqlite_wal_close(&sqlite->wal);
+    close_old_shm(sqlite);
+}
+
+/* Without a checkpoint: it would write to files that are not ours any more. */
+static void detach_replaced(sg_sqlite *sqlite)
+{
+    const char *path = sqlite->connection.path;
+    syncguard_backend_log(&sqlite->base, SYNCGUARD_LOG_WARN,
+                          "%s: was removed or replaced while it was open; its locks are lost",
+                          path);
+    bool replaced = !same(sg_sqlite_file_identify(path), sqlite->files.database);
+    int kept = replaced ? keep_shm(sqlite) : -1;
+    sg_sqlite_detach(sqlite);
+    sqlite->old_shm = kept;
+}
+
+syncguard_status sg_sqlite_attach(sg_sqlite *sqlite, syncguard_error *err)
+{
+    int64_t now_ns = syncguard_clock_ns();
+    bool changed = atomic_exchange(&sqlite->notify.files_changed, false);
+    if (sqlite->attached && !changed && now_ns >= sqlite->checked_ns &&
+        now_ns - sqlite->checked_ns < CHECK_EVERY_NS)
+        return SYNCGUARD_OK;
+    syncguard_status status = SYNCGUARD_OK;
+    if (sg_sqlite_boot_changed(&sqlite->boot)) {
+        status = sg_sqlite_boot_read(&sqlite->boot, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        sqlite->lost_ns = 0; /* was of the other clock */
+    }
+    if (sqlite->attached && !sg_sqlite_in_place(sqlite)) {
+        detach_replaced(sqlite);
+        sqlite->lost_ns = now_ns;
+    }
+    if (!sqlite->attached && sqlite->lost_ns != 0 && now_ns - sqlite->lost_ns < REATTACH_AFTER_NS)
+        return SG_SQLITE_BUSY;
+    if (!sqlite->attached)
+        status = attach_files(sqlite, err);
+    else if (!sg_sqlite_notify_in_place(&sqlite->notify))
+        status = sg_sqlite_notify_open(&sqlite->notify, err);
+    if (status == SYNCGUARD_OK && sqlite->lost_ns != 0)
+        syncguard_backend_reconnected(&sqlite->base);
+    if (status == SYNCGUARD_OK) {
+        sqlite->checked_ns = now_ns;
+        sqlite->lost_ns = 0;
+    }
+    return status;
+}

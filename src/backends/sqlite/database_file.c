@@ -1,0 +1,407 @@
+/*
+ * See database_file.h.
+ *
+ * Creation is the only moment at which a descriptor of the database is opened
+ * here. It uses O_EXCL, so that no lock can exist yet, and runs under list_mutex
+ * (see attach.c), so that no handle of this process takes one before the
+ * descriptor is closed again.
+ *
+ * A user who may write to the folder can plant a link under the name of one of our
+ * files, and we would write to its target. So a folder that everybody may write to
+ * is used only if it is sticky and the files in it are ours; and root uses only
+ * files of its own, in folders that only root can change. Files with a second name
+ * are always refused.
+ */
+#include "database_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#else
+#include <sys/mount.h>
+#include <sys/param.h>
+#endif
+
+#include "errors.h"
+
+/* ---- file systems -------------------------------------------------------------------------- */
+
+#ifdef __linux__
+
+/* File systems that other machines may write to: they do not see the locks of this kernel. */
+static const struct {
+    unsigned long magic;
+    const char *name;
+} REMOTE[] = {
+    {0x6969, "nfs"},        {0x517b, "smb"},       {0xff534d42, "cifs"},   {0xfe534d42, "smb2"},
+    {0x5346414f, "afs"},    {0x6b414653, "afs"},   {0x73757245, "coda"},   {0x564c, "ncp"},
+    {0x01021997, "9p"},     {0x00c36400, "ceph"},  {0x0bd00bd0, "lustre"}, {0x47504653, "gpfs"},
+    {0x01161970, "gfs2"},   {0x7461636f, "ocfs2"}, {0x786f4256, "vboxsf"}, {0xbacbacbc, "vmhgfs"},
+    {0x19830326, "beegfs"},
+};
+#define FUSE_MAGIC 0x65735546UL
+#define TMPFS_MAGIC 0x01021994UL
+#define RAMFS_MAGIC 0x858458f6UL
+
+/* FUSE does not say what is behind it; these are known to be local. */
+static const char *const LOCAL_FUSE[] = {"fuseblk",        "fuse.fuse-overlayfs", "fuse.mergerfs",
+                                         "fuse.gocryptfs", "fuse.encfs",          "fuse.bindfs",
+                                         "fuse.ntfs-3g",   "fuse.lxcfs"};
+
+/* The type of the mount of path, as /proc/self/mountinfo names it. */
+static bool mount_type(const char *path, char *name, size_t size)
+{
+    struct stat about;
+    char wanted[48];
+    char line[2048];
+    bool found = false;
+    FILE *mounts = stat(path, &about) == 0 ? fopen("/proc/self/mountinfo", "re") : NULL;
+    if (mounts == NULL)
+        return false;
+    snprintf(wanted, sizeof wanted, "%u:%u", major(about.st_dev), minor(about.st_dev));
+    while (!found && fgets(line, sizeof line, mounts) != NULL) {
+        char device[48];
+        char type[64];
+        const char *rest = strstr(line, " - ");
+        found = rest != NULL && sscanf(line, "%*d %*d %47s", device) == 1 &&
+                strcmp(device, wanted) == 0 && sscanf(rest, " - %63s", type) == 1;
+        if (found)
+            snprintf(name, size, "%s", type);
+    }
+    fclose(mounts);
+    return found;
+}
+
+static bool fuse_is_local(const char *path, char *name, size_t size)
+{
+    snprintf(name, size, "fuse");
+    bool local = false;
+    if (mount_type(path, name, size)) {
+        for (size_t i = 0; i < sizeof LOCAL_FUSE / sizeof LOCAL_FUSE[0]; i++)
+            local = local || strcmp(name, LOCAL_FUSE[i]) == 0;
+    }
+    return local;
+}
+
+syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
+                                       syncguard_error *err)
+{
+    struct statfs about;
+    if (statfs(path, &about) != 0)
+        return sg_sqlite_fail_errno(err, errno, path, "its file system is unknown");
+    unsigned long magic = (unsigned long)about.f_type & 0xffffffffUL;
+    *local = true;
+    snprintf(name, size, "local (type %lx)", magic);
+    if (magic == TMPFS_MAGIC || magic == RAMFS_MAGIC)
+        snprintf(name, size, "%s", magic == TMPFS_MAGIC ? "tmpfs" : "ramfs");
+    if (magic == FUSE_MAGIC) {
+        *local = fuse_is_local(path, name, size);
+        return SYNCGUARD_OK;
+    }
+    for (size_t i = 0; i < sizeof REMOTE / sizeof REMOTE[0]; i++) {
+        if (REMOTE[i].magic == magic) {
+            *local = false;
+            snprintf(name, size, "%s", REMOTE[i].name);
+        }
+    }
+    return SYNCGUARD_OK;
+}
+
+#else
+
+syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
+                                       syncguard_error *err)
+{
+    struct statfs about;
+    if (statfs(path, &about) != 0)
+        return sg_sqlite_fail_errno(err, errno, path, "its file system is unknown");
+    *local = (about.f_flags & MNT_LOCAL) != 0;
+    snprintf(name, size, "%s", about.f_fstypename);
+    return SYNCGUARD_OK;
+}
+
+#endif
+
+static syncguard_status refuse_remote(const char *path, syncguard_error *err)
+{
+    char name[64];
+    bool local = true;
+    syncguard_status status = sg_sqlite_file_system(path, name, sizeof name, &local, err);
+    if (status == SYNCGUARD_OK && !local)
+        status =
+            syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                           "%s: on a file system that other machines may share (%s)", path, name);
+    return status;
+}
+
+/* ---- folder and file ----------------------------------------------------------------------- */
+
+/* The part before the last slash, which must be there; "/" for the root. */
+static void folder_of(const char *path, char out[SG_SQLITE_PATH_SIZE])
+{
+    size_t length = (size_t)(strrchr(path, '/') - path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    snprintf(out, SG_SQLITE_PATH_SIZE, "%.*s", length == 0 ? 1 : (int)length, path);
+}
+
+/* Makes a new name survive a crash of the machine. */
+static void sync_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd); /* not all file systems can */
+        close(fd);
+    }
+}
+
+/* Creates the last folder of the path with 0700, whatever the umask; its parent must exist. */
+static syncguard_status create_folder(const char *folder, syncguard_error *err)
+{
+    char parent[SG_SQLITE_PATH_SIZE];
+    folder_of(folder, parent);
+    if (mkdir(folder, 0700) != 0) {
+        if (errno == EEXIST) /* another process was faster */
+            return SYNCGUARD_OK;
+        if (errno == ENOENT)
+            return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
+                                  "%s: this folder does not exist", parent);
+        return sg_sqlite_fail_errno(err, errno, folder, "the folder cannot be created");
+    }
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fchmod(fd, 0700);
+        close(fd);
+    }
+    sync_folder(parent);
+    return SYNCGUARD_OK;
+}
+
+/* ---- ownership and permissions --------------------------------------------------------------- */
+
+static syncguard_status unsafe(const char *path, const char *what, syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s", path, what);
+}
+
+/* For root: no other user may rename or replace what is in this folder. */
+static syncguard_status check_folder_for_root(const char *folder, const struct stat *about,
+                                              syncguard_error *err)
+{
+    mode_t others = about->st_gid == 0 ? 0002 : 0022;
+    if (about->st_uid != 0)
+        return unsafe(folder, "belongs to another user, who could plant files for root to write to",
+                      err);
+    if ((about->st_mode & others) != 0 && (about->st_mode & S_ISVTX) == 0)
+        return unsafe(folder, "others may write here, and plant files for root to write to", err);
+    return SYNCGUARD_OK;
+}
+
+/* The folder of the file, and for root all above it. *shared: others may add names to it. */
+static syncguard_status check_folders(const char *folder, bool *shared, syncguard_error *err)
+{
+    char path[SG_SQLITE_PATH_SIZE];
+    struct stat about;
+    snprintf(path, sizeof path, "%s", folder);
+    for (bool last = true;; last = false) {
+        if (stat(path, &about) != 0)
+            return sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
+        if (last) {
+            *shared = (about.st_mode & 0002) != 0;
+            if (*shared && (about.st_mode & S_ISVTX) == 0)
+                return unsafe(path, "everybody may write here, and so take and drop locks", err);
+        }
+        if (geteuid() != 0)
+            return SYNCGUARD_OK;
+        syncguard_status status = check_folder_for_root(path, &about, err);
+        if (status != SYNCGUARD_OK || strcmp(path, "/") == 0)
+            return status;
+        char child[SG_SQLITE_PATH_SIZE];
+        memcpy(child, path, sizeof child);
+        folder_of(child, path);
+    }
+}
+
+syncguard_status sg_sqlite_file_check(const char *path, const struct stat *about,
+                                      syncguard_error *err)
+{
+    if (!S_ISREG(about->st_mode))
+        return unsafe(path, "not a regular file", err);
+    /* The files beside it are found by name: two names would be two sets of them. */
+    if (about->st_nlink > 1)
+        return unsafe(path, "has more than one name (hard link)", err);
+    if (geteuid() == 0 && about->st_uid != 0)
+        return unsafe(path, "belongs to another user; root uses only files of its own", err);
+    return SYNCGUARD_OK;
+}
+
+/* The database, and the files that SQLite and we keep beside it. */
+static const char *const SUFFIXES[] = {"", "-wal", "-shm", "-wake", "-journal"};
+#define SUFFIX_COUNT (sizeof SUFFIXES / sizeof SUFFIXES[0])
+
+static syncguard_status check_file(const char *path, bool shared, bool database,
+                                   syncguard_error *err)
+{
+    struct stat about;
+    if (lstat(path, &about) != 0)
+        return errno == ENOENT && !database
+                   ? SYNCGUARD_OK
+                   : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
+    syncguard_status status = sg_sqlite_file_check(path, &about, err);
+    if (status == SYNCGUARD_OK && shared && about.st_uid != geteuid())
+        status =
+            unsafe(path, "belongs to another user, in a folder that everybody may write to", err);
+    /* SQLite takes a file of one byte for an empty one. */
+    if (status == SYNCGUARD_OK && database && about.st_size > 0 &&
+        about.st_size < SG_SQLITE_HEADER_BYTES)
+        status = sg_sqlite_fail(NULL, path, SQLITE_NOTADB, err);
+    return status;
+}
+
+static syncguard_status check_files(const char *path, bool shared, syncguard_error *err)
+{
+    char name[SG_SQLITE_BESIDE_SIZE];
+    syncguard_status status = SYNCGUARD_OK;
+    for (size_t i = 0; i < SUFFIX_COUNT && status == SYNCGUARD_OK; i++) {
+        snprintf(name, sizeof name, "%s%s", path, SUFFIXES[i]);
+        status = check_file(name, shared, i == 0, err);
+    }
+    return status;
+}
+
+syncguard_fd_identity sg_sqlite_file_identify(const char *path)
+{
+    struct stat about;
+    syncguard_fd_identity identity = {0, 0, false};
+    if (lstat(path, &about) == 0) {
+        identity.device = (uint64_t)about.st_dev;
+        identity.inode = (uint64_t)about.st_ino;
+        identity.known = true;
+    }
+    return identity;
+}
+
+/* ---- creation ------------------------------------------------------------------------------ */
+
+/*
+ * Creates the empty file, and removes what an earlier database of this name left: SQLite would take
+ * it for part of the new one, and processes that have the old one open may still use it. The lock
+ * on the folder keeps two processes from removing each other's files.
+ */
+static syncguard_status create_locked(const char *path, const char *folder, syncguard_error *err)
+{
+    char name[SG_SQLITE_BESIDE_SIZE];
+    struct stat about;
+    if (lstat(path, &about) == 0) /* another process was faster */
+        return SYNCGUARD_OK;
+    for (size_t i = 1; i < SUFFIX_COUNT; i++) {
+        snprintf(name, sizeof name, "%s%s", path, SUFFIXES[i]);
+        if (unlink(name) != 0 && errno != ENOENT)
+            return sg_sqlite_fail_errno(err, errno, name,
+                                        "left by an earlier file, cannot be removed");
+    }
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno == EEXIST
+                   ? SYNCGUARD_OK
+                   : sg_sqlite_fail_errno(err, errno, path, "the file cannot be created");
+    (void)fchmod(fd, 0600);
+    close(fd);
+    sync_folder(folder);
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_sqlite_file_lock_folder(const char *path, int *out, syncguard_error *err)
+{
+    char folder[SG_SQLITE_PATH_SIZE];
+    folder_of(path, folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return sg_sqlite_fail_errno(err, errno, folder, "cannot be opened");
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        *out = fd;
+        return SYNCGUARD_OK;
+    }
+    syncguard_status status = errno == EWOULDBLOCK
+                                  ? SG_SQLITE_BUSY
+                                  : sg_sqlite_fail_errno(err, errno, folder, "cannot be locked");
+    close(fd);
+    return status;
+}
+
+static syncguard_status create_file(const char *path, const char *folder, syncguard_error *err)
+{
+    int lock = -1;
+    syncguard_status status = refuse_remote(folder, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_file_lock_folder(path, &lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = create_locked(path, folder, err);
+    close(lock);
+    return status;
+}
+
+syncguard_status sg_sqlite_file_prepare(const char *path, syncguard_error *err)
+{
+    char folder[SG_SQLITE_PATH_SIZE];
+    struct stat about;
+    bool shared = false;
+    folder_of(path, folder);
+    syncguard_status status = check_folders(folder, &shared, err);
+    if (status == SYNCGUARD_OK && lstat(path, &about) != 0)
+        status = errno == ENOENT ? create_file(path, folder, err)
+                                 : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
+    if (status == SYNCGUARD_OK)
+        status = check_files(path, shared, err);
+    return status == SYNCGUARD_OK ? refuse_remote(path, err) : status;
+}
+
+/* ---- the path ------------------------------------------------------------------------------ */
+
+/* The folder of given without links, created if it is missing. */
+static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
+                                       syncguard_error *err)
+{
+    char folder[SG_SQLITE_PATH_SIZE];
+    struct stat about;
+    folder_of(given, folder);
+    if (stat(folder, &about) != 0 && errno == ENOENT) {
+        syncguard_status status = create_folder(folder, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+    if (realpath(folder, whole) == NULL)
+        return sg_sqlite_fail_errno(err, errno, folder, "cannot be inspected");
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_sqlite_file_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
+                                        syncguard_error *err)
+{
+    char whole[PATH_MAX];
+    const char *name = ""; /* what follows the resolved part */
+    if (realpath(given, whole) == NULL) {
+        if (errno != ENOENT)
+            return sg_sqlite_fail_errno(err, errno, given, "cannot be inspected");
+        syncguard_status status = resolve_folder(given, whole, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        name = strrchr(given, '/');
+        if (strcmp(whole, "/") == 0)
+            whole[0] = '\0';
+    }
+    int length = snprintf(out, SG_SQLITE_PATH_SIZE, "%s%s", whole, name);
+    if (length > SG_SQLITE_MAX_PATH_BYTES)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "sqlite: the path is longer than %d bytes", SG_SQLITE_MAX_PATH_BYTES);
+    return SYNCGUARD_OK;
+}

@@ -1,0 +1,39 @@
+/*
+ * The database file: its path, its creation, the file system it is on, and whether
+ * other users could make us write to another file.
+ */
+#ifndef SG_SQLITE_DATABASE_FILE_H
+#define SG_SQLITE_DATABASE_FILE_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "syncguard/error.h"
+#include "syncguard/sys/descriptor.h"
+
+/* SQLite limits names to 512 bytes, its suffixes included. */
+#define SG_SQLITE_MAX_PATH_BYTES 480
+#define SG_SQLITE_PATH_SIZE (SG_SQLITE_MAX_PATH_BYTES + 1)
+/* A path with one of the suffixes of the files beside the database. */
+#define SG_SQLITE_BESIDE_SIZE (SG_SQLITE_PATH_SIZE + 16)
+/* A shorter file is no SQLite database. */
+#define SG_SQLITE_HEADER_BYTES 100
+
+/* Resolves the links of a path with at least one slash; creates its folder if it is missing. */
+syncguard_status sg_sqlite_file_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
+                                        syncguard_error *err);
+/* Creates the file if it is missing; refuses folders and files that are not safe. Busy while
+ * another process creates it. */
+syncguard_status sg_sqlite_file_prepare(const char *path, syncguard_error *err);
+/* Keeps other processes from creating the file, until *out is closed. Busy if one has the lock. */
+syncguard_status sg_sqlite_file_lock_folder(const char *path, int *out, syncguard_error *err);
+/* Refuses a file that is not regular, has a second name, or is not root's if we are root. */
+syncguard_status sg_sqlite_file_check(const char *path, const struct stat *about,
+                                      syncguard_error *err);
+/* What is at the path now, a link not followed; not known if nothing is. */
+syncguard_fd_identity sg_sqlite_file_identify(const char *path);
+/* The name of the file system of path, and whether only this machine writes to it. */
+syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
+                                       syncguard_error *err);
+
+#endif

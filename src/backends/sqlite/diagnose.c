@@ -1,0 +1,261 @@
+/*
+ * What would break the promises on this file: for `syncguard doctor`.
+ *
+ * The check of the file's structure reads all of it, so it runs on a connection
+ * of its own, and stops at the limits. Nothing is changed.
+ */
+#include "diagnose.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach.h"
+#include "errors.h"
+
+typedef struct diagnosis {
+    sg_sqlite *sqlite;
+    const syncguard_limits *limits;
+    syncguard_findings to;
+} diagnosis;
+
+static void report_file_system(const diagnosis *self)
+{
+    char name[64];
+    bool local = false;
+    if (sg_sqlite_file_system(self->sqlite->connection.path, name, sizeof name, &local, NULL) !=
+        SYNCGUARD_OK)
+        syncguard_report(&self->to, SYNCGUARD_BLOCK, "file_system", "the file system is unknown",
+                         "if other machines share it, they do not see its locks",
+                         "use a folder on a local disk");
+    else if (!local)
+        syncguard_report(&self->to, SYNCGUARD_BLOCK, "file_system", name,
+                         "other machines may share it, and they do not see its locks",
+                         "use a folder on a local disk, or a server for locks of many machines");
+    else if (strcmp(name, "tmpfs") == 0 || strcmp(name, "ramfs") == 0)
+        syncguard_report(&self->to, SYNCGUARD_WARN, "file_system", name,
+                         "it is in memory: a reboot deletes the file, and fences start again",
+                         "use a folder on a disk, or accept it");
+    else
+        syncguard_report_fine(&self->to, "file_system", name);
+}
+
+/* Modes of the file, which are those that SQLite gives the files beside it. */
+static void report_mode(const diagnosis *self, mode_t mode)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%04o", (unsigned)mode);
+    if (mode & 0022)
+        syncguard_report(&self->to, mode & 0002 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "mode", text,
+                         "other users can free and forge locks",
+                         "chmod 0600, or accept it for a group that shares the locks");
+    else if (mode & 0044)
+        syncguard_report(&self->to, SYNCGUARD_WARN, "mode", text,
+                         "other users can read keys and lock ids, which free locks", "chmod 0600");
+    else
+        syncguard_report_fine(&self->to, "mode", text);
+}
+
+/* Who may write to the folder can replace the file: then there are two sets of locks. */
+static void report_folder(const diagnosis *self)
+{
+    const char *path = self->sqlite->connection.path;
+    char folder[SG_SQLITE_PATH_SIZE], text[64];
+    struct stat about;
+    size_t length = (size_t)(strrchr(path, '/') - path);
+    snprintf(folder, sizeof folder, "%.*s", length == 0 ? 1 : (int)length, path);
+    if (stat(folder, &about) != 0)
+        return; /* report_file has found the file gone */
+    mode_t mode = about.st_mode & 07777;
+    bool foreign = about.st_uid != geteuid() && about.st_uid != 0;
+    snprintf(text, sizeof text, "mode %04o%s", (unsigned)mode,
+             foreign ? ", belongs to another user" : "");
+    if (foreign || ((mode & 0022) != 0 && (mode & S_ISVTX) == 0))
+        syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
+                         "others can replace the file: two holders at once become possible",
+                         "use a folder of your own with mode 0700");
+    else
+        syncguard_report_fine(&self->to, "folder", text);
+}
+
+/* SQLite writes to the files beside the database, and creates them if they are missing. */
+static void report_rights(const diagnosis *self)
+{
+    static const char *const SUFFIXES[] = {"", "-wal", "-shm", "-wake"};
+    const char *path = self->sqlite->connection.path;
+    char name[SG_SQLITE_BESIDE_SIZE], missing[80] = "";
+    for (size_t i = 0; i < sizeof SUFFIXES / sizeof SUFFIXES[0]; i++) {
+        size_t used = strlen(missing);
+        snprintf(name, sizeof name, "%s%s", path, SUFFIXES[i]);
+        if (faccessat(AT_FDCWD, name, R_OK | W_OK, AT_EACCESS) != 0 && errno != ENOENT)
+            snprintf(missing + used, sizeof missing - used, "%s%s", used > 0 ? ", " : "",
+                     i == 0 ? "the file" : SUFFIXES[i]);
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(strrchr(path, '/') - path) + 1, path);
+    if (faccessat(AT_FDCWD, name, W_OK | X_OK, AT_EACCESS) != 0) {
+        size_t used = strlen(missing);
+        snprintf(missing + used, sizeof missing - used, "%sthe folder", used > 0 ? ", " : "");
+    }
+    char text[120];
+    snprintf(text, sizeof text, "this user may not write to %s", missing);
+    if (missing[0] != '\0')
+        syncguard_report(
+            &self->to, SYNCGUARD_BLOCK, "permissions", text,
+            "no lock can be acquired as soon as one of them has to be written or created",
+            "change the owner or the mode, or run as the user that owns them");
+    else
+        syncguard_report_fine(&self->to, "permissions", "this user may write to all files");
+}
+
+static void report_file(const diagnosis *self)
+{
+    struct stat about;
+    report_file_system(self);
+    if (stat(self->sqlite->connection.path, &about) != 0) {
+        syncguard_report(&self->to, SYNCGUARD_BLOCK, "file", "the file is gone",
+                         "processes that have it open no longer exclude new ones",
+                         "restart them; the next lock creates a new file");
+        return;
+    }
+    report_mode(self, about.st_mode & 0777);
+    report_folder(self);
+    report_rights(self);
+}
+
+static syncguard_status fail_busy(const diagnosis *self, syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "SQLITE_BUSY",
+                          "%s: busy, cannot be checked now", self->sqlite->connection.path);
+}
+
+static void report_clock(const diagnosis *self, const sg_sqlite_boot *boot)
+{
+    char text[160];
+    if (boot->id[0] == '\0')
+        syncguard_report(&self->to, SYNCGUARD_WARN, "boot_id",
+                         "a file is mounted over the kernel's boot id, as some container runtimes "
+                         "do",
+                         "locks of an earlier boot may count until they expire",
+                         "accept it, or keep locks short");
+    if (boot->offset_ns != 0) {
+        snprintf(text, sizeof text, "this time namespace is ahead by %lld s; corrected",
+                 (long long)(boot->offset_ns / (1000 * SYNCGUARD_NS_PER_MS)));
+        syncguard_report_fine(&self->to, "boot_clock", text);
+    }
+}
+
+static syncguard_status report_settings(const diagnosis *self, syncguard_error *err)
+{
+    if (self->sqlite->durable)
+        syncguard_report_fine(&self->to, "durability",
+                              "full: a grant is on the disk before it is reported");
+    else
+        syncguard_report(&self->to, SYNCGUARD_WARN, "durability", "normal",
+                         "a crash of the machine may repeat the latest fences",
+                         "use durability=full, or accept it");
+    syncguard_status status = syncguard_gate_enter(&self->sqlite->gate, self->limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = sg_sqlite_attach(self->sqlite, err);
+    bool failed = sg_sqlite_wal_failed(&self->sqlite->wal);
+    sg_sqlite_boot boot = self->sqlite->boot;
+    syncguard_gate_leave(&self->sqlite->gate);
+    if (status == SG_SQLITE_BUSY)
+        return fail_busy(self, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    report_clock(self, &boot);
+    if (failed)
+        syncguard_report(&self->to, SYNCGUARD_BLOCK, "disk", "the last sync failed",
+                         "nothing is granted until a checkpoint succeeds",
+                         "check the disk: it may be full or damaged");
+    return SYNCGUARD_OK;
+}
+
+static int limits_reached(void *context)
+{
+    return syncguard_limits_check(context, NULL) != SYNCGUARD_OK;
+}
+
+/* The fields that the operations need: see docs/adr on records that cannot be read. */
+static const char DAMAGED[] =
+    "SELECT count(*) FROM syncguard_locks WHERE typeof(key) <> 'text'"
+    " OR length(CAST(key AS BLOB)) > 512 OR typeof(lock_id) <> 'text' OR length(lock_id) <> 22"
+    " OR typeof(fence) <> 'text' OR length(fence) <> 15 OR fence GLOB '*[^0-9]*'"
+    " OR typeof(expires_at_ms) <> 'integer' OR typeof(boot_id) <> 'text'"
+    " OR typeof(boot_set_ms) <> 'integer' OR typeof(boot_expires_ms) <> 'integer'"
+    " OR abs(boot_expires_ms) > 9007199254740991";
+
+static int report_records(const diagnosis *self, sqlite3 *db)
+{
+    char count[24] = "";
+    char text[96];
+    int code = sg_sqlite_query(db, DAMAGED, count, sizeof count);
+    if (code != SQLITE_OK || strcmp(count, "0") == 0)
+        return code;
+    snprintf(text, sizeof text, "%s stored locks cannot be read", count);
+    syncguard_report(&self->to, SYNCGUARD_WARN, "records", text, "they may block their keys",
+                     "repair or delete their rows");
+    return code;
+}
+
+static void report_damage(const diagnosis *self)
+{
+    syncguard_report(&self->to, SYNCGUARD_BLOCK, "structure", "the database is damaged",
+                     "locks and fences may be lost",
+                     "stop all programs that use it, and restore the file or move it away");
+}
+
+static syncguard_status report_content(const diagnosis *self, sqlite3 *db, syncguard_error *err)
+{
+    char answer[64] = "";
+    sqlite3_progress_handler(db, 10000, limits_reached, (void *)self->limits);
+    int code = sg_sqlite_query(db, "PRAGMA journal_mode", answer, sizeof answer);
+    if (code == SQLITE_OK) {
+        if (strcmp(answer, "wal") == 0)
+            syncguard_report_fine(&self->to, "journal", answer);
+        else
+            syncguard_report(&self->to, SYNCGUARD_BLOCK, "journal", answer,
+                             "grants are made durable through the write-ahead log",
+                             "let no other program change journal_mode; open the file again");
+        code = sg_sqlite_query(db, "PRAGMA quick_check(1)", answer, sizeof answer);
+    }
+    if (code == SQLITE_OK)
+        code = report_records(self, db);
+    if (code == SQLITE_INTERRUPT)
+        return syncguard_limits_check(self->limits, err);
+    if ((code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB) {
+        report_damage(self);
+        return SYNCGUARD_OK;
+    }
+    if (code != SQLITE_OK) {
+        syncguard_status status = sg_sqlite_fail(db, self->sqlite->connection.path, code, err);
+        return status == SG_SQLITE_BUSY ? fail_busy(self, err) : status;
+    }
+    if (strcmp(answer, "ok") == 0)
+        syncguard_report_fine(&self->to, "structure", "whole");
+    else
+        report_damage(self);
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_sqlite_diagnose(syncguard_backend *backend, const syncguard_limits *limits,
+                                    syncguard_finding_fn fn, void *context, syncguard_error *err)
+{
+    diagnosis self = {sg_sqlite_of(backend), limits, {fn, context}};
+    sqlite3 *db = NULL;
+    syncguard_status status = syncguard_limits_check(limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    report_file(&self);
+    status = report_settings(&self, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_connect(self.sqlite->connection.path, &db, err);
+    if (status == SYNCGUARD_OK)
+        status = report_content(&self, db, err);
+    if (db != NULL)
+        sqlite3_close(db);
+    return status;
+}

@@ -1,0 +1,403 @@
+/*
+ * See notify.h.
+ *
+ * Locking: the mutex guards everything. The core is never called with it held,
+ * because the core calls unwatch with its wait queue locked.
+ */
+#include "notify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/inotify.h>
+#endif
+
+#include "errors.h"
+
+typedef struct sg_sqlite_watched {
+    struct sg_sqlite_watched *next;
+    bool changed; /* to be reported */
+    size_t length;
+    char key[];
+} sg_sqlite_watched;
+
+syncguard_status sg_sqlite_notify_init(sg_sqlite_notify *notify, syncguard_backend *backend,
+                                       const char *database, syncguard_error *err)
+{
+    notify->backend = backend;
+    notify->database = database;
+    snprintf(notify->path, sizeof notify->path, "%s-wake", database);
+    notify->fd = -1;
+    notify->inotify_fd = -1;
+    notify->stop.fds[0] = -1;
+    notify->stop.fds[1] = -1;
+    if (pthread_mutex_init(&notify->mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
+    return SYNCGUARD_OK;
+}
+
+/* The same in every process and version: it is part of the file format. */
+static size_t slot_of(const char *key, size_t length)
+{
+    uint64_t hash = syncguard_fnv1a(key, length);
+    return (size_t)((hash ^ hash >> 32) % SG_SQLITE_SLOTS);
+}
+
+/* Differs between handles. */
+static uint64_t first_value(void)
+{
+    uint64_t value = 0;
+    if (!syncguard_random_bytes(&value, sizeof value))
+        value = (uint64_t)syncguard_clock_ns() ^ (uint64_t)getpid() << 40;
+    return value;
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+/* Creates it with the mode and, if we may, the group of the database: all its users need access. */
+static int create_file(const sg_sqlite_notify *notify, int flags)
+{
+    struct stat about;
+    int fd = open(notify->path, flags | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || stat(notify->database, &about) != 0)
+        return fd;
+    if (about.st_gid != getegid() && fchown(fd, (uid_t)-1, about.st_gid) != 0)
+        return fd; /* private until a user with the right group creates it */
+    (void)fchmod(fd, about.st_mode & 0777);
+    return fd;
+}
+
+/* Allocates the slots: a release must always be able to write its own. */
+static int allocate(int fd)
+{
+#ifdef __linux__
+    if (fallocate(fd, 0, 0, SG_SQLITE_SLOTS * (off_t)sizeof(uint64_t)) != 0 && errno == ENOSPC)
+        return errno;
+#else
+    (void)fd;
+#endif
+    return 0;
+}
+
+static syncguard_status open_file(const sg_sqlite_notify *notify, int *out, syncguard_error *err)
+{
+    const char *path = notify->path;
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    struct stat about;
+    int fd = open(path, flags);
+    if (fd < 0 && errno == ENOENT) {
+        fd = create_file(notify, flags);
+        if (fd < 0 && errno == EEXIST)
+            fd = open(path, flags);
+    }
+    if (fd < 0 && (errno == EACCES || errno == EPERM))
+        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, sg_sqlite_errno_name(errno),
+                              "%s: may not be written", path);
+    if (fd < 0 || fstat(fd, &about) != 0) {
+        syncguard_status status = sg_sqlite_fail_errno(err, errno, path, "cannot be opened");
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
+    syncguard_status status = sg_sqlite_file_check(path, &about, err);
+    int error = status == SYNCGUARD_OK ? allocate(fd) : 0;
+    if (error != 0)
+        status = sg_sqlite_fail_errno(err, error, path, "there is no room for it");
+    if (status != SYNCGUARD_OK)
+        close(fd);
+    else
+        *out = fd;
+    return status;
+}
+
+/* Slots beyond the end of the file read as 0. */
+static bool read_slots(int fd, size_t first, size_t count, uint64_t *out)
+{
+    memset(out, 0, count * sizeof *out);
+    return pread(fd, out, count * sizeof *out, (off_t)(first * sizeof *out)) >= 0;
+}
+
+/* ---- the thread ---------------------------------------------------------------------------- */
+
+#ifdef __linux__
+
+/* Marks the keys of slots that differ from what was seen. Caller holds the mutex. */
+static void mark_changed(sg_sqlite_notify *notify, const uint64_t values[SG_SQLITE_SLOTS])
+{
+    for (size_t slot = 0; slot < SG_SQLITE_SLOTS; slot++) {
+        if (notify->seen[slot] == values[slot])
+            continue;
+        notify->seen[slot] = values[slot];
+        for (sg_sqlite_watched *key = notify->watched[slot]; key != NULL; key = key->next)
+            key->changed = true;
+    }
+}
+
+/* Takes one marked key from the slots from *slot on. */
+static bool next_changed(sg_sqlite_notify *notify, size_t *slot, char key[SYNCGUARD_KEY_SIZE],
+                         size_t *length)
+{
+    sg_sqlite_watched *watched = NULL;
+    pthread_mutex_lock(&notify->mutex);
+    while (*slot < SG_SQLITE_SLOTS) {
+        watched = notify->watched[*slot];
+        while (watched != NULL && !watched->changed)
+            watched = watched->next;
+        if (watched != NULL)
+            break;
+        (*slot)++;
+    }
+    if (watched != NULL) {
+        watched->changed = false;
+        memcpy(key, watched->key, watched->length);
+        *length = watched->length;
+    }
+    pthread_mutex_unlock(&notify->mutex);
+    return watched != NULL;
+}
+
+static void report_changed(sg_sqlite_notify *notify)
+{
+    char key[SYNCGUARD_KEY_SIZE];
+    size_t length = 0;
+    size_t slot = 0;
+    while (next_changed(notify, &slot, key, &length))
+        syncguard_backend_key_changed(notify->backend, key, length);
+}
+
+/* A file was removed, renamed, or got another owner. */
+#define FILE_EVENTS (IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF)
+
+/* True if a file may no longer be the one at its path. */
+static bool read_events(int fd)
+{
+    union {
+        struct inotify_event event;
+        char bytes[4096];
+    } buffer;
+    bool changed = false;
+    ssize_t got = 0;
+    while ((got = read(fd, buffer.bytes, sizeof buffer.bytes)) > 0) {
+        for (const char *at = buffer.bytes; at < buffer.bytes + got;) {
+            struct inotify_event event;
+            memcpy(&event, at, sizeof event);
+            changed = changed || (event.mask & FILE_EVENTS) != 0;
+            at += sizeof event + event.len;
+        }
+    }
+    return changed;
+}
+
+static void *watch_thread(void *argument)
+{
+    sg_sqlite_notify *notify = argument;
+    syncguard_limits forever = {SYNCGUARD_NO_DEADLINE, NULL};
+    uint64_t values[SG_SQLITE_SLOTS];
+    for (;;) {
+        struct pollfd fds[2] = {{notify->inotify_fd, POLLIN, 0}, {notify->stop.fds[0], POLLIN, 0}};
+        syncguard_status status = syncguard_wait_fds(fds, 2, &forever, NULL);
+        if (status == SYNCGUARD_OK && fds[1].revents == POLLIN)
+            return NULL;
+        /* Something else than POLLIN: the program has closed the descriptor. */
+        bool failed = status != SYNCGUARD_OK || fds[0].revents != POLLIN;
+        bool files_changed = !failed && read_events(notify->inotify_fd);
+        pthread_mutex_lock(&notify->mutex);
+        notify->failed = notify->failed || failed;
+        if (read_slots(notify->fd, 0, SG_SQLITE_SLOTS, values))
+            mark_changed(notify, values);
+        pthread_mutex_unlock(&notify->mutex);
+        report_changed(notify);
+        if (failed || files_changed) {
+            /* The next attempt checks the files, or learns that it must poll. */
+            atomic_store(&notify->files_changed, true);
+            syncguard_backend_notifications_lost(notify->backend);
+        }
+        if (failed)
+            return NULL;
+    }
+}
+
+/* Watches of earlier files stay; what happens to those costs a needless attempt. */
+static bool watch_files(const sg_sqlite_notify *notify)
+{
+    return inotify_add_watch(notify->inotify_fd, notify->path, IN_MODIFY | FILE_EVENTS) >= 0 &&
+           inotify_add_watch(notify->inotify_fd, notify->database, FILE_EVENTS) >= 0;
+}
+
+/* Starts the thread with the first waiter. Caller holds the mutex. */
+static bool start(sg_sqlite_notify *notify)
+{
+    if (notify->started)
+        return !notify->failed;
+    notify->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (notify->inotify_fd < 0 || syncguard_parker_open(&notify->stop, NULL) != SYNCGUARD_OK ||
+        !watch_files(notify) ||
+        syncguard_thread_start(&notify->thread, watch_thread, notify) != 0) {
+        if (notify->inotify_fd >= 0)
+            close(notify->inotify_fd);
+        notify->inotify_fd = -1;
+        syncguard_parker_close(&notify->stop);
+        return false; /* the next waiter tries again */
+    }
+    notify->started = true;
+    return true;
+}
+
+#else
+
+static bool watch_files(const sg_sqlite_notify *notify)
+{
+    (void)notify;
+    return false;
+}
+
+static bool start(sg_sqlite_notify *notify)
+{
+    (void)notify;
+    return false;
+}
+
+#endif
+
+/* ---- opening and reopening ----------------------------------------------------------------- */
+
+/* Caller holds the mutex. */
+static void replace_file(sg_sqlite_notify *notify, int fd)
+{
+    if (notify->fd >= 0)
+        close(notify->fd);
+    notify->fd = fd;
+    if (!notify->started || notify->failed)
+        return;
+    /* Watched before it is read: a write in between is both seen and reported. */
+    notify->failed = !watch_files(notify) || !read_slots(fd, 0, SG_SQLITE_SLOTS, notify->seen);
+}
+
+syncguard_status sg_sqlite_notify_open(sg_sqlite_notify *notify, syncguard_error *err)
+{
+    int fd = -1;
+    syncguard_status status = open_file(notify, &fd, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    pthread_mutex_lock(&notify->mutex);
+    if (notify->next_value == 0)
+        notify->next_value = first_value();
+    replace_file(notify, fd);
+    pthread_mutex_unlock(&notify->mutex);
+    /* What was written to the old file after its replacement is unknown. */
+    syncguard_backend_notifications_lost(notify->backend);
+    return SYNCGUARD_OK;
+}
+
+bool sg_sqlite_notify_in_place(sg_sqlite_notify *notify)
+{
+    pthread_mutex_lock(&notify->mutex);
+    bool same = syncguard_fd_same(notify->fd, sg_sqlite_file_identify(notify->path));
+    pthread_mutex_unlock(&notify->mutex);
+    return same;
+}
+
+/* ---- watching ------------------------------------------------------------------------------ */
+
+static sg_sqlite_watched **find_watched(sg_sqlite_notify *notify, size_t slot, const char *key,
+                                        size_t length)
+{
+    sg_sqlite_watched **link = &notify->watched[slot];
+    while (*link != NULL && ((*link)->length != length || memcmp((*link)->key, key, length) != 0))
+        link = &(*link)->next;
+    return link;
+}
+
+/* Caller holds the mutex. */
+static bool add_watched(sg_sqlite_notify *notify, size_t slot, const char *key, size_t length)
+{
+    if (notify->fd < 0 || !start(notify))
+        return false;
+    /* If other keys share the slot, its value is known, and a change is still to be reported. */
+    if (notify->watched[slot] == NULL && !read_slots(notify->fd, slot, 1, &notify->seen[slot]))
+        return false;
+    sg_sqlite_watched *watched = syncguard_calloc(1, sizeof *watched + length);
+    if (watched == NULL)
+        return false;
+    memcpy(watched->key, key, length);
+    watched->length = length;
+    watched->next = notify->watched[slot];
+    notify->watched[slot] = watched;
+    return true;
+}
+
+bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t length, bool *added)
+{
+    size_t slot = slot_of(key, length);
+    pthread_mutex_lock(&notify->mutex);
+    /* Watched already: any release since is or will be reported, so this attempt counts. */
+    bool before = *find_watched(notify, slot, key, length) != NULL;
+    *added = !before && add_watched(notify, slot, key, length);
+    bool armed = (before || *added) && !notify->failed;
+    pthread_mutex_unlock(&notify->mutex);
+    return armed;
+}
+
+void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t length)
+{
+    pthread_mutex_lock(&notify->mutex);
+    sg_sqlite_watched **link = find_watched(notify, slot_of(key, length), key, length);
+    sg_sqlite_watched *watched = *link;
+    if (watched != NULL)
+        *link = watched->next;
+    pthread_mutex_unlock(&notify->mutex);
+    syncguard_free(watched);
+}
+
+/* ---- publishing ---------------------------------------------------------------------------- */
+
+/* Waiters of other keys share the slot. Caller holds the mutex. */
+static bool shared_slot(const sg_sqlite_notify *notify, size_t slot, const char *key, size_t length)
+{
+    const sg_sqlite_watched *first = notify->watched[slot];
+    return first != NULL &&
+           (first->next != NULL || first->length != length || memcmp(first->key, key, length) != 0);
+}
+
+/*
+ * The core tells our own waiters of the key, so our own value counts as seen. But
+ * it may overwrite a value by which another process released another key of the
+ * slot: if that has waiters here, our value is reported to them like any other.
+ */
+void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length)
+{
+    size_t slot = slot_of(key, length);
+    pthread_mutex_lock(&notify->mutex);
+    uint64_t value = notify->next_value++;
+    if (pwrite(notify->fd, &value, sizeof value, (off_t)(slot * sizeof value)) ==
+            (ssize_t)sizeof value &&
+        !shared_slot(notify, slot, key, length))
+        notify->seen[slot] = value;
+    pthread_mutex_unlock(&notify->mutex);
+}
+
+void sg_sqlite_notify_destroy(sg_sqlite_notify *notify, bool forked)
+{
+    if (notify->started && !forked) {
+        syncguard_parker_unpark(&notify->stop);
+        (void)pthread_join(notify->thread, NULL);
+        syncguard_parker_close(&notify->stop);
+    }
+    if (notify->inotify_fd >= 0 && !forked)
+        close(notify->inotify_fd);
+    if (notify->fd >= 0 && !forked)
+        close(notify->fd);
+    for (size_t slot = 0; slot < SG_SQLITE_SLOTS; slot++) {
+        while (notify->watched[slot] != NULL) {
+            sg_sqlite_watched *watched = notify->watched[slot];
+            notify->watched[slot] = watched->next;
+            syncguard_free(watched);
+        }
+    }
+    if (!forked)
+        pthread_mutex_destroy(&notify->mutex);
+}

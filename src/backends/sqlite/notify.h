@@ -1,0 +1,64 @@
+/*
+ * Notifications between processes: the -wake file, 512 slots of eight bytes beside the database.
+ *
+ * A release writes a value that was never written before into the slot of its key. A handle with
+ * waiters has one thread that the kernel tells of writes (inotify); it reads the slots and reports
+ * the watched keys whose slot changed. The value of a slot is read before the attempt that decides
+ * whether to wait, and a release is committed before its slot is written: so no release is missed,
+ * and a spurious report only costs an attempt.
+ *
+ * The file holds no state that matters. It is read and written, never mapped: access to a truncated
+ * mapping raises a signal. Waiters rely on it, so every handle opens it, with its space allocated,
+ * before it works at all: a release can always be published. If inotify fails, waiters poll. If the
+ * file is removed or replaced, the kernel reports that too, and all waiters try again.
+ */
+#ifndef SG_SQLITE_NOTIFY_H
+#define SG_SQLITE_NOTIFY_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "database_file.h"
+#include "syncguard/sys/backend.h"
+
+#define SG_SQLITE_SLOTS 512
+
+struct sg_sqlite_watched;
+
+typedef struct sg_sqlite_notify {
+    syncguard_backend *backend; /* this and the paths never change */
+    const char *database;
+    char path[SG_SQLITE_BESIDE_SIZE];
+    atomic_bool files_changed; /* a file may no longer be the one at its path */
+
+    pthread_mutex_t mutex; /* guards all below; never held while the core is called */
+    int fd;                /* the -wake file; -1: not open yet */
+    bool started;
+    bool failed; /* the thread has ended: waiters poll */
+    int inotify_fd;
+    syncguard_parker stop;
+    pthread_t thread;
+    uint64_t next_value;
+    uint64_t seen[SG_SQLITE_SLOTS]; /* valid where watched is not empty */
+    struct sg_sqlite_watched *watched[SG_SQLITE_SLOTS];
+} sg_sqlite_notify;
+
+/* database must stay valid. *notify comes zeroed. */
+syncguard_status sg_sqlite_notify_init(sg_sqlite_notify *notify, syncguard_backend *backend,
+                                       const char *database, syncguard_error *err);
+/* forked: the thread was the parent's; no descriptor is closed. */
+void sg_sqlite_notify_destroy(sg_sqlite_notify *notify, bool forked);
+/* Opens the -wake file, creates it if it is missing; again if it was replaced, and then all waiters
+ * try again. Inside the gate. */
+syncguard_status sg_sqlite_notify_open(sg_sqlite_notify *notify, syncguard_error *err);
+/* The file that is open is the one at the path. */
+bool sg_sqlite_notify_in_place(sg_sqlite_notify *notify);
+
+/* Watches key. False if releases cannot be reported (waiters poll). *added: it was not watched
+ * before, so the caller must decide again. */
+bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t length, bool *added);
+void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t length);
+/* Tells other processes that key was released. */
+void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length);
+
+#endif

@@ -1,0 +1,21 @@
+/* The options of a URL or of syncguard_sqlite_options as a config. */
+#ifndef SG_SQLITE_OPTIONS_H
+#define SG_SQLITE_OPTIONS_H
+
+#include "database_file.h"
+#include "syncguard/sqlite.h"
+
+typedef struct sg_sqlite_config {
+    char path[SG_SQLITE_PATH_SIZE]; /* has at least one slash */
+    bool durable;                   /* grants are synced before they are reported */
+    syncguard_options common;
+} sg_sqlite_config;
+
+/* given may be NULL: the path is then missing, InvalidArgument. */
+syncguard_status sg_sqlite_config_from_options(const syncguard_sqlite_options *given,
+                                               const syncguard_options *common,
+                                               sg_sqlite_config *out, syncguard_error *err);
+syncguard_status sg_sqlite_config_from_url(const char *text, const syncguard_options *common,
+                                           sg_sqlite_config *out, syncguard_error *err);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * The audit line: name=value pairs, text in quotes with control characters, quotes and backslashes
+ * escaped, so that neither a key nor an owner label can forge another field.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "audit.h"
+#include "report.h"
+#include "store.h"
+#include "text.h"
+#include "times.h"
+
+/* In quotes; a quote inside becomes \x22. */
+static void quote(const char *text, char *out, size_t size)
+{
+    char shown[4 * SYNCGUARD_KEY_SIZE];
+    size_t used = 0;
+    cli_escape(text, shown, sizeof shown);
+    out[used++] = '"';
+    for (const char *at = shown; *at != '\0' && used + 6 < size; at++) {
+        if (*at == '"')
+            used += (size_t)snprintf(out + used, size - used, "\\x22");
+        else
+            out[used++] = *at;
+    }
+    out[used++] = '"';
+    out[used] = '\0';
+}
+
+/* The user database, not the environment, which the user can set. Who used sudo is only there. */
+static void describe_operator(char *out, size_t size)
+{
+    char user[64], host[65] = "", label[160];
+    const char *before = getenv("SUDO_USER");
+    cli_user_name(user, sizeof user);
+    if (gethostname(host, sizeof host - 1) != 0)
+        host[0] = '\0';
+    if (getuid() == 0 && before != NULL && *before != '\0')
+        snprintf(label, sizeof label, "%s@%s (sudo: %.32s)", user, host, before);
+    else
+        snprintf(label, sizeof label, "%s@%s", user, host);
+    quote(label, out, size);
+}
+
+void cli_audit(const char *action, const char *url, const syncguard_lock_info_raw *lock,
+               const char *result, bool to_syslog)
+{
+    char when[32], by[700], key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE];
+    char shown[512], store[600];
+    char line[sizeof when + sizeof by + sizeof store + sizeof key + sizeof owner + 200];
+    cli_url_without_secrets(url, shown, sizeof shown);
+    quote(shown, store, sizeof store);
+    cli_format_time_utc(cli_wall_ms(), when, sizeof when);
+    describe_operator(by, sizeof by);
+    quote(lock->key, key, sizeof key);
+    quote(lock->owner, owner, sizeof owner);
+    snprintf(line, sizeof line,
+             "audit: time=%s operator=%s action=%s store=%s key=%s owner=%s fence=%s result=%s",
+             when, by, action, store, key, owner, lock->info.fence, result);
+    cli_message("%s", line);
+    if (to_syslog) {
+        openlog("syncguard", LOG_PID, LOG_AUTH);
+        syslog(LOG_NOTICE, "%s", line);
+        closelog();
+    }
+}

@@ -1,0 +1,40 @@
+/* The process group that runs under the lock, and the terminal. */
+#ifndef SYNCGUARD_CLI_CHILD_H
+#define SYNCGUARD_CLI_CHILD_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct termios;
+
+typedef struct cli_child {
+    pid_t pid; /* also its process group */
+    int exec_pipe;
+    int tty; /* -1: none */
+    bool wants_tty;
+    bool has_tty;     /* it is the foreground group */
+    int died_of;      /* the signal that killed it, else 0 */
+    bool interrupted; /* killed by SIGINT while it had the terminal */
+    bool never_ran;   /* its program could not be started */
+    struct termios *modes;
+} cli_child;
+
+#define CLI_CHILD_INIT                                                                             \
+    {                                                                                              \
+        -1, -1, -1, false, false, 0, false, false, NULL                                            \
+    }
+
+/* Starts argv in a process group of its own. CLI_OK or an exit code after a message. */
+int cli_child_start(cli_child *child, char **argv, char **variables, bool dies_with_us);
+/* errno of a failed exec, or 0. */
+int cli_child_exec_error(cli_child *child);
+void cli_child_signal(const cli_child *child, int number);
+/* True while the group has a process. */
+bool cli_child_group_alive(const cli_child *child);
+/* Gives the terminal to the child if this process is in its foreground. True if it has it. */
+bool cli_child_give_terminal(cli_child *child);
+/* Takes the terminal back; restore_modes also restores the modes that the child changed. */
+void cli_child_take_terminal(cli_child *child, bool restore_modes);
+void cli_child_free(cli_child *child);
+
+#endif

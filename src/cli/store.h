@@ -1,0 +1,43 @@
+/* The store that the options name: its URL, and opening it. */
+#ifndef SYNCGUARD_CLI_STORE_H
+#define SYNCGUARD_CLI_STORE_H
+
+#include <sys/types.h>
+
+#include "options.h"
+
+#define CLI_URL_SIZE 8193
+/* The URL, into a buffer of CLI_URL_SIZE bytes. CLI_OK or an exit code. It is found only once: a
+ * file may be a pipe. */
+int cli_store_url(const cli_options *options, char *buffer);
+/* Whether it contains a password, or may do so. */
+bool cli_url_has_password(const char *url);
+/* False, and the reason in err, if no command could open it: its scheme, library or options.
+ * Neither sends nor creates anything. */
+bool cli_url_usable(const char *url, syncguard_error *err);
+/* Refuses memory: for a command that needs a store which outlives it. CLI_OK or an exit code. */
+int cli_refuse_memory(const cli_options *options);
+/* The URL without user, password and options: safe to print. */
+void cli_url_without_secrets(const char *url, char *out, size_t size);
+/* Failures that are reported from now on name this store; so does -v, at once. shown: the URL as
+ * above. */
+void cli_announce_store(const char *url, char *shown, size_t size);
+/* The owner label of this command's locks: --owner, or user@host:pid. */
+const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUARD_OWNER_SIZE]);
+
+/* The name of this user in the user database, else its number. */
+void cli_user_name(char *out, size_t size);
+
+/* Called when a server could not be reached; true: try again. */
+typedef bool cli_open_again(void *context, const syncguard_error *err);
+/* CLI_OK or an exit code after a message. owner and again may be NULL. */
+int cli_open(const cli_options *options, const char *owner, cli_open_again *again, void *context,
+             syncguard_backend **out);
+
+/* For commands that change no lock or only existing ones: a file that does not exist is not
+ * created. Then the result is CLI_OK and *out NULL, after a message. */
+int cli_open_existing(const cli_options *options, syncguard_backend **out);
+/* The path of a store that is a file, into a buffer of CLI_URL_SIZE bytes. False for others. */
+bool cli_store_file(const cli_options *options, char *path);
+
+#endif

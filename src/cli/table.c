@@ -1,0 +1,116 @@
+/*
+ * The table of locks. The first batch of rows decides the widths of the columns;
+ * a later row that is wider is printed in full and shifts the rest of its line.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "table.h"
+#include "text.h"
+#include "times.h"
+
+enum { BATCH = 1000, MAX_KEY_WIDTH = 60, MAX_OWNER_WIDTH = 40 };
+
+bool cli_table_begin(cli_table *table, FILE *out, bool with_id)
+{
+    memset(table, 0, sizeof *table);
+    table->out = out;
+    table->with_id = with_id;
+    table->rows = calloc(BATCH, sizeof *table->rows);
+    return table->rows != NULL;
+}
+
+/* Characters, not bytes. */
+static int width_of(const char *text)
+{
+    int width = 0;
+    for (; *text != '\0'; text++)
+        width += ((unsigned char)*text & 0xC0) != 0x80;
+    return width;
+}
+
+static int widest(int width, const char *text, int limit)
+{
+    int own = width_of(text);
+    return own > width && own <= limit ? own : width;
+}
+
+static void cell(FILE *out, const char *text, int width)
+{
+    fprintf(out, "%s%*s  ", text, width > width_of(text) ? width - width_of(text) : 0, "");
+}
+
+static void heading(const cli_table *table)
+{
+    cell(table->out, "KEY", table->key_width);
+    cell(table->out, "OWNER", table->owner_width);
+    fprintf(table->out, "HELD FOR  EXPIRES IN  FENCE%s\n",
+            table->with_id ? "            LOCK ID" : "");
+}
+
+static void shown_texts(const syncguard_lock_info_raw *lock, char key[4 * SYNCGUARD_KEY_SIZE],
+                        char owner[4 * SYNCGUARD_OWNER_SIZE])
+{
+    cli_escape(lock->key, key, 4 * (size_t)SYNCGUARD_KEY_SIZE);
+    cli_escape(lock->owner[0] != '\0' ? lock->owner : "-", owner, 4 * (size_t)SYNCGUARD_OWNER_SIZE);
+}
+
+static void choose_widths(cli_table *table)
+{
+    char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE];
+    table->key_width = (int)strlen("KEY");
+    table->owner_width = (int)strlen("OWNER");
+    for (size_t i = 0; i < table->count; i++) {
+        shown_texts(&table->rows[i], key, owner);
+        table->key_width = widest(table->key_width, key, MAX_KEY_WIDTH);
+        table->owner_width = widest(table->owner_width, owner, MAX_OWNER_WIDTH);
+    }
+}
+
+static void print_row(const cli_table *table, const syncguard_lock_info_raw *lock)
+{
+    char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24], left[24];
+    int64_t now = cli_wall_ms();
+    shown_texts(lock, key, owner);
+    cli_format_duration(now - lock->info.acquired_at_ms, held, sizeof held);
+    cli_format_duration(lock->info.expires_at_ms - now, left, sizeof left);
+    cell(table->out, key, table->key_width);
+    cell(table->out, owner, table->owner_width);
+    fprintf(table->out, "%-8s  %-10s  %s%s%s\n", held, left, lock->info.fence,
+            table->with_id ? "  " : "", table->with_id ? lock->lock_id : "");
+}
+
+static void print_batch(cli_table *table)
+{
+    if (table->key_width == 0 && table->count > 0) {
+        choose_widths(table);
+        heading(table);
+    }
+    for (size_t i = 0; i < table->count; i++)
+        print_row(table, &table->rows[i]);
+    fflush(table->out);
+    table->count = 0;
+}
+
+void cli_table_add(cli_table *table, const syncguard_lock_info_raw *lock)
+{
+    if (table->count == BATCH)
+        print_batch(table);
+    table->rows[table->count++] = *lock;
+    table->total++;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const syncguard_lock_info_raw *)a)->key,
+                  ((const syncguard_lock_info_raw *)b)->key);
+}
+
+void cli_table_end(cli_table *table)
+{
+    if (table->count == table->total && table->count > 1)
+        qsort(table->rows, table->count, sizeof *table->rows, by_key);
+    print_batch(table);
+    free(table->rows);
+    table->rows = NULL;
+}

@@ -1,0 +1,131 @@
+/*
+ * The watchdog: a process that kills the child's group if this command is killed.
+ * Renewals end with the command, so the child must not outlive its lease; the
+ * kernel signals the death of a parent only to its direct children, and not on
+ * every system.
+ *
+ * It reads from a pipe whose only writing end is the command's: end of file means
+ * that the command is gone. The command writes the end of the lease there at each
+ * renewal. If that time passes, the command is stopped or starved and can neither
+ * renew nor kill, so the watchdog kills the group before the store grants the lock
+ * to another owner.
+ *
+ * It is started right after the child, leads a session of its own, keeps no other
+ * descriptor open, and uses async-signal-safe calls only.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "signals.h"
+#include "times.h"
+#include "watchdog.h"
+
+enum {
+    LATE_MS = 500, /* past the lease, when the command should have acted; the store waits 1000 */
+    MAX_POLL_MS = 3600000
+};
+#define NEVER INT64_MAX
+
+static void close_all_but(int kept)
+{
+    long most = sysconf(_SC_OPEN_MAX);
+#if defined(__linux__) && defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
+    if ((kept == 0 || close_range(0, (unsigned)kept - 1, 0) == 0) &&
+        close_range((unsigned)kept + 1, ~0U, 0) == 0)
+        return;
+#endif
+    for (int fd = 0; fd < (most > 0 && most < 65536 ? (int)most : 65536); fd++) {
+        if (fd != kept)
+            close(fd);
+    }
+}
+
+/* Returns when the command is gone. */
+static void follow_lease(int pipe_end, pid_t group)
+{
+    int64_t kill_at_ms = NEVER;
+    for (;;) {
+        struct pollfd fds = {pipe_end, POLLIN, 0};
+        int64_t lease_end_ms = 0;
+        int64_t left = kill_at_ms == NEVER ? MAX_POLL_MS : kill_at_ms - cli_now_ms();
+        if (left <= 0) {
+            kill(-group, SIGKILL);
+            kill_at_ms = NEVER;
+            continue;
+        }
+        int ready = poll(&fds, 1, left > MAX_POLL_MS ? MAX_POLL_MS : (int)left);
+        if (ready == 0 || (ready < 0 && errno == EINTR))
+            continue;
+        ssize_t got = ready < 0 ? -1 : read(pipe_end, &lease_end_ms, sizeof lease_end_ms);
+        if (got == (ssize_t)sizeof lease_end_ms)
+            kill_at_ms = lease_end_ms + LATE_MS;
+        else if (got >= 0 || errno != EINTR)
+            return;
+    }
+}
+
+static void watchdog_main(int pipe_end, pid_t group, int64_t grace_ms)
+{
+    struct timespec pause = {(time_t)(grace_ms / 1000), (long)(grace_ms % 1000) * 1000000};
+
+    setsid();
+    close_all_but(pipe_end);
+#ifdef __linux__
+    prctl(PR_SET_NAME, "syncguard-watch");
+#endif
+    follow_lease(pipe_end, group);
+    kill(-group, SIGTERM);
+    kill(-group, SIGCONT);
+    nanosleep(&pause, NULL);
+    kill(-group, SIGKILL);
+    _exit(0);
+}
+
+void cli_watchdog_start(cli_watchdog *watchdog, pid_t group, int64_t grace_ms)
+{
+    int ends[2];
+    sigset_t before;
+    /* The child runs already: without a descriptor or process for it there is no watchdog. */
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return;
+    cli_signals_block(&before);
+    pid_t pid = fork();
+    if (pid == 0)
+        watchdog_main(ends[0], group, grace_ms); /* all signals stay blocked */
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    close(ends[0]);
+    if (pid < 0) {
+        close(ends[1]);
+        return;
+    }
+    fcntl(ends[1], F_SETFL, O_NONBLOCK); /* a stopped watchdog must not block the command */
+    watchdog->pid = pid;
+    watchdog->pipe = ends[1];
+}
+
+void cli_watchdog_feed(const cli_watchdog *watchdog, int64_t lease_end_ms)
+{
+    if (watchdog->pid > 0) {
+        ssize_t ignored = write(watchdog->pipe, &lease_end_ms, sizeof lease_end_ms);
+        (void)ignored; /* a full pipe: it has values to read */
+    }
+}
+
+void cli_watchdog_stop(cli_watchdog *watchdog)
+{
+    if (watchdog->pid <= 0)
+        return;
+    kill(watchdog->pid, SIGKILL); /* before the pipe: it must not see end of file */
+    while (waitpid(watchdog->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    close(watchdog->pipe);
+    watchdog->pid = -1;
+}

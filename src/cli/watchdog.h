@@ -1,0 +1,19 @@
+/* A process that kills the child's group if this command is killed or stops running. */
+#ifndef SYNCGUARD_CLI_WATCHDOG_H
+#define SYNCGUARD_CLI_WATCHDOG_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct cli_watchdog {
+    pid_t pid; /* -1: not running */
+    int pipe;
+} cli_watchdog;
+
+/* Leaves pid at -1 if there is no process or descriptor for it. */
+void cli_watchdog_start(cli_watchdog *watchdog, pid_t group, int64_t grace_ms);
+/* Tells it when the lease ends, on the clock of cli_now_ms. */
+void cli_watchdog_feed(const cli_watchdog *watchdog, int64_t lease_end_ms);
+void cli_watchdog_stop(cli_watchdog *watchdog);
+
+#endif

@@ -1,0 +1,48 @@
+/* Background work of one backend: undoing, late releases and cleanup, in one thread. */
+#ifndef SG_BACKGROUND_H
+#define SG_BACKGROUND_H
+
+#include <pthread.h>
+
+#include "syncguard/lock.h"
+#include "syncguard/sys/backend.h"
+
+typedef struct sg_task sg_task;
+
+/* One for new tasks, and one for each pause after a failed step. */
+#define SG_TASK_QUEUES 7
+
+typedef struct sg_background {
+    syncguard_backend *backend;
+    pthread_mutex_t mutex;
+    struct {
+        sg_task *first;
+        sg_task *last;
+    } queues[SG_TASK_QUEUES]; /* each by due time */
+    bool busy;                /* tasks are being carried out */
+    bool started;             /* by the first task */
+    bool stopping;
+    bool draining;
+    int64_t next_cleanup_ns;
+    pthread_t thread;
+    syncguard_parker parker;
+    syncguard_parker idle; /* unparked when draining finds nothing left */
+    syncguard_abort *abort_object;
+} sg_background;
+
+syncguard_status sg_background_init(sg_background *work, syncguard_backend *backend,
+                                    syncguard_error *err);
+/* Works off what is left for at most drain_ns, then ends the thread for good. */
+void sg_background_stop(sg_background *work, int64_t drain_ns);
+void sg_background_destroy(sg_background *work);
+/* In a forked child: the thread and the tasks are the parent's. */
+void sg_background_forget(sg_background *work);
+
+/* Takes back an acquire until nothing of it can be left. Best effort when memory is short. */
+void sg_background_undo(sg_background *work, const syncguard_acquire_op *op);
+/* Goes on releasing a lock until it must be dead in the store; its minimum hold lasts. */
+void sg_background_release(sg_background *work, const syncguard_lock *lock);
+/* Removes a dead record, unless the last cleanup was a moment ago. */
+void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *seen);
+
+#endif

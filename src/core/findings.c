@@ -1,0 +1,64 @@
+/* Findings that several stores report in the same words. */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "syncguard/sys/findings.h"
+
+/* The tolerance of expiry: a difference that people do not notice in durations either. */
+#define CLOCK_WARN_US (1000 * 1000)
+
+void syncguard_report_fine(const syncguard_findings *to, const char *topic, const char *text)
+{
+    syncguard_report(to, SYNCGUARD_FINE, topic, text, "", "");
+}
+
+void syncguard_report(const syncguard_findings *to, syncguard_severity severity, const char *topic,
+                      const char *text, const char *why, const char *change)
+{
+    const syncguard_finding finding = {severity, topic, text, why, change};
+    to->fn(to->context, &finding);
+}
+
+void syncguard_report_clock(const syncguard_findings *to, int64_t offset_us, int64_t error_us)
+{
+    int64_t certain = (offset_us < 0 ? -offset_us : offset_us) - error_us;
+    char text[120];
+    snprintf(text, sizeof text, "offset %+.1f ms, error bound %.1f ms", (double)offset_us / 1000.0,
+             (double)error_us / 1000.0);
+    if (certain < CLOCK_WARN_US)
+        syncguard_report_fine(to, "clock", text);
+    else
+        syncguard_report(to, SYNCGUARD_WARN, "clock", text,
+                         "the clock of the store differs from that of this machine: locks are "
+                         "safe, because only the store's clock counts, but the times that list "
+                         "and status show are wrong by as much",
+                         "run NTP on both machines");
+}
+
+bool syncguard_host_is_local(const char *host)
+{
+    return host == NULL || *host == '\0' || *host == '/' || *host == '@' ||
+           strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0 || strcmp(host, "[::1]") == 0;
+}
+
+void syncguard_report_tls(const syncguard_findings *to, const char *host, bool encrypted,
+                          bool verified, const char *change)
+{
+    if (encrypted && verified)
+        syncguard_report_fine(to, "tls", "on, and the certificate of the server is verified");
+    else if (syncguard_host_is_local(host))
+        syncguard_report_fine(to, "tls", "the server is on this machine");
+    else if (encrypted)
+        syncguard_report(to, SYNCGUARD_WARN, "tls",
+                         "on, but the certificate of the server is not verified",
+                         "whoever can redirect the connection can pose as the store, learn the "
+                         "password, and free and forge locks",
+                         change);
+    else
+        syncguard_report(to, SYNCGUARD_WARN, "tls", "off, and the server is on another machine",
+                         "whoever sees the traffic learns the password and the lock ids, and can "
+                         "free and forge locks",
+                         change);
+}

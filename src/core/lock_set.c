@@ -1,0 +1,410 @@
+/*
+ * Several keys, all or none: see syncguard/lock_set.h. A set is an array of ordinary lock handles,
+ * acquired one after the other in the order of their keys.
+ *
+ * Telling of a loss: each lock of a set with on_lost or abort_on_lost tells the set (tell_loss),
+ * which passes the first one on. `phase` decides: while the set is being acquired a loss makes the
+ * acquire begin again, once it is handed out the loss is told, and after the first one, or once
+ * disposing has begun, nothing is told.
+ */
+#include "syncguard/lock_set.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core.h"
+#include "lock_state.h"
+#include "operations.h"
+
+enum { ACQUIRING, LOST_EARLY, HANDED_OUT, TOLD };
+
+struct syncguard_lock_set {
+    atomic_int phase;
+    syncguard_lost_fn on_lost;
+    void *on_lost_context;
+    syncguard_abort *abort_on_lost;
+    size_t count;
+    syncguard_lock *locks[]; /* by key; NULL: not acquired yet */
+};
+
+/* One call of acquire_all. */
+typedef struct acquisition {
+    syncguard_backend *backend;
+    syncguard_lock_options options; /* of each lock */
+    bool waits;
+    int64_t deadline_ns;
+    size_t count;
+    char (*keys)[SYNCGUARD_KEY_SIZE]; /* normalised, sorted, all different */
+    syncguard_lock_set *set;
+} acquisition;
+
+/* ---- keys ---------------------------------------------------------------------------------------
+ */
+
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp(a, b); /* byte order, whatever the locale is */
+}
+
+static syncguard_status read_keys(acquisition *a, const char *const *keys, size_t count,
+                                  syncguard_error *err)
+{
+    size_t length = 0, kept = 0;
+    if (keys == NULL || count == 0 || count > SYNCGUARD_LOCK_SET_MAX)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "a set has 1 to %d keys",
+                              SYNCGUARD_LOCK_SET_MAX);
+    a->keys = syncguard_calloc(count, sizeof *a->keys);
+    if (a->keys == NULL)
+        return syncguard_fail_memory(err);
+    for (size_t i = 0; i < count; i++) {
+        syncguard_status status = sg_key_read(a->backend, keys[i], a->keys[i], &length, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+    qsort(a->keys, count, sizeof *a->keys, compare_keys);
+    for (size_t i = 1; i < count; i++) {
+        if (strcmp(a->keys[i], a->keys[kept]) != 0 && ++kept != i)
+            memcpy(a->keys[kept], a->keys[i], sizeof *a->keys);
+    }
+    a->count = kept + 1;
+    return SYNCGUARD_OK;
+}
+
+/* ---- losses -------------------------------------------------------------------------------------
+ */
+
+static void tell_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    syncguard_lock_set *set = context;
+    int phase = ACQUIRING;
+    if (atomic_compare_exchange_strong(&set->phase, &phase, LOST_EARLY))
+        return;
+    phase = HANDED_OUT;
+    if (!atomic_compare_exchange_strong(&set->phase, &phase, TOLD))
+        return;
+    syncguard_abort_trigger(set->abort_on_lost);
+    if (set->on_lost != NULL)
+        set->on_lost(set->on_lost_context, lock, reason);
+}
+
+/* ---- acquire ------------------------------------------------------------------------------------
+ */
+
+static int64_t dispose_deadline(const syncguard_backend *backend)
+{
+    return syncguard_clock_after(syncguard_clock_ns(), sg_dispose_timeout_ms(backend));
+}
+
+/* Gives back what an acquire in vain has got; nobody has used it, so no minimum hold counts. */
+static void give_back(acquisition *a)
+{
+    syncguard_lock_set *set = a->set;
+    int64_t deadline_ns = dispose_deadline(a->backend);
+    for (size_t i = set->count; i-- > 0;) {
+        if (set->locks[i] == NULL)
+            continue;
+        atomic_store(&set->locks[i]->keep_until_ns, 0);
+        sg_lock_dispose_until(set->locks[i], "scope", deadline_ns);
+        set->locks[i] = NULL;
+    }
+    atomic_store(&set->phase, ACQUIRING);
+}
+
+static syncguard_status gave_up(const acquisition *a, size_t index, syncguard_error *err)
+{
+    syncguard_fail(err, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL,
+                   "gave up: the time was over before all %zu keys were locked", a->count);
+    sg_error_key(a->backend, err, a->keys[index], strlen(a->keys[index]));
+    return SYNCGUARD_E_ACQUISITION_TIMEOUT;
+}
+
+static syncguard_status acquire_one(acquisition *a, size_t index, syncguard_error *err)
+{
+    syncguard_lock **out = &a->set->locks[index];
+    if (!a->waits)
+        return syncguard_lock_try(a->backend, a->keys[index], &a->options, out, err);
+    if (a->deadline_ns != SYNCGUARD_NO_DEADLINE) {
+        int64_t left_ns = a->deadline_ns - syncguard_clock_ns();
+        if (left_ns <= 0)
+            return gave_up(a, index, err);
+        a->options.timeout_ms = (left_ns - 1) / SYNCGUARD_NS_PER_MS + 1;
+    }
+    return syncguard_lock_acquire(a->backend, a->keys[index], &a->options, out, err);
+}
+
+/* After all are locked: the early ones have used up a part of their leases while the others were
+ * waited for. ABSENT: one was lost meanwhile. */
+static syncguard_status refresh(acquisition *a, syncguard_error *err)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    int64_t ttl_ms = a->options.ttl_ms;
+    call.abort_object = a->options.abort_object;
+    for (size_t i = 0; i < a->count; i++) {
+        syncguard_lock *lock = a->set->locks[i];
+        syncguard_status status = SYNCGUARD_OK;
+        if (!a->options.auto_extend && syncguard_lock_remaining_ms(lock) < ttl_ms - ttl_ms / 10)
+            status = syncguard_lock_extend(lock, ttl_ms, &call, NULL, err);
+        if (status == SYNCGUARD_OK && !syncguard_lock_held(lock))
+            status = SYNCGUARD_ABSENT;
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+    return SYNCGUARD_OK;
+}
+
+/* From here on others may tell and dispose of the set. ABSENT: it was lost before. */
+static syncguard_status hand_out(acquisition *a, syncguard_lock_set **out)
+{
+    int phase = ACQUIRING;
+    int64_t min_hold_ms = a->options.min_hold_ms;
+    int64_t until_ns = syncguard_clock_after(syncguard_clock_ns(), min_hold_ms);
+    for (size_t i = 0; i < a->count && min_hold_ms > 0; i++)
+        atomic_store(&a->set->locks[i]->keep_until_ns, until_ns);
+    *out = a->set;
+    if (atomic_compare_exchange_strong(&a->set->phase, &phase, HANDED_OUT)) {
+        a->set = NULL;
+        return SYNCGUARD_OK;
+    }
+    *out = NULL;
+    return SYNCGUARD_ABSENT;
+}
+
+/* One round through all keys. ABSENT: a key was lost before the last one was locked. */
+static syncguard_status acquire_round(acquisition *a, syncguard_lock_set **out,
+                                      syncguard_error *err)
+{
+    syncguard_status status = SYNCGUARD_OK;
+    for (size_t i = 0; i < a->count && status == SYNCGUARD_OK; i++)
+        status = acquire_one(a, i, err);
+    if (status == SYNCGUARD_OK && a->count > 1)
+        status = refresh(a, err);
+    if (status == SYNCGUARD_OK)
+        status = hand_out(a, out);
+    if (status != SYNCGUARD_OK)
+        give_back(a);
+    return status;
+}
+
+static syncguard_status prepare(acquisition *a, const syncguard_lock_options *given,
+                                syncguard_error *err)
+{
+    const syncguard_lock_options defaults = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_status status = SYNCGUARD_OK;
+    a->options = defaults;
+    if (given != NULL)
+        status = syncguard_struct_read(given, &a->options, sizeof a->options, sizeof a->options,
+                                       "lock options", err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    a->options.size = sizeof a->options;
+    a->deadline_ns = SYNCGUARD_NO_DEADLINE;
+    if (a->options.timeout_ms > 0)
+        a->deadline_ns = syncguard_clock_after(syncguard_clock_ns(), a->options.timeout_ms);
+    a->set = syncguard_calloc(1, sizeof *a->set + a->count * sizeof(syncguard_lock *));
+    if (a->set == NULL)
+        return syncguard_fail_memory(err);
+    atomic_init(&a->set->phase, ACQUIRING);
+    a->set->count = a->count;
+    a->set->on_lost = a->options.on_lost;
+    a->set->on_lost_context = a->options.on_lost_context;
+    a->set->abort_on_lost = a->options.abort_on_lost;
+    if (a->options.on_lost != NULL || a->options.abort_on_lost != NULL)
+        a->options.on_lost = tell_loss;
+    a->options.on_lost_context = a->set;
+    a->options.abort_on_lost = NULL;
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status acquire_all(acquisition *a, const char *const *keys, size_t count,
+                                    const syncguard_lock_options *given, syncguard_lock_set **out,
+                                    syncguard_error *err)
+{
+    syncguard_error own;
+    err = err != NULL ? err : &own;
+    syncguard_error_clear(err);
+    if (out != NULL)
+        *out = NULL;
+    if (a->backend == NULL || out == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or out is NULL");
+    syncguard_status status = read_keys(a, keys, count, err);
+    if (status == SYNCGUARD_OK)
+        status = prepare(a, given, err);
+    if (status == SYNCGUARD_OK) {
+        do
+            status = acquire_round(a, out, err);
+        while (status == SYNCGUARD_ABSENT && a->waits && a->options.timeout_ms != 0);
+        if (status == SYNCGUARD_ABSENT && a->waits)
+            status = gave_up(a, 0, err);
+        else if (status == SYNCGUARD_ABSENT)
+            status = SYNCGUARD_LOCKED;
+    }
+    syncguard_free(a->set);
+    syncguard_free(a->keys);
+    return status;
+}
+
+syncguard_status syncguard_lock_acquire_all(syncguard_backend *backend, const char *const *keys,
+                                            size_t count, const syncguard_lock_options *options,
+                                            syncguard_lock_set **out, syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    acquisition a = {.backend = backend, .waits = true};
+    return acquire_all(&a, keys, count, options, out, err);
+}
+
+syncguard_status syncguard_lock_try_all(syncguard_backend *backend, const char *const *keys,
+                                        size_t count, const syncguard_lock_options *options,
+                                        syncguard_lock_set **out, syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    acquisition a = {.backend = backend, .waits = false};
+    return acquire_all(&a, keys, count, options, out, err);
+}
+
+/* ---- questions ----------------------------------------------------------------------------------
+ */
+
+size_t syncguard_lock_set_count(const syncguard_lock_set *set)
+{
+    return set->count;
+}
+
+const syncguard_lock *syncguard_lock_set_at(const syncguard_lock_set *set, size_t index)
+{
+    return index < set->count ? set->locks[index] : NULL;
+}
+
+const syncguard_lock *syncguard_lock_set_find(const syncguard_lock_set *set, const char *key)
+{
+    char normal[SYNCGUARD_KEY_SIZE];
+    size_t length = 0;
+    if (syncguard_key_normalise(key, normal, &length, NULL) != SYNCGUARD_OK)
+        return NULL;
+    for (size_t i = 0; i < set->count; i++) {
+        if (strcmp(set->locks[i]->key, normal) == 0)
+            return set->locks[i];
+    }
+    return NULL;
+}
+
+bool syncguard_lock_set_held(const syncguard_lock_set *set)
+{
+    bool held = true;
+    for (size_t i = 0; i < set->count; i++)
+        held = syncguard_lock_held(set->locks[i]) && held;
+    return held;
+}
+
+int64_t syncguard_lock_set_remaining_ms(const syncguard_lock_set *set)
+{
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < set->count; i++) {
+        int64_t left = syncguard_lock_remaining_ms(set->locks[i]);
+        least = left < least ? left : least;
+    }
+    return least;
+}
+
+syncguard_lost_reason syncguard_lock_set_lost(const syncguard_lock_set *set)
+{
+    syncguard_lost_reason reason = SYNCGUARD_LOST_NO;
+    for (size_t i = 0; i < set->count && reason == SYNCGUARD_LOST_NO; i++)
+        reason = syncguard_lock_lost(set->locks[i]);
+    return reason;
+}
+
+/* ---- release, extend, dispose -------------------------------------------------------------------
+ */
+
+/* The call of the next key: what is left of the one deadline, but never "the default". */
+static syncguard_call next_call(const syncguard_limits *limits)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    int64_t left_ns = limits->deadline_ns - syncguard_clock_ns();
+    call.abort_object = limits->abort_object;
+    call.timeout_ms = left_ns > SYNCGUARD_NS_PER_MS ? left_ns / SYNCGUARD_NS_PER_MS : 1;
+    return call;
+}
+
+static syncguard_status begin(const syncguard_lock_set *set, const syncguard_call *call,
+                              syncguard_limits *limits, syncguard_error *err)
+{
+    syncguard_error_clear(err);
+    if (set == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "set is NULL");
+    return sg_limits_read(set->locks[0]->backend, call, limits, err);
+}
+
+syncguard_status syncguard_lock_set_release(syncguard_lock_set *set, const syncguard_call *call,
+                                            syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    syncguard_limits limits;
+    syncguard_status result = begin(set, call, &limits, err);
+    if (result != SYNCGUARD_OK)
+        return result;
+    for (size_t i = set->count; i-- > 0;) {
+        syncguard_error one;
+        syncguard_call step = next_call(&limits);
+        syncguard_status status = syncguard_lock_release(set->locks[i], &step, &one);
+        if (status < SYNCGUARD_OK && result >= SYNCGUARD_OK && err != NULL)
+            *err = one;
+        if (result == SYNCGUARD_OK || (status < SYNCGUARD_OK && result > SYNCGUARD_OK))
+            result = status;
+    }
+    return result;
+}
+
+syncguard_status syncguard_lock_set_extend(syncguard_lock_set *set, int64_t ttl_ms,
+                                           const syncguard_call *call, syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    syncguard_limits limits;
+    syncguard_status status = begin(set, call, &limits, err);
+    for (size_t i = 0; status == SYNCGUARD_OK && i < set->count; i++) {
+        syncguard_call step = next_call(&limits);
+        status = syncguard_lock_extend(set->locks[i], ttl_ms, &step, NULL, err);
+    }
+    return status;
+}
+
+/* A callback that is running may use every lock of the set, so it ends before the first is freed.
+ */
+static void end_telling(syncguard_lock_set *set)
+{
+    atomic_store(&set->phase, TOLD);
+    for (size_t i = 0; i < set->count && set->locks[i]->pid == getpid(); i++)
+        sg_lost_locks_silence(&set->locks[i]->backend->core->heartbeat.lost, set->locks[i]);
+}
+
+void syncguard_lock_set_dispose(syncguard_lock_set *set)
+{
+    SYNCGUARD_NO_CANCEL;
+    if (set == NULL)
+        return;
+    int64_t deadline_ns = dispose_deadline(set->locks[0]->backend);
+    end_telling(set);
+    for (size_t i = set->count; i-- > 0;)
+        sg_lock_dispose_until(set->locks[i], "scope", deadline_ns);
+    syncguard_free(set);
+}
+
+void syncguard_lock_set_detach(syncguard_lock_set *set)
+{
+    SYNCGUARD_NO_CANCEL;
+    if (set == NULL)
+        return;
+    end_telling(set);
+    for (size_t i = set->count; i-- > 0;)
+        syncguard_lock_detach(set->locks[i]);
+    syncguard_free(set);
+}
+
+void syncguard_lock_set_dispose_scoped(syncguard_lock_set **set)
+{
+    if (set != NULL) {
+        syncguard_lock_set_dispose(*set);
+        *set = NULL;
+    }
+}

@@ -1,0 +1,103 @@
+/* See lock_state.h. Everything here is atomic: questions about a lock need no mutex and no I/O. */
+#include "lock_state.h"
+
+#include "core.h"
+
+bool sg_lock_tells(const syncguard_lock *lock)
+{
+    return lock->on_lost != NULL || lock->abort_on_lost != NULL;
+}
+
+bool sg_lock_try_claim(syncguard_lock *lock)
+{
+    return !atomic_exchange(&lock->claimed, true);
+}
+
+void sg_lock_unclaim(syncguard_lock *lock)
+{
+    atomic_store(&lock->claimed, false);
+}
+
+int64_t sg_lock_lease_end(const syncguard_lock *lock)
+{
+    int64_t lease = atomic_load(&lock->lease);
+    return lease > 0 ? lease : 0;
+}
+
+void sg_lock_begin_hold(syncguard_lock *lock, int64_t granted_ns)
+{
+    lock->granted_ns = granted_ns;
+    atomic_store(&lock->counted, sg_counters_hold_begin(lock->backend->core->counters));
+}
+
+void sg_lock_end_hold(syncguard_lock *lock)
+{
+    if (atomic_load(&lock->counted) && atomic_exchange(&lock->counted, false))
+        sg_counters_hold_end(lock->backend->core->counters,
+                             syncguard_clock_ns() - lock->granted_ns);
+}
+
+/* Once per lock, by whoever has set the reason. Mutexes may be held. */
+static void lost_now(syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    sg_lock_end_hold(lock);
+    sg_incidents_lost(lock->backend, lock->key, lock->key_length, reason);
+}
+
+void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    int64_t lease = atomic_load(&lock->lease);
+    while (lease >= 0) {
+        if (atomic_compare_exchange_weak(&lock->lease, &lease, -(int64_t)(int)reason)) {
+            lost_now(lock, reason);
+            return;
+        }
+    }
+}
+
+/* What has been told must stay true: a lease that is over is lost from here on, even if a renewal
+ * that is under way should still succeed. Only the lease that was compared with the clock can be
+ * lost so: one that a renewal put in its place meanwhile is checked anew. */
+syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
+{
+    int64_t lease = atomic_load(&lock->lease);
+    while (lease >= 0 && !atomic_load(&lock->released) && syncguard_clock_ns() >= lease) {
+        int64_t lost =
+            lease >= lock->hold_end_ns ? -SYNCGUARD_LOST_MAX_HOLD : -SYNCGUARD_LOST_UNCONFIRMED;
+        if (atomic_compare_exchange_weak(&lock->lease, &lease, lost)) {
+            lease = lost;
+            lost_now(lock, (syncguard_lost_reason)-lost);
+        }
+    }
+    return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
+}
+
+bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
+{
+    int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
+    int64_t lease = atomic_load(&lock->lease);
+    do {
+        if (lease < 0)
+            return false;
+    } while (!atomic_compare_exchange_weak(&lock->lease, &lease, end));
+    atomic_store(&lock->ttl_ms, op->ttl_ms);
+    atomic_store(&lock->expires_at_ms, op->expires_at_ms);
+    return true;
+}
+
+/*
+ * After an extend of unknown outcome: it may have been carried out, or still be. If it asked for
+ * less than the lock had, the lease must not be counted longer than that, and later renewals must
+ * not be either, for the late one may overtake them.
+ */
+bool sg_lock_assume_shortened(syncguard_lock *lock, const syncguard_extend_op *op)
+{
+    int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
+    int64_t lease = atomic_load(&lock->lease);
+    if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
+        return false;
+    while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {
+    }
+    atomic_store(&lock->ttl_ms, op->ttl_ms);
+    return true;
+}

@@ -1,0 +1,87 @@
+/*
+ * What a holder has in hand, and the parts of it that need no lock: claim, lease, loss.
+ *
+ * Operations on one handle take turns through `claimed`: extends of one lock must reach the store
+ * in the order in which their answers are noted, or the lease counted here could outlast the one
+ * stored there.
+ */
+#ifndef SG_LOCK_STATE_H
+#define SG_LOCK_STATE_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "renewal_queue.h"
+#include "syncguard/sys/backend.h"
+
+struct syncguard_lock {
+    syncguard_backend *backend;
+    pid_t pid;
+    bool contended;       /* had to be waited for */
+    atomic_bool claimed;  /* an operation on this lock is in flight: one at a time */
+    atomic_bool released; /* its one release has begun */
+    atomic_bool counted;  /* as held, by telemetry */
+    int64_t granted_ns;
+    /* The end of the lease on our clock; once lost, and for good, the negative reason. One word, so
+     * that a renewal and whoever finds the lease over can never both be believed. */
+    _Atomic int64_t lease;
+    _Atomic int64_t ttl_ms;
+    _Atomic int64_t expires_at_ms;
+    int64_t hold_end_ns; /* SYNCGUARD_NO_DEADLINE: no max_hold */
+    /* No release removes the lock before; 0: no min_hold. */
+    _Atomic int64_t keep_until_ns;
+    syncguard_lost_fn on_lost;
+    void *on_lost_context;
+    syncguard_abort *abort_on_lost;
+    syncguard_release_error_fn on_release_error;
+    void *on_release_error_context;
+    struct sg_request *request; /* of the queue that acquired it or ends it; heartbeat.mutex */
+    void (*on_end)(syncguard_lock *lock); /* before it is freed, if it has had a request */
+    /* heartbeat.mutex guards these */
+    int64_t next_ns;
+    size_t heap_index;
+    sg_renewal_queue *queue; /* NULL: in none */
+    bool lost_queued;
+    syncguard_lock *lost_next;
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    char fence[SYNCGUARD_FENCE_SIZE];
+    size_t key_length;
+    char key[];
+};
+
+/* Whether somebody is to be told of its loss. */
+bool sg_lock_tells(const syncguard_lock *lock);
+bool sg_lock_try_claim(syncguard_lock *lock);
+void sg_lock_unclaim(syncguard_lock *lock);
+/* End of the lease; 0 once the lock is lost. */
+int64_t sg_lock_lease_end(const syncguard_lock *lock);
+/* Telemetry counts the lock as held: from the grant until it is lost or its release begins. */
+void sg_lock_begin_hold(syncguard_lock *lock, int64_t granted_ns);
+void sg_lock_end_hold(syncguard_lock *lock);
+/* Sets the reason unless one is set already. */
+void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
+/* Why the lock is lost; a lease that is over now is lost from here on. */
+syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock);
+/* Notes a confirmed extend; false if the lock was lost meanwhile, which is final. */
+bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
+/* After an extend of unknown outcome: if it may have shortened the lease, the lease counts as
+ * shortened. True if it does. */
+bool sg_lock_assume_shortened(syncguard_lock *lock, const syncguard_extend_op *op);
+
+/* The operations on a handle with limits that were read (lock.c). */
+syncguard_status sg_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
+                                const syncguard_limits *limits, int64_t *expires_at_ms,
+                                syncguard_error *err);
+syncguard_status sg_lock_release(syncguard_lock *lock, const syncguard_limits *limits,
+                                 syncguard_error *err);
+/* Leaves the release, unless it has begun, to the background. Never blocks. */
+void sg_lock_abandon(syncguard_lock *lock);
+/* The same, and frees the handle; may wait for a renewal that it interrupts. */
+void sg_lock_give_back(syncguard_lock *lock);
+/* Disposes (lock.c); source is the word for on_release_error. */
+void sg_lock_dispose_from(syncguard_lock *lock, const char *source);
+/* The same with a deadline for the release, which several locks may share. */
+void sg_lock_dispose_until(syncguard_lock *lock, const char *source, int64_t deadline_ns);
+int64_t sg_dispose_timeout_ms(const syncguard_backend *backend);
+
+#endif

@@ -1,0 +1,146 @@
+/*
+ * The blocking driver of an acquire: takes the steps of lock_acquire.h in the calling thread, which
+ * waits on a parker. on_wait is told here.
+ */
+#include "core.h"
+#include "lock_acquire.h"
+
+typedef struct blocking_acquire {
+    sg_acquire base;
+    syncguard_acquire_op op;
+    syncguard_wait_fn on_wait;
+    void *on_wait_context;
+    syncguard_parker parker;
+} blocking_acquire;
+
+static void unpark(sg_waiter *waiter)
+{
+    blocking_acquire *c =
+        (blocking_acquire *)(void *)((char *)waiter - offsetof(sg_acquire, waiter));
+    syncguard_parker_unpark(&c->parker);
+}
+
+static void tell_wait(blocking_acquire *c)
+{
+    sg_wait_queue *queue = c->base.backend->core->wait_queue;
+    if (c->on_wait == NULL)
+        return;
+    int64_t waited = (syncguard_clock_ns() - c->base.started_ns) / SYNCGUARD_NS_PER_MS;
+    sg_wait_queue_set_away(queue, &c->base.waiter, true);
+    c->on_wait(c->on_wait_context, c->base.attempts, waited, c->op.remaining_ms);
+    sg_wait_queue_set_away(queue, &c->base.waiter, false);
+}
+
+/* on_wait goes on at its pace while a long pause lasts. */
+static int64_t next_telling(const blocking_acquire *c)
+{
+    if (c->on_wait == NULL)
+        return SYNCGUARD_NO_DEADLINE;
+    return syncguard_clock_after(syncguard_clock_ns(), sg_acquire_longest_poll_ms(&c->base));
+}
+
+/* Sleeps until there may be something to do, at until_ns at the latest. Else Aborted or
+ * NetworkTimeout. */
+static syncguard_status sleep_until(blocking_acquire *c, int64_t until_ns, syncguard_error *err)
+{
+    syncguard_limits step = syncguard_limits_until(&c->base.limits, until_ns);
+    syncguard_status status = syncguard_parker_park(&c->parker, &step, err);
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT) /* the pause is over, or the whole? */
+        status = syncguard_limits_check(&c->base.limits, err);
+    return status;
+}
+
+/* One WAIT; *tell_ns is when on_wait is told next. */
+static syncguard_status wait_once(blocking_acquire *c, int64_t until_ns, int64_t *tell_ns,
+                                  syncguard_error *err)
+{
+    syncguard_status status = sleep_until(c, until_ns < *tell_ns ? until_ns : *tell_ns, err);
+    if (status == SYNCGUARD_OK && c->on_wait != NULL && *tell_ns < c->base.pause_end_ns &&
+        syncguard_clock_ns() >= *tell_ns) {
+        tell_wait(c);
+        *tell_ns = next_telling(c);
+    }
+    return status;
+}
+
+/* The first try found the key locked, or failed. */
+static void wait_for_lock(blocking_acquire *c, sg_acquire_step step, syncguard_error *err)
+{
+    int64_t until_ns = 0;
+    int64_t tell_ns = SYNCGUARD_NO_DEADLINE;
+    while (step != SG_ACQUIRE_END) {
+        syncguard_status status = SYNCGUARD_OK;
+        if (step == SG_ACQUIRE_TRY) {
+            sg_acquire_try(&c->base, syncguard_clock_ns(), err);
+        } else if (step == SG_ACQUIRE_PAUSE) {
+            tell_wait(c);
+            sg_acquire_pause(&c->base);
+            tell_ns = next_telling(c);
+        } else {
+            status = wait_once(c, until_ns, &tell_ns, err);
+        }
+        if (status != SYNCGUARD_OK) {
+            c->base.status = status;
+            return;
+        }
+        step = sg_acquire_next(&c->base, &until_ns, err);
+    }
+}
+
+static syncguard_status run(blocking_acquire *c, syncguard_lock **out, syncguard_error *err)
+{
+    int64_t until_ns = 0;
+    sg_acquire_try(&c->base, syncguard_clock_ns(), err);
+    if (c->base.status == SYNCGUARD_OK || !sg_acquire_may_wait(&c->base))
+        return sg_acquire_finish(&c->base, out, err);
+    syncguard_status opened = syncguard_parker_open_light(&c->parker, &c->base.limits, err);
+    if (opened == SYNCGUARD_OK)
+        wait_for_lock(c, sg_acquire_next(&c->base, &until_ns, err), err);
+    else
+        c->base.status = opened;
+    syncguard_status status = sg_acquire_finish(&c->base, out, err);
+    if (opened == SYNCGUARD_OK)
+        syncguard_parker_close(&c->parker);
+    return status;
+}
+
+static syncguard_status acquire(syncguard_backend *backend, const char *key,
+                                const syncguard_lock_options *given, bool waits,
+                                syncguard_lock **out, syncguard_error *err)
+{
+    syncguard_lock_options options;
+    blocking_acquire c;
+    syncguard_error own;
+
+    err = err != NULL ? err : &own;
+    syncguard_error_clear(err);
+    if (out != NULL)
+        *out = NULL;
+    if (backend == NULL || out == NULL)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or out is NULL");
+    syncguard_status status = sg_acquire_begin(&c.base, backend, key, given, waits, &options, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    c.op.remaining_ms = -1; /* the rest is set by each try */
+    c.base.op = &c.op;
+    c.base.waiter.wake = unpark;
+    c.on_wait = options.on_wait;
+    c.on_wait_context = options.on_wait_context;
+    return run(&c, out, err);
+}
+
+syncguard_status syncguard_lock_acquire(syncguard_backend *backend, const char *key,
+                                        const syncguard_lock_options *options, syncguard_lock **out,
+                                        syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    return acquire(backend, key, options, true, out, err);
+}
+
+syncguard_status syncguard_lock_try(syncguard_backend *backend, const char *key,
+                                    const syncguard_lock_options *options, syncguard_lock **out,
+                                    syncguard_error *err)
+{
+    SYNCGUARD_NO_CANCEL;
+    return acquire(backend, key, options, false, out, err);
+}

@@ -1,0 +1,17 @@
+/*
+ * The minimum hold: a lock that its holder releases early stays in the store until the minimum is
+ * over. Its lease is set to what is left; ownership is checked by the store, as in any extend.
+ */
+#ifndef SG_MIN_HOLD_H
+#define SG_MIN_HOLD_H
+
+#include "syncguard/sys/backend.h"
+
+/* What is left of a minimum that ends at keep_until_ns, at least 1; 0 if it is over. */
+int64_t sg_min_hold_left_ms(int64_t keep_until_ns);
+/* Sets the lease instead of releasing. op's in fields are filled in by the caller; key belongs to
+ * the lock. Waiters of this process learn the new expiry, but nobody is woken to try. */
+syncguard_status sg_min_hold_keep(syncguard_backend *backend, syncguard_extend_op *op,
+                                  const char *key, size_t key_length, syncguard_error *err);
+
+#endif

@@ -1,0 +1,38 @@
+/* One operation of the store, with what the core adds around it. */
+#ifndef SG_OPERATIONS_H
+#define SG_OPERATIONS_H
+
+#include "syncguard/sys/backend.h"
+
+/* Checks a key, also by what the store can have, and writes its NFC form. */
+syncguard_status sg_key_read(const syncguard_backend *backend, const char *key,
+                             char out[SYNCGUARD_KEY_SIZE], size_t *length, syncguard_error *err);
+/* Reads call (NULL: defaults) into limits. */
+syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
+                                syncguard_limits *limits, syncguard_error *err);
+/* Adds the hash of a normalised key to an error that is being returned. */
+void sg_error_key(const syncguard_backend *backend, syncguard_error *err, const char *key,
+                  size_t length);
+syncguard_status sg_ttl_check(int64_t ttl_ms, syncguard_error *err);
+
+/*
+ * One attempt: draws the id into lock_id, sends, and undoes what is late or unknown. op's in fields
+ * but lock_id and owner are filled in by the caller.
+ */
+syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_op *op,
+                                 char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err);
+/* Releases by id and wakes the local waiters; key may be NULL if it is not known. op's in fields
+ * are filled in by the caller. */
+syncguard_status sg_release_once(syncguard_backend *backend, syncguard_release_op *op,
+                                 const char *key, size_t key_length, syncguard_error *err);
+
+/* Looks up by key or, if lock_id is not NULL, by id. */
+syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const char *lock_id,
+                           const syncguard_call *call, syncguard_record *record,
+                           syncguard_error *err);
+syncguard_status sg_list(syncguard_backend *backend, const syncguard_call *call,
+                         syncguard_record_fn fn, void *context, syncguard_error *err);
+syncguard_status sg_list_expired(syncguard_backend *backend, const syncguard_call *call,
+                                 syncguard_record_fn fn, void *context, syncguard_error *err);
+
+#endif

@@ -1,0 +1,432 @@
+/*
+ * See queue_requests.h.
+ *
+ * Interleavings that matter here:
+ *   - wake while a thread is between sg_acquire_next and WAITING: `woken`, and the thread goes on.
+ *   - cancel while a try is in flight: the worker's abort object; a grant is given back all the
+ * same.
+ *   - cancel between the outcome and the completion being taken: the lock becomes a job of its own.
+ *   - the deadline of a request that no worker was free for: the timekeeper completes it.
+ *   - loss before the grant was handed out, or inside an extend: kept in `lost` until its turn.
+ *   - a lock disposed of by the blocking call: lock_ended cuts every pointer to it.
+ */
+#include "queue_requests.h"
+
+#include "core.h"
+#include "lock_state.h"
+#include "operations.h"
+
+/* ---- completing. The mutex is held. -----------------------------------------------------------
+ */
+
+static syncguard_error *copy_error(syncguard_status status, const syncguard_error *err)
+{
+    syncguard_error *kept = status < SYNCGUARD_OK ? syncguard_calloc(1, sizeof *kept) : NULL;
+    if (kept != NULL)
+        *kept = *err;
+    return kept;
+}
+
+/* The job is over. In a queue that is being closed the rest is left to who closes it. */
+static void complete(sg_request *request, syncguard_status status)
+{
+    request->status = status;
+    if (request->queue->closing) {
+        sg_request_set_job(request, SG_JOB_CLOSING);
+        return;
+    }
+    sg_request_set_job(request, SG_JOB_NONE);
+    sg_request_list(request);
+}
+
+static bool extend_runs(const sg_request *granted)
+{
+    const sg_request *extend = granted->next_extend;
+    while (extend != NULL && extend->job != SG_JOB_RUNNING)
+        extend = extend->next_extend;
+    return extend != NULL;
+}
+
+void sg_request_tell_loss(sg_request *granted)
+{
+    if (granted->lost == SYNCGUARD_LOST_NO || granted->lost_told || !granted->held ||
+        granted->queue->closing)
+        return;
+    /* Other losses are found by the clock, perhaps because this extend hangs. */
+    if (granted->lost == SYNCGUARD_LOST_ABSENT && extend_runs(granted))
+        return;
+    granted->lost_told = true;
+    granted->kind = SYNCGUARD_COMPLETION_LOST;
+    granted->status = SYNCGUARD_ABSENT;
+    sg_request_list(granted);
+}
+
+void sg_request_begin_next(sg_request *granted)
+{
+    sg_request *next = granted->next_extend;
+    while (next != NULL && next->job == SG_JOB_NONE)
+        next = next->next_extend;
+    if (next == NULL)
+        next = granted;
+    if (next->job != SG_JOB_BEHIND)
+        return;
+    if (next->give_back) /* an abandoned release */
+        sg_request_list(next);
+    sg_request_make_ready(next, next->give_back ? SYNCGUARD_NO_DEADLINE : next->deadline_ns);
+}
+
+static void complete_extend(sg_request *request, syncguard_status status)
+{
+    sg_request *granted = request->granted_by;
+    complete(request, status);
+    if (granted != NULL) {
+        sg_request_tell_loss(granted);
+        sg_request_begin_next(granted);
+    }
+}
+
+/* ---- acquire ----------------------------------------------------------------------------------
+ */
+
+void sg_request_begin_acquire(sg_request *request, int64_t since_ns)
+{
+    int64_t end =
+        syncguard_clock_after(since_ns, request->queue->backend->core->options.timeout_ms);
+    int64_t deadline_ns = request->acquire.limits.deadline_ns;
+    request->since_ns = since_ns;
+    sg_request_make_ready(request, end < deadline_ns ? end : deadline_ns);
+}
+
+static void make_ready_now(sg_request *request)
+{
+    sg_request_begin_acquire(request, syncguard_clock_ns());
+}
+
+void sg_request_wake(sg_waiter *waiter)
+{
+    char *acquire = (char *)waiter - offsetof(sg_acquire, waiter);
+    sg_request *request = (sg_request *)(void *)(acquire - offsetof(sg_request, acquire));
+    syncguard_queue *queue = request->queue;
+    sg_queue_lock(queue);
+    request->woken = true;
+    if (request->job == SG_JOB_WAITING)
+        make_ready_now(request);
+    sg_queue_unlock(queue);
+}
+
+/* The mutex is not held; the request is RUNNING. */
+static void finish_acquire(sg_request *request, syncguard_error *err)
+{
+    syncguard_queue *queue = request->queue;
+    syncguard_lock *lock = NULL;
+    syncguard_status status = sg_acquire_finish(&request->acquire, &lock, err);
+    syncguard_error *error = copy_error(status, err);
+    sg_queue_lock(queue);
+    request->finished = true;
+    request->error = error;
+    if (request->cancelled && lock != NULL) {
+        sg_queue_unlock(queue);
+        lock->keep_until_ns = 0; /* nobody has held it */
+        sg_lock_give_back(lock);
+        sg_queue_lock(queue);
+        lock = NULL;
+    }
+    request->lock = lock;
+    complete(request, request->cancelled ? SYNCGUARD_E_ABORTED : status);
+}
+
+static void fail_cancelled(sg_request *request, syncguard_error *err)
+{
+    request->acquire.status =
+        syncguard_fail(err, SYNCGUARD_E_ABORTED, NULL, "the request was cancelled");
+}
+
+/* Pauses that are longer than this end together at a full second: thousands of waiters that rest
+ * then cost one wake-up of the threads a second, not one each. */
+#define LONG_PAUSE_NS (10000 * SYNCGUARD_NS_PER_MS)
+#define FULL_NS (1000 * SYNCGUARD_NS_PER_MS)
+
+static int64_t timer_of(const sg_acquire *c, int64_t until_ns)
+{
+    if (until_ns == c->pause_end_ns && until_ns - c->pause_begun_ns > LONG_PAUSE_NS &&
+        until_ns < SYNCGUARD_NO_DEADLINE - FULL_NS)
+        until_ns += FULL_NS - until_ns % FULL_NS;
+    return until_ns < c->limits.deadline_ns ? until_ns : c->limits.deadline_ns;
+}
+
+/* After a step that needs to wait, or a worker that this thread is not. True if the request is no
+ * longer this thread's. The mutex is held then, and otherwise not. */
+static bool put_off(sg_request *request, sg_acquire_step *step, int64_t *until_ns,
+                    syncguard_error *err)
+{
+    sg_acquire *c = &request->acquire;
+    syncguard_queue *queue = request->queue;
+    sg_queue_lock(queue);
+    if (request->cancelled) {
+        sg_queue_unlock(queue);
+        fail_cancelled(request, err);
+        *step = SG_ACQUIRE_END;
+        return false;
+    }
+    if (*step == SG_ACQUIRE_WAIT && request->woken) {
+        request->woken = false;
+        sg_queue_unlock(queue);
+        *step = sg_acquire_next(c, until_ns, err);
+        return false;
+    }
+    c->limits.abort_object = NULL;
+    if (*step == SG_ACQUIRE_WAIT) {
+        sg_request_set_job(request, SG_JOB_WAITING);
+        sg_request_set_timer(request, timer_of(c, *until_ns));
+    } else {
+        request->must_try = true;
+        make_ready_now(request);
+    }
+    return true;
+}
+
+/* Takes the steps of an acquire from here on, as far as this thread can: without a worker it does
+ * no I/O. The mutex is held, and let go of meanwhile; the request is RUNNING. */
+static void drive(sg_request *request, const sg_worker *worker)
+{
+    sg_acquire *c = &request->acquire;
+    syncguard_acquire_op op = {.remaining_ms = -1};
+    syncguard_error err;
+    int64_t until_ns = 0;
+    sg_acquire_step step = SG_ACQUIRE_TRY;
+    bool must_try = request->must_try;
+    bool missed = request->missed;
+    int64_t since_ns = request->since_ns;
+
+    request->must_try = request->missed = request->woken = false;
+    sg_queue_unlock(request->queue);
+    syncguard_error_clear(&err);
+    c->op = &op;
+    c->limits.abort_object = worker != NULL ? worker->abort_object : NULL;
+    if (!must_try)
+        step = sg_acquire_next(c, &until_ns, &err);
+    if (missed && step == SG_ACQUIRE_TRY) {
+        sg_acquire_try_missed(c, &err);
+        step = sg_acquire_next(c, &until_ns, &err);
+    }
+    while (step != SG_ACQUIRE_END) {
+        if (step == SG_ACQUIRE_TRY && worker != NULL) {
+            sg_acquire_try(c, since_ns, &err);
+            since_ns = syncguard_clock_ns();
+            step = sg_acquire_next(c, &until_ns, &err);
+        } else if (step == SG_ACQUIRE_PAUSE) {
+            sg_acquire_pause(c);
+            step = sg_acquire_next(c, &until_ns, &err);
+        } else if (put_off(request, &step, &until_ns, &err)) {
+            return;
+        }
+    }
+    finish_acquire(request, &err);
+}
+
+/* The deadline of the whole has passed, or the request was cancelled, in a wait. */
+static void end_waiting(sg_request *request, bool cancelled)
+{
+    syncguard_error err;
+    sg_request_set_job(request, SG_JOB_RUNNING);
+    sg_queue_unlock(request->queue);
+    syncguard_error_clear(&err);
+    if (cancelled)
+        fail_cancelled(request, &err);
+    else
+        request->acquire.status = syncguard_limits_check(&request->acquire.limits, &err);
+    finish_acquire(request, &err);
+}
+
+/* ---- extend and release -----------------------------------------------------------------------
+ */
+
+static void run_extend(const sg_worker *worker, sg_request *request)
+{
+    syncguard_queue *queue = request->queue;
+    syncguard_lock *lock = request->lock;
+    syncguard_limits limits = {request->deadline_ns, worker->abort_object};
+    syncguard_status status = SYNCGUARD_ABSENT;
+    syncguard_error err;
+    int64_t expires_at_ms = 0;
+    if (lock != NULL) {
+        sg_queue_unlock(queue);
+        syncguard_error_clear(&err);
+        status = sg_lock_extend(lock, request->extend.ttl_ms, &limits, &expires_at_ms, &err);
+        sg_queue_lock(queue);
+    }
+    request->error = copy_error(status, &err);
+    request->extend.expires_at_ms = expires_at_ms;
+    complete_extend(request, status);
+}
+
+/* The release, and the end of the handle. */
+static void run_release(const sg_worker *worker, sg_request *request)
+{
+    syncguard_queue *queue = request->queue;
+    syncguard_lock *lock = request->lock;
+    syncguard_limits limits = {request->deadline_ns, worker->abort_object};
+    syncguard_error err;
+    sg_queue_unlock(queue);
+    syncguard_error_clear(&err);
+    syncguard_status status = sg_lock_release(lock, &limits, &err);
+    sg_lock_give_back(lock);
+    sg_queue_lock(queue);
+    request->lock = NULL;
+    request->error = copy_error(status, &err);
+    complete(request, status);
+}
+
+/* The completion has been told already. */
+static void run_give_back(sg_request *request)
+{
+    syncguard_queue *queue = request->queue;
+    syncguard_lock *lock = request->lock;
+    sg_queue_unlock(queue);
+    sg_lock_give_back(lock);
+    sg_queue_lock(queue);
+    request->lock = NULL;
+    sg_request_set_job(request, queue->closing ? SG_JOB_CLOSING : SG_JOB_NONE);
+    if (!queue->closing)
+        sg_queue_free_if_over(request);
+}
+
+/* They complete before the release. Nothing is left for them to extend. */
+static void end_extends(const sg_request *granted)
+{
+    for (sg_request *extend = granted->next_extend; extend != NULL; extend = extend->next_extend) {
+        if (extend->job == SG_JOB_RUNNING && extend->worker != NULL)
+            syncguard_abort_trigger(extend->worker->abort_object);
+        else if (extend->job != SG_JOB_NONE && extend->job != SG_JOB_RUNNING)
+            complete(extend, SYNCGUARD_ABSENT);
+    }
+}
+
+/* Completes a release that has not begun, behind the extends that it ends: it goes on in the
+ * background. Freeing the handle may have to wait for a renewal, so that is left to a worker. */
+static void abandon_release(sg_request *request, syncguard_status status)
+{
+    syncguard_queue *queue = request->queue;
+    sg_request_set_job(request, SG_JOB_RUNNING);
+    sg_queue_unlock(queue);
+    sg_lock_abandon(request->lock);
+    sg_queue_lock(queue);
+    request->give_back = true;
+    request->status = status;
+    sg_request_set_job(request, queue->closing ? SG_JOB_CLOSING : SG_JOB_BEHIND);
+    if (queue->closing)
+        return;
+    end_extends(request);
+    sg_request_begin_next(request);
+}
+
+/* ---- what threads and callers ask for ---------------------------------------------------------
+ */
+
+void sg_request_run(sg_worker *worker, sg_request *request)
+{
+    sg_request_set_job(request, SG_JOB_RUNNING);
+    request->worker = worker;
+    if (request->give_back)
+        run_give_back(request);
+    else if (request->kind == SYNCGUARD_COMPLETION_ACQUIRE)
+        drive(request, worker);
+    else if (request->kind == SYNCGUARD_COMPLETION_EXTEND)
+        run_extend(worker, request);
+    else
+        run_release(worker, request);
+}
+
+void sg_request_expire(sg_request *request)
+{
+    bool waiting = request->job == SG_JOB_WAITING;
+    if (request->kind == SYNCGUARD_COMPLETION_EXTEND) {
+        complete_extend(request, SYNCGUARD_E_NETWORK_TIMEOUT);
+    } else if (request->kind == SYNCGUARD_COMPLETION_RELEASE) {
+        abandon_release(request, SYNCGUARD_E_NETWORK_TIMEOUT);
+    } else if (waiting && syncguard_clock_ns() >= request->acquire.limits.deadline_ns) {
+        end_waiting(request, false);
+    } else {
+        request->missed = !waiting;
+        sg_request_set_job(request, SG_JOB_RUNNING);
+        drive(request, NULL);
+    }
+}
+
+/* A grant that nobody has taken. */
+static void take_back_grant(sg_request *request)
+{
+    request->status = SYNCGUARD_E_ABORTED;
+    request->give_back = true;
+    request->lock->keep_until_ns = 0;
+    sg_request_make_ready(request, SYNCGUARD_NO_DEADLINE);
+}
+
+bool sg_request_cancel(sg_request *request)
+{
+    bool acquires = request->kind == SYNCGUARD_COMPLETION_ACQUIRE;
+    if (request->taken)
+        return false;
+    if (request->listed) {
+        if (acquires && request->lock != NULL && !request->give_back)
+            take_back_grant(request);
+        return true;
+    }
+    request->cancelled = true;
+    if (request->job == SG_JOB_RUNNING) {
+        if (request->worker != NULL)
+            syncguard_abort_trigger(request->worker->abort_object);
+    } else if (acquires) {
+        end_waiting(request, true);
+    } else if (request->kind == SYNCGUARD_COMPLETION_EXTEND) {
+        complete_extend(request, SYNCGUARD_E_ABORTED);
+    } else if (!request->give_back) {
+        abandon_release(request, SYNCGUARD_E_ABORTED);
+    }
+    return true;
+}
+
+/* ---- locks ------------------------------------------------------------------------------------
+ */
+
+void sg_request_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    sg_request *granted = context;
+    syncguard_queue *queue = granted->queue;
+    (void)lock;
+    sg_queue_lock(queue);
+    granted->lost = (uint8_t)reason;
+    sg_request_tell_loss(granted);
+    sg_queue_unlock(queue);
+}
+
+void sg_request_cut_extends(sg_request *granted)
+{
+    while (granted->next_extend != NULL) {
+        sg_request *extend = granted->next_extend;
+        granted->next_extend = extend->next_extend;
+        extend->next_extend = extend->granted_by = NULL;
+        extend->lock = NULL;
+    }
+}
+
+void sg_request_lock_ended(syncguard_lock *lock)
+{
+    pthread_mutex_t *guard = &lock->backend->core->heartbeat.mutex;
+    pthread_mutex_lock(guard);
+    sg_request *granted = lock->request;
+    lock->request = NULL;
+    if (granted != NULL) {
+        syncguard_queue *queue = granted->queue;
+        sg_queue_lock(queue);
+        sg_request_cut_extends(granted);
+        if (granted->listed && granted->kind == SYNCGUARD_COMPLETION_LOST)
+            sg_request_unlist(granted);
+        granted->lock = NULL;
+        granted->held = false;
+        if (!queue->closing)
+            sg_queue_free_if_over(granted);
+        sg_queue_unlock(queue);
+    }
+    pthread_mutex_unlock(guard);
+}

@@ -1,0 +1,144 @@
+/*
+ * What a completion queue consists of: requests, the ready list, timers, and completions.
+ *
+ * A request is a job (something is to be done for it) and a completion (something is to be told).
+ * Both may be open at once: a release whose deadline passed has been told, and its lock still has
+ * to be freed. A request is freed when neither is.
+ *
+ * The request that granted a lock stays with it (lock->request): it tells of the loss, and later
+ * becomes the request of the release, so that starting a release needs no memory.
+ *
+ * Locking: queue->mutex guards everything here and is the innermost mutex of the core: no wait
+ * queue, no backend and no other service is called with it held. A thread that has set a request to
+ * RUNNING owns its acquire state until it sets another job. heartbeat.mutex guards lock->request.
+ */
+#ifndef SG_QUEUE_STATE_H
+#define SG_QUEUE_STATE_H
+
+#include <pthread.h>
+
+#include "lock_acquire.h"
+#include "syncguard/queue.h"
+
+typedef struct sg_request sg_request;
+
+typedef enum sg_job {
+    SG_JOB_NONE,
+    SG_JOB_READY,   /* in the ready list */
+    SG_JOB_WAITING, /* an acquire in the wait queue, with a timer */
+    SG_JOB_BEHIND,  /* behind an earlier request on its lock */
+    SG_JOB_RUNNING, /* a thread has it */
+    SG_JOB_CLOSING  /* is left to the thread that closes the queue */
+} sg_job;
+
+/* A thread of a queue: a worker, or the timekeeper. */
+typedef struct sg_worker {
+    syncguard_queue *queue;
+    struct sg_worker *next; /* of all workers */
+    struct sg_worker *next_idle;
+    struct sg_worker *next_woken;
+    bool idle;
+    pthread_t thread;
+    syncguard_parker parker;
+    syncguard_abort *abort_object; /* ends what it does; NULL: none could be made */
+} sg_worker;
+
+struct sg_request {
+    syncguard_queue *queue;
+    syncguard_request id;
+    sg_request *next_by_id;
+    sg_request *next_ready;
+    sg_request *previous_ready;
+    sg_request *next_done;
+    sg_request *previous_done;
+    sg_request *next_extend; /* of the same lock; in the lock's request: the first */
+    sg_request *granted_by;  /* extend: the lock's request; NULL once the lock is gone */
+    void *context;
+    sg_worker *worker; /* RUNNING: whose abort object ends it; or NULL */
+    int64_t timer_ns;
+    size_t timer_index;
+    int64_t since_ns;    /* acquire: from when the next try counts its time */
+    int64_t deadline_ns; /* release and extend */
+    syncguard_lock *lock;
+    syncguard_error *error; /* NULL: none was kept */
+    syncguard_status status;
+    uint8_t kind; /* syncguard_completion_kind */
+    uint8_t job;
+    uint8_t lost; /* syncguard_lost_reason */
+    bool listed;  /* its completion is waiting */
+    bool taken;   /* its completion was handed out */
+    bool cancelled;
+    bool finished; /* acquire: there is an outcome */
+    bool must_try; /* acquire: the next step is known to be a try */
+    bool missed;   /* acquire: that try could not begin in time */
+    bool woken;    /* acquire: by the wait queue, while RUNNING */
+    bool held;     /* its lock is the caller's */
+    bool lost_told;
+    bool releasing; /* the release of its lock was started */
+    bool give_back; /* the job is to give the lock back */
+    union {
+        sg_acquire acquire;
+        struct {
+            int64_t ttl_ms;
+            int64_t expires_at_ms;
+        } extend;
+    };
+};
+
+#define SG_QUEUE_BUCKETS 1024
+
+struct syncguard_queue {
+    syncguard_backend *backend;
+    pid_t pid;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* nothing is RUNNING any more; a lock was detached */
+    int fds[2];
+    bool closing;
+    bool stopping;
+    syncguard_request last_id;
+    sg_request *by_id[SG_QUEUE_BUCKETS];
+    size_t count; /* of requests */
+    size_t running;
+    sg_request *first_ready;
+    sg_request *last_ready;
+    sg_request *first_done;
+    sg_request *last_done;
+    sg_request **timers; /* a heap by timer_ns */
+    size_t timer_count;
+    size_t timer_capacity;   /* at least count */
+    sg_worker keeper;        /* the timekeeper */
+    int64_t keeper_until_ns; /* when it wakes up by itself */
+    sg_worker *workers;
+    int worker_count;
+    int max_workers;
+    sg_worker *idle;
+    sg_worker *woken; /* to be unparked by unlock */
+    /* Starts a worker if one may be; the mutex is held. */
+    void (*start_worker)(syncguard_queue *queue);
+};
+
+void sg_queue_lock(syncguard_queue *queue);
+/* Wakes the threads for which there is work, too. */
+void sg_queue_unlock(syncguard_queue *queue);
+
+/* The mutex is held by the caller of everything below. */
+
+/* Adds a request under a new id; false: out of memory. */
+bool sg_queue_add(syncguard_queue *queue, sg_request *request);
+/* Gives it another id. */
+void sg_queue_rename(sg_request *request);
+sg_request *sg_queue_find(const syncguard_queue *queue, syncguard_request id);
+/* Frees a request if neither its job nor its completion is open. */
+void sg_queue_free_if_over(sg_request *request);
+
+/* Changes the job. Leaving READY or WAITING takes it out of the list and stops its timer. */
+void sg_request_set_job(sg_request *request, sg_job job);
+/* Job READY, to be begun before timer_ns (SYNCGUARD_NO_DEADLINE: whenever). */
+void sg_request_make_ready(sg_request *request, int64_t timer_ns);
+void sg_request_set_timer(sg_request *request, int64_t timer_ns);
+
+/* The completion can be taken from now on. */
+void sg_request_list(sg_request *request);
+void sg_request_unlist(sg_request *request);
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * See queue_threads.h.
+ *
+ * Workers do what needs the store, one request at a time. They start when there is work and nobody
+ * is idle, and stay until the queue is closed. The timekeeper does no I/O: a request completes at
+ * its deadline even if a hung store keeps all workers. Only if no worker can be started does it do
+ * their work, too.
+ */
+#include "queue_threads.h"
+
+#include "queue_requests.h"
+#include "syncguard/sys/alloc.h"
+#include "util/thread.h"
+
+/* Before each request: an abort object that was triggered for another one is replaced. Without a
+ * new one the request can end only by its deadline. */
+static void renew_abort(sg_worker *worker)
+{
+    syncguard_abort *used = worker->abort_object;
+    if (used != NULL && !syncguard_abort_triggered(used))
+        return;
+    worker->abort_object = NULL;
+    syncguard_abort_free(used); /* in this order, for a child forked in between */
+    if (syncguard_abort_create(&worker->abort_object, NULL) != SYNCGUARD_OK)
+        worker->abort_object = NULL;
+}
+
+/* The mutex is held. */
+static void run_first(sg_worker *worker)
+{
+    renew_abort(worker);
+    sg_request_run(worker, worker->queue->first_ready);
+}
+
+/* The mutex is held, and let go of to sleep. */
+static void sleep_until(sg_worker *worker, int64_t until_ns)
+{
+    syncguard_limits limits = {until_ns, NULL};
+    sg_queue_unlock(worker->queue);
+    (void)syncguard_parker_park(&worker->parker, &limits, NULL);
+    sg_queue_lock(worker->queue);
+}
+
+static void *work_loop(void *argument)
+{
+    sg_worker *worker = argument;
+    syncguard_queue *queue = worker->queue;
+    sg_queue_lock(queue);
+    while (!queue->stopping) {
+        if (queue->first_ready != NULL) {
+            run_first(worker);
+            continue;
+        }
+        if (!worker->idle) {
+            worker->idle = true;
+            worker->next_idle = queue->idle;
+            queue->idle = worker;
+        }
+        sleep_until(worker, SYNCGUARD_NO_DEADLINE);
+    }
+    sg_queue_unlock(queue);
+    return NULL;
+}
+
+static void *keep_time(void *argument)
+{
+    sg_worker *keeper = argument;
+    syncguard_queue *queue = keeper->queue;
+    sg_queue_lock(queue);
+    while (!queue->stopping) {
+        sg_request *first = queue->timer_count > 0 ? queue->timers[0] : NULL;
+        queue->keeper_until_ns = 0; /* awake: nobody needs to wake it */
+        if (first != NULL && first->timer_ns <= syncguard_clock_ns()) {
+            sg_request_expire(first);
+        } else if (queue->worker_count == 0 && queue->first_ready != NULL) {
+            run_first(keeper);
+        } else {
+            queue->keeper_until_ns = first != NULL ? first->timer_ns : SYNCGUARD_NO_DEADLINE;
+            sleep_until(keeper, queue->keeper_until_ns);
+        }
+    }
+    sg_queue_unlock(queue);
+    return NULL;
+}
+
+static syncguard_status start(sg_worker *worker, syncguard_queue *queue, void *(*run)(void *),
+                              syncguard_error *err)
+{
+    worker->queue = queue;
+    syncguard_status status = syncguard_parker_open_light(&worker->parker, NULL, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = sg_thread_start(&worker->thread, run, worker, "serve a queue", err);
+    if (status != SYNCGUARD_OK)
+        syncguard_parker_close(&worker->parker);
+    return status;
+}
+
+static void start_worker(syncguard_queue *queue)
+{
+    if (queue->worker_count >= queue->max_workers)
+        return;
+    sg_worker *worker = syncguard_calloc(1, sizeof *worker);
+    if (worker == NULL)
+        return;
+    if (start(worker, queue, work_loop, NULL) != SYNCGUARD_OK) {
+        syncguard_free(worker);
+        return;
+    }
+    worker->next = queue->workers;
+    queue->workers = worker;
+    queue->worker_count++;
+}
+
+syncguard_status sg_queue_threads_start(syncguard_queue *queue, syncguard_error *err)
+{
+    queue->start_worker = start_worker;
+    return start(&queue->keeper, queue, keep_time, err);
+}
+
+void sg_queue_threads_stop(syncguard_queue *queue)
+{
+    sg_queue_lock(queue);
+    queue->stopping = true;
+    sg_queue_unlock(queue);
+    syncguard_parker_unpark(&queue->keeper.parker);
+    pthread_join(queue->keeper.thread, NULL);
+    for (sg_worker *worker = queue->workers; worker != NULL; worker = worker->next) {
+        syncguard_parker_unpark(&worker->parker);
+        pthread_join(worker->thread, NULL);
+    }
+    sg_queue_threads_free(queue);
+}
+
+static void free_thread(sg_worker *worker)
+{
+    syncguard_parker_close(&worker->parker);
+    syncguard_abort_free(worker->abort_object);
+}
+
+void sg_queue_threads_free(syncguard_queue *queue)
+{
+    free_thread(&queue->keeper);
+    while (queue->workers != NULL) {
+        sg_worker *worker = queue->workers;
+        queue->workers = worker->next;
+        free_thread(worker);
+        syncguard_free(worker);
+    }
+}

@@ -1,0 +1,14 @@
+/* The threads of a completion queue: the timekeeper, and workers. */
+#ifndef SG_QUEUE_THREADS_H
+#define SG_QUEUE_THREADS_H
+
+#include "queue_state.h"
+
+/* Starts the timekeeper. On failure nothing needs undoing. */
+syncguard_status sg_queue_threads_start(syncguard_queue *queue, syncguard_error *err);
+/* Ends all threads; nothing is RUNNING. */
+void sg_queue_threads_stop(syncguard_queue *queue);
+/* In a forked child: frees what they had. Also the end of stop. */
+void sg_queue_threads_free(syncguard_queue *queue);
+
+#endif

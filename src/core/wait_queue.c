@@ -1,0 +1,456 @@
+/*
+ * The wait queue: see wait_queue.h.
+ *
+ * The waiters of one key share what they know, so that one release costs this process one try
+ * however many wait:
+ *   - An event (a release by this handle, or a notification of the store) wakes the first waiter
+ *     that is not trying already. If it leaves without an answer, the next one is woken.
+ *   - A try by any waiter replaces the polls of the others (tried_since), and only the first waiter
+ *     watches for the expiry of the lock in the way.
+ *
+ * No lost wake-up: a waiter joins first and tries afterwards with the watch flag set. Events that
+ * arrive while a try is under way are counted; a try that is answered LOCKED compares the count
+ * and is repeated if it moved.
+ *
+ * `armed` means: a try was answered LOCKED after the store had been told to report, and there was
+ * no event since. Notifications for a key that is not armed are echoes (of our own grant, of a
+ * release that was told locally) and wake nobody.
+ *
+ * Resting: a waiter that does not count its retries need not poll while the store reports releases
+ * (armed_ms of its answer). Whenever that ends without a try that could renew it (the time is over,
+ * a try failed, a waiter got the lock), the first waiter tries within POLL_MS, for all of them
+ * (poll_at_ns). So only the first has to be woken then, and whoever becomes the first is woken. On
+ * a store that reports releases the same holds for waiters that poll at a pace of their own: while
+ * the reporting is interrupted they would find a release only at their next poll.
+ *
+ * A waiter in its caller's on_wait is away: it is not chosen, and the next one counts as the first.
+ * If all are away, the event is kept (unhandled) for the first that comes back.
+ *
+ * Locking: everything is guarded by queue->mutex.
+ */
+#include "wait_queue.h"
+
+#include <string.h>
+
+#include "core.h"
+
+/* By when the first waiter tries if nobody can say whether a release would be reported. */
+#define POLL_MS 1000
+
+struct sg_key_waiters {
+    sg_key_waiters *next; /* in its bucket */
+    uint64_t hash;
+    sg_waiter *first;
+    sg_waiter *last;
+    uint64_t events;
+    bool armed;
+    bool unhandled; /* an event found all waiters away */
+    bool resting;   /* some waiter may rest for longer than POLL_MS */
+    bool locked;    /* what the last try that ended found; false: it failed */
+    int trying;
+    int64_t armed_ms;   /* as the last try was told; 0: unknown whether releases are reported */
+    int64_t poll_at_ns; /* when the first waiter tries for those that rest */
+    int64_t last_try_ns;
+    int64_t expires_ns; /* when the lock in the way expires, if that is known */
+    size_t key_length;
+    char key[];
+};
+
+syncguard_status sg_wait_queue_init(sg_wait_queue *queue, bool notified, syncguard_error *err)
+{
+    queue->notified = notified;
+    memset(queue->buckets, 0, sizeof queue->buckets);
+    atomic_init(&queue->key_count, 0);
+    atomic_init(&queue->releases, 0);
+    atomic_init(&queue->waiters, 0);
+    if (pthread_mutex_init(&queue->mutex, NULL) != 0)
+        return syncguard_fail_memory(err);
+    return SYNCGUARD_OK;
+}
+
+void sg_wait_queue_destroy(sg_wait_queue *queue)
+{
+    pthread_mutex_destroy(&queue->mutex);
+}
+
+void sg_wait_queue_forget(sg_wait_queue *queue)
+{
+    for (size_t i = 0; i < SG_WAIT_QUEUE_BUCKETS; i++) {
+        while (queue->buckets[i] != NULL) {
+            sg_key_waiters *waiters = queue->buckets[i];
+            queue->buckets[i] = waiters->next;
+            syncguard_free(waiters);
+        }
+    }
+    (void)sg_wait_queue_init(queue, queue->notified, NULL);
+}
+
+/* ---- the waiters of a key. The caller of all that follows holds the mutex. ------------------ */
+
+static sg_key_waiters *find_key(sg_wait_queue *queue, const char *key, size_t length)
+{
+    uint64_t hash = syncguard_fnv1a(key, length);
+    sg_key_waiters *waiters = queue->buckets[hash % SG_WAIT_QUEUE_BUCKETS];
+    while (waiters != NULL && (waiters->hash != hash || waiters->key_length != length ||
+                               memcmp(waiters->key, key, length) != 0))
+        waiters = waiters->next;
+    return waiters;
+}
+
+/* The end of so many milliseconds from now; -1: unknown. */
+static int64_t end_of(int64_t ms)
+{
+    return ms < 0 ? SYNCGUARD_NO_DEADLINE : syncguard_clock_after(syncguard_clock_ns(), ms);
+}
+
+/* Whether, and for how long, releases are reported from now on. */
+static void set_armed_ms(sg_key_waiters *waiters, int64_t armed_ms)
+{
+    waiters->armed_ms = armed_ms;
+    waiters->poll_at_ns = end_of(armed_ms > 0 ? armed_ms : POLL_MS);
+}
+
+static sg_key_waiters *add_key(sg_wait_queue *queue, const char *key, size_t length)
+{
+    sg_key_waiters *waiters = syncguard_calloc(1, sizeof *waiters + length + 1);
+    if (waiters == NULL)
+        return NULL;
+    waiters->hash = syncguard_fnv1a(key, length);
+    waiters->expires_ns = SYNCGUARD_NO_DEADLINE;
+    set_armed_ms(waiters, 0);
+    waiters->key_length = length;
+    memcpy(waiters->key, key, length);
+    sg_key_waiters **bucket = &queue->buckets[waiters->hash % SG_WAIT_QUEUE_BUCKETS];
+    waiters->next = *bucket;
+    *bucket = waiters;
+    atomic_fetch_add(&queue->key_count, 1);
+    return waiters;
+}
+
+static void remove_key(sg_wait_queue *queue, sg_key_waiters *waiters)
+{
+    sg_key_waiters **link = &queue->buckets[waiters->hash % SG_WAIT_QUEUE_BUCKETS];
+    while (*link != waiters)
+        link = &(*link)->next;
+    *link = waiters->next;
+    atomic_fetch_sub(&queue->key_count, 1);
+    syncguard_free(waiters);
+}
+
+static void append(sg_key_waiters *waiters, sg_waiter *waiter)
+{
+    waiter->key_waiters = waiters;
+    waiter->next = NULL;
+    waiter->previous = waiters->last;
+    if (waiters->last != NULL)
+        waiters->last->next = waiter;
+    else
+        waiters->first = waiter;
+    waiters->last = waiter;
+}
+
+static void unlink_waiter(sg_waiter *waiter)
+{
+    sg_key_waiters *waiters = waiter->key_waiters;
+    if (waiter->previous != NULL)
+        waiter->previous->next = waiter->next;
+    else
+        waiters->first = waiter->next;
+    if (waiter->next != NULL)
+        waiter->next->previous = waiter->previous;
+    else
+        waiters->last = waiter->previous;
+}
+
+static void choose(sg_waiter *waiter)
+{
+    waiter->woken = true;
+    waiter->trying = true;
+    waiter->key_waiters->trying++;
+}
+
+static void end_try(sg_waiter *waiter)
+{
+    if (waiter->trying)
+        waiter->key_waiters->trying--;
+    waiter->trying = false;
+    waiter->woken = false;
+}
+
+/* Chooses the first waiter that is idle; nobody is trying. */
+static void wake_one(sg_key_waiters *waiters)
+{
+    for (sg_waiter *waiter = waiters->first; waiter != NULL; waiter = waiter->next) {
+        if (!waiter->trying && !waiter->away) {
+            choose(waiter);
+            waiter->wake(waiter);
+            return;
+        }
+    }
+    waiters->unhandled = true;
+}
+
+/* The waiter that watches the time for all. */
+static sg_waiter *first_of(const sg_key_waiters *waiters)
+{
+    sg_waiter *waiter = waiters->first;
+    while (waiter != NULL && waiter->away)
+        waiter = waiter->next;
+    return waiter;
+}
+
+/* What the first waiter goes by has changed. */
+static void wake_first(const sg_key_waiters *waiters)
+{
+    sg_waiter *first = first_of(waiters);
+    if (first != NULL)
+        first->wake(first);
+}
+
+/* ---- joining and leaving -------------------------------------------------------------------- */
+
+syncguard_status sg_wait_queue_join(sg_wait_queue *queue, const char *key, size_t length,
+                                    int64_t remaining_ms, sg_waiter *waiter, bool *armed,
+                                    syncguard_error *err)
+{
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = find_key(queue, key, length);
+    if (waiters == NULL)
+        waiters = add_key(queue, key, length);
+    if (waiters != NULL) {
+        append(waiters, waiter);
+        atomic_fetch_add(&queue->waiters, 1);
+        /* The try that is under way will tell: if it does not get the lock it arms, if it gets it
+         * this process will hear of the release. */
+        *armed = waiters->armed || waiters->trying > 0;
+        if (waiters->expires_ns == SYNCGUARD_NO_DEADLINE)
+            waiters->expires_ns = end_of(remaining_ms);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return waiters != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
+}
+
+void sg_wait_queue_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_waiter *waiter,
+                         int64_t granted_until_ns)
+{
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = waiter->key_waiters;
+    bool was_first = first_of(waiters) == waiter;
+    bool unanswered = waiter->trying && granted_until_ns == 0;
+    end_try(waiter);
+    unlink_waiter(waiter);
+    atomic_fetch_sub(&queue->waiters, 1);
+    if (granted_until_ns != 0) {
+        waiters->armed = false;
+        waiters->expires_ns = granted_until_ns;
+        set_armed_ms(waiters, 0);
+    }
+    if (waiters->first == NULL) {
+        /* Under the mutex, so that it cannot undo the arming of the next waiters of this key. */
+        if (backend->ops->unwatch != NULL)
+            backend->ops->unwatch(backend, waiters->key, waiters->key_length);
+        remove_key(queue, waiters);
+    } else if (unanswered && waiters->trying == 0) {
+        wake_one(waiters);
+    } else if (was_first || granted_until_ns != 0) {
+        wake_first(waiters); /* watches for this expiry from now on */
+    }
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+/* ---- trying --------------------------------------------------------------------------------- */
+
+uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiter *waiter)
+{
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = waiter->key_waiters;
+    waiter->woken = false;
+    waiters->unhandled = false;
+    if (!waiter->trying) {
+        waiter->trying = true;
+        waiters->trying++;
+    }
+    waiters->last_try_ns = syncguard_clock_ns();
+    uint64_t events = waiters->events;
+    pthread_mutex_unlock(&queue->mutex);
+    return events;
+}
+
+bool sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiter *waiter, uint64_t events,
+                              const syncguard_acquire_op *op)
+{
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = waiter->key_waiters;
+    bool again = waiters->events != events;
+    if (!again) {
+        waiters->locked = true;
+        waiters->armed = true;
+        waiters->expires_ns = end_of(op->remaining_ms);
+        /* No store reports that a lock expired: without its time nobody may rest. */
+        set_armed_ms(waiters, op->remaining_ms < 0 ? 0 : op->armed_ms);
+        end_try(waiter);
+        if (first_of(waiters) != waiter)
+            wake_first(waiters); /* its timer is out of date */
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return again;
+}
+
+void sg_wait_queue_try_failed(sg_wait_queue *queue, sg_waiter *waiter)
+{
+    pthread_mutex_lock(&queue->mutex);
+    end_try(waiter);
+    waiter->key_waiters->locked = false;
+    set_armed_ms(waiter->key_waiters, 0);
+    if (first_of(waiter->key_waiters) != waiter)
+        wake_first(waiter->key_waiters); /* it left the expiry to the try */
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+bool sg_wait_queue_tried_since(sg_wait_queue *queue, const sg_waiter *waiter, int64_t since_ns,
+                               bool *locked)
+{
+    pthread_mutex_lock(&queue->mutex);
+    bool tried = waiter->key_waiters->last_try_ns > since_ns;
+    *locked = waiter->key_waiters->locked;
+    pthread_mutex_unlock(&queue->mutex);
+    return tried;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiter *waiter)
+{
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = waiter->key_waiters;
+    waiters->resting = waiters->resting || waiters->armed_ms > 0;
+    int64_t armed_ms = waiters->armed_ms;
+    pthread_mutex_unlock(&queue->mutex);
+    return armed_ms;
+}
+
+void sg_wait_queue_set_away(sg_wait_queue *queue, sg_waiter *waiter, bool away)
+{
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = waiter->key_waiters;
+    waiter->away = away;
+    if (away && waiter->trying) { /* was chosen a moment ago: another tries in its place */
+        end_try(waiter);
+        if (waiters->trying == 0)
+            wake_one(waiters);
+    } else if (away) {
+        wake_first(waiters); /* it may be another now */
+    }
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+/* What only the first waiter watches for. True if it has to try now. */
+static bool first_is_due(const sg_wait_queue *queue, sg_key_waiters *waiters, int64_t now,
+                         int64_t *until_ns)
+{
+    bool polls = waiters->resting || (queue->notified && waiters->armed_ms == 0);
+    if (polls && now >= waiters->poll_at_ns) {
+        set_armed_ms(waiters, 0);
+        return true;
+    }
+    if (now >= waiters->expires_ns) {
+        waiters->expires_ns = SYNCGUARD_NO_DEADLINE;
+        return true;
+    }
+    if (polls && waiters->poll_at_ns < *until_ns)
+        *until_ns = waiters->poll_at_ns;
+    if (waiters->expires_ns < *until_ns)
+        *until_ns = waiters->expires_ns;
+    return false;
+}
+
+bool sg_wait_queue_poll(sg_wait_queue *queue, sg_waiter *waiter, int64_t *until_ns,
+                        sg_wake_reason *reason)
+{
+    int64_t now = syncguard_clock_ns();
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = waiter->key_waiters;
+    bool due = true;
+    if (!waiter->woken && waiters->unhandled && waiters->trying == 0) {
+        waiters->unhandled = false;
+        choose(waiter);
+    }
+    if (waiter->woken) {
+        *reason = SG_WAKE_EVENT;
+    } else if (first_of(waiters) == waiter && waiters->trying == 0 &&
+               first_is_due(queue, waiters, now, until_ns)) {
+        *reason = SG_WAKE_EXPIRY;
+    } else {
+        *reason = SG_WAKE_TIMER;
+        due = now >= *until_ns;
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return due;
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+/* Caller holds the mutex. */
+static void count_event(sg_key_waiters *waiters)
+{
+    waiters->events++;
+    waiters->armed = false;
+    waiters->armed_ms = 0;
+    if (waiters->trying == 0)
+        wake_one(waiters);
+}
+
+void sg_wait_queue_released(sg_wait_queue *queue, const char *key, size_t length)
+{
+    atomic_fetch_add(&queue->releases, 1);
+    if (atomic_load(&queue->key_count) == 0)
+        return;
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = find_key(queue, key, length);
+    if (waiters != NULL)
+        count_event(waiters);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t length,
+                              int64_t remaining_ms)
+{
+    if (atomic_load(&queue->key_count) == 0)
+        return;
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = find_key(queue, key, length);
+    if (waiters != NULL) {
+        waiters->events++; /* a try that is under way may bring the former expiry */
+        waiters->expires_ns = end_of(remaining_ms);
+        wake_first(waiters);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+size_t syncguard_backend_waited_keys(const syncguard_backend *backend)
+{
+    return atomic_load(&backend->core->wait_queue->key_count);
+}
+
+void syncguard_backend_key_changed(syncguard_backend *backend, const char *key, size_t key_length)
+{
+    sg_wait_queue *queue = backend->core->wait_queue;
+    if (atomic_load(&queue->key_count) == 0)
+        return;
+    pthread_mutex_lock(&queue->mutex);
+    sg_key_waiters *waiters = find_key(queue, key, key_length);
+    if (waiters != NULL && (waiters->armed || waiters->trying > 0))
+        count_event(waiters);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+void syncguard_backend_notifications_lost(syncguard_backend *backend)
+{
+    sg_wait_queue *queue = backend->core->wait_queue;
+    pthread_mutex_lock(&queue->mutex);
+    for (size_t i = 0; i < SG_WAIT_QUEUE_BUCKETS; i++) {
+        for (sg_key_waiters *waiters = queue->buckets[i]; waiters != NULL; waiters = waiters->next)
+            count_event(waiters);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+}
