@@ -16,15 +16,14 @@ import sys
 import time
 import urllib.request
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "fault"))
-import stores  # noqa: E402
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import servers  # noqa: E402
 
 NAME = "syncguard_bench_"
 GROUPS = ["handover"], ["takeover", "growth"], ["memory", "growth"]  # interrupted
 
 
-class Redis(stores.Redis):
+class Redis(servers.Redis):
     groups = GROUPS
 
     def ask_cli(self, *words):
@@ -50,7 +49,7 @@ class Redis(stores.Redis):
         return len(self.ask_cli("--scan", "--pattern", NAME + "?*").split()) > 0
 
 
-class Postgres(stores.Postgres):
+class Postgres(servers.Postgres):
     groups = GROUPS
 
     def fill(self):
@@ -73,7 +72,7 @@ class Postgres(stores.Postgres):
         return any(name.startswith(NAME) and name != NAME for name in self.tables())
 
 
-class Sqlite(stores.Sqlite):
+class Sqlite(servers.Sqlite):
     groups = GROUPS
 
     def fill(self):
@@ -98,7 +97,7 @@ class Sqlite(stores.Sqlite):
         return any(name.startswith(NAME) and name != NAME for name in os.listdir(self.folder))
 
 
-class Firestore(stores.Firestore):
+class Firestore(servers.Firestore):
     groups = ["handover"], ["pair"], ["memory"]
     project = "projects/fault-run/databases/(default)/documents"
 
@@ -129,9 +128,8 @@ class Firestore(stores.Firestore):
 
 def run(store, command, into, stop=None, limit=250):
     """Runs it in the folder into; stop: signal for it once it has written something."""
-    environment = dict(os.environ, SYNCGUARD_URL=store.url(), BENCH_HELD_SECONDS="1")
-    if hasattr(store, "environment"):
-        environment.update(store.environment())
+    environment = dict(os.environ, SYNCGUARD_URL=store.url(), BENCH_HELD_SECONDS="1",
+                       **store.environment())
     process = subprocess.Popen([os.path.join(BUILD, command[0])] + command[1:], cwd=into,
                                env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, start_new_session=True)
@@ -195,7 +193,7 @@ def check_trouble(store, into, faults):
         store.ask_cli("CONFIG", "SET", "requirepass", "secret")
         expect("no password", store, into, 77, faults)
         store.ask_cli("-a", "secret", "CONFIG", "SET", "requirepass", "")
-    if hasattr(store, "pause"):
+    if not isinstance(store, Sqlite):
         store.pause()
         try:
             expect("a server that hangs", store, into, 69, faults)
@@ -209,7 +207,7 @@ def main():
     if kind is Firestore and Firestore.program() is None:
         print("no Firestore emulator")
         return 77
-    folder = stores.make_folder("syncguard-bench-test-")
+    folder = servers.make_folder("syncguard-bench-test-")
     place, into = os.path.join(folder, "store"), os.path.join(folder, "into")
     os.mkdir(place)
     os.mkdir(into)

@@ -10,11 +10,10 @@ import subprocess
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "fault"))
-import stores  # noqa: E402
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import servers  # noqa: E402
 
-KINDS = {"redis": stores.Redis, "postgres": stores.Postgres}
+KINDS = {"redis": servers.Redis, "postgres": servers.Postgres}
 faults = []
 
 
@@ -63,7 +62,7 @@ def waits(server, folder, what, again):
         check("%s: says what it waits for" % what, stopped.says("still trying"))
         begun = time.monotonic()
         stopped.process.send_signal(number)
-        check("%s: signal %d ends it" % (what, number), stopped.ends() == 128 + number)
+        check("%s: signal %d ends it" % (what, number), stopped.ends() == -number)
         check("%s: soon" % what, time.monotonic() - begun < 4)
     short = Waiter(server, folder, "run", "-w", "2s", "-E", "0", "k", "--", "true")
     check("%s: -w ends with 69, not with -E" % what, short.ends() == 69)
@@ -73,7 +72,7 @@ def waits(server, folder, what, again):
 
 
 def main():
-    folder = stores.make_folder("syncguard-down-")
+    folder = servers.make_folder("syncguard-down-")
     place = os.path.join(folder, "store")
     os.mkdir(place)
     server = KINDS[sys.argv[2]](place)

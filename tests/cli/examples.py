@@ -4,6 +4,7 @@ key, what they guard must not run; when it is free, it must.
 
     examples.py COMMAND SOURCE
 """
+import concurrent.futures
 import glob
 import os
 import re
@@ -15,44 +16,24 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../docs"))
+import pages  # noqa: E402
+
 JOB = "#!/bin/sh\ntouch \"$EXAMPLE_RAN\"\n"
-TAKE_VALUES = {"-b", "-w", "-E", "--ttl", "--grace", "--on-lost", "--max-hold", "--owner"}
+TAKE_VALUES = {"--metrics", "-b", "-w", "-E", "--ttl", "--grace", "--on-lost", "--max-hold", "--min-hold", "--owner"}
 
 
-def of_page(path):
-    """The literal blocks of a man page and its .Dl lines, as a reader sees them."""
-    text = subprocess.run(["mandoc", "-Tmarkdown", path], check=True, capture_output=True,
-                          text=True).stdout
-    blocks, block = [], []
-    for line in text.split("\n") + [""]:
-        if line.startswith("\t"):
-            block.append(line[1:])
-        elif block:
-            blocks.append("\n".join(block))
-            block = []
-    return blocks
-
-
-def of_guide(path):
-    """The fenced blocks for a shell, or for nothing in particular."""
-    blocks, block, kind = [], [], None
-    with open(path) as f:
-        for line in f:
-            fence = re.match(r" *```(.*)$", line)
-            if fence is None:
-                block.append(line)
-            elif kind is None:
-                kind, block = fence.group(1), []
-            else:
-                blocks += ["".join(block)] if kind in ("", "sh") else []
-                kind = None
-    return blocks
+def of_guide(source, path):
+    """The blocks for a shell that are run."""
+    return [block.text for block in pages.blocks(source, os.path.relpath(path, source))
+            if block.language == "sh" and "not run" not in block.notes]
 
 
 def commands(block):
-    """An example with a $ in it belongs together; else each line is one of its own."""
+    """An example with a $ or an if in it belongs together; else each line is one of its own."""
     guarded = [line for line in block.split("\n") if re.search(r"\bsyncguard (run|acquire)\b", line)]
-    if any("$(" in line for line in guarded):
+    if any("$(" in line or line.startswith(("if ", " ")) for line in guarded):
         return [block]
     return guarded
 
@@ -60,19 +41,24 @@ def commands(block):
 def examples(source):
     found = []
     for path in sorted(glob.glob(os.path.join(source, "docs/man/*.1"))):
-        found += [(path, text) for block in of_page(path) for text in commands(block)]
+        found += [(path, text) for block in pages.manual_blocks(source, os.path.relpath(path, source))
+                  for text in commands(block.text)]
     for path in [os.path.join(source, "README.md")] + sorted(
             glob.glob(os.path.join(source, "docs/*/*.md"))):
-        found += [(path, text) for block in of_guide(path) for text in commands(block)]
+        found += [(path, text) for block in of_guide(source, path) for text in commands(block)]
     return found
 
 
 def key_of(text):
-    words = shlex.split(re.search(r"\bsyncguard (?:run|acquire)\b([^|)\n]*)", text).group(1) or "",
-                        comments=True)
-    while words[0].startswith("-"):
-        words = words[2:] if words[0] in TAKE_VALUES else words[1:]
-    return words[0]
+    """The first word that is neither an option nor the value of one."""
+    words = shlex.shlex(re.split(r"\bsyncguard (?:run|acquire)\b", text)[1], posix=True)
+    words.whitespace_split = True
+    for word in words:
+        if word in TAKE_VALUES:
+            next(words)
+        elif not word.startswith("-"):
+            return word.rstrip(");")
+    return None
 
 
 def make(path, text):
@@ -89,6 +75,7 @@ def prepare(folder, command, text):
          "while '-b' in words[:words.index('--') if '--' in words else None]:\n"
          "    del words[words.index('-b'):words.index('-b') + 2]\n"
          "os.execv(%r, [%r] + words)\n" % (sys.executable, command, command))
+    os.makedirs(os.path.join(folder, "textfile"))  # of --metrics
     for program in ("make", "psql"):
         make(os.path.join(folder, "bin", program), JOB)
     for program in re.findall(r"\./([\w.-]+)", text):
@@ -127,18 +114,21 @@ def main():
     if shutil.which("mandoc") is None:
         print("no mandoc")
         return 1
-    faults = 0
     found = examples(source)
-    for path, text in found:
+
+    def judge(example):
+        path, text = example
         name = "%s: %s" % (os.path.relpath(path, source), text.strip().split("\n")[0])
         if run(command, text, True):
-            print("RAN WITHOUT THE LOCK  " + name)
-            faults += 1
-        elif not run(command, text, False):
-            print("DOES NOT RUN AT ALL   " + name)
-            faults += 1
-        else:
-            print("ok                    " + name)
+            return "RAN WITHOUT THE LOCK  " + name
+        return ("ok                    " if run(command, text, False) else
+                "DOES NOT RUN AT ALL   ") + name
+
+    # Most of them wait for the lock most of the time.
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(judge, found))
+    print("\n".join(results))
+    faults = sum(not line.startswith("ok") for line in results)
     print("%d examples, %d faults" % (len(found), faults))
     return 1 if faults or len(found) < 8 else 0
 

@@ -6,15 +6,16 @@
 # shellcheck shell=bash disable=SC2034,SC2317
 set -u
 SG=$1
+TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [ -x "$SG" ] || {
     echo "no command at $SG" >&2
     exit 1
 }
 SG=$(cd "$(dirname "$SG")" && pwd)/$(basename "$SG")
 WORK=$(mktemp -d)
-export HOME=$WORK/home XDG_STATE_HOME=$WORK/state USER=tester
+export HOME=$WORK/home XDG_STATE_HOME=$WORK/state XDG_CONFIG_HOME=$WORK/config USER=tester
 mkdir "$HOME" "$XDG_STATE_HOME"
-unset SYNCGUARD_URL SYNCGUARD_ENV SYNCGUARD_DEBUG SYNCGUARD_KEY SYNCGUARD_FENCE SYNCGUARD_LOCK_ID
+unset SYNCGUARD_URL SYNCGUARD_ENV SYNCGUARD_DEBUG SYNCGUARD_KEY SYNCGUARD_FENCE SYNCGUARD_LOCK_ID SYNCGUARD_HELD
 # The tests must not depend on who runs them: root has another default file.
 export SYNCGUARD_URL="sqlite:$WORK/locks.db"
 cd "$WORK" || exit 1

@@ -18,9 +18,9 @@ start_family() {
 }
 lock_id_of() { "$SG" status --raw --json "$1" | sed -n 's/.*"lockId":"\([^"]*\)".*/\1/p'; }
 
-# kill -9 of the holder: free after TTL + 1 s, not earlier; its family is ended.
+# kill -9 of the holder: free after TTL + 1 s, not earlier; its process group is killed.
 start_family --ttl 2s k
-sleep 0.3 # the guard is up
+sleep 0.3 # the watchdog is up
 kill -9 $runner
 killed=$(now_ms)
 wait $runner 2>/dev/null
@@ -37,22 +37,22 @@ expires=$(sed -n 's/^expiresAtMs: //p' grant)
 exits "after an acquire" 0 run exact -- date +%s%3N
 check "TTL + 1 s, not earlier" [ "$out" -ge $((expires + 950)) ]
 
-# Somebody releases it under our feet: the whole family goes, exit 76.
+# Another process releases the lock: the whole group is killed, exit 76.
 start_family --ttl 3s k
 "$SG" release "$(lock_id_of k)"
 same "forced release" 0 $?
 wait $runner
 same "lost: exit code" 76 $?
-check "says so" grep -q 'lock is lost' lost_err
+check "says so" grep -q "lock 'k' is lost" lost_err
 check "child ended" gone "$child"
 check "grandchild ended" until_true 10 gone "$grandchild"
 
-# Found absent at the end only: still no success.
+# The loss is found only at the end: still exit 76.
 exits "released from inside" 76 run --ttl 30s k -- sh -c "'$SG' release \$SYNCGUARD_LOCK_ID"
 exits "released from inside, only warned" 76 run --on-lost=warn k -- \
     sh -c "'$SG' release \$SYNCGUARD_LOCK_ID"
 
-# A child that does not listen to SIGTERM is killed.
+# A child that ignores SIGTERM is killed.
 rm -f up
 "$SG" run --ttl 3s k -- sh -c 'trap "" TERM; echo up >up; while :; do sleep 0.1; done' 2>/dev/null &
 runner=$!
@@ -60,10 +60,10 @@ until_true 20 test -s up
 "$SG" release "$(lock_id_of k)"
 begun=$(now_ms)
 wait $runner
-same "a deaf child" 76 $?
+same "a child that ignores SIGTERM" 76 $?
 check "within the grace" [ $(($(now_ms) - begun)) -lt 15000 ]
 
-# --grace leaves time to clean up.
+# --grace gives the child time to clean up.
 rm -f up
 "$SG" run --ttl 6s --grace 2s k -- \
     sh -c 'trap "sleep 1; echo clean >up; exit 0" TERM; echo up >up; while :; do sleep 0.1; done' 2>/dev/null &
@@ -72,9 +72,9 @@ until_true 20 test -s up
 "$SG" release "$(lock_id_of k)"
 wait $runner
 same "cleaned up, still lost" 76 $?
-same "the child had its time" clean "$(cat up)"
+same "the child had time" clean "$(cat up)"
 
-# --on-lost=warn: the child goes on; without the lock its success is none, and its code is told.
+# --on-lost=warn: the child continues; its exit code is in a message, that of the command is 76.
 rm -f up
 "$SG" run --on-lost=warn --ttl 3s k -- sh -c 'echo up >up; sleep 4; exit 4' 2>warned &
 runner=$!
@@ -82,10 +82,10 @@ until_true 20 test -s up
 "$SG" release "$(lock_id_of k)"
 wait $runner
 same "warn: lost" 76 $?
-check "warn: the child's code is told" grep -q 'exit code 4' warned
-same "warn: said once" 1 "$(grep -c 'lock is lost' warned)"
+check "warn: a message contains the child's code" grep -q 'exit code 4' warned
+same "warn: said once" 1 "$(grep -c "lock 'k' is lost" warned)"
 
-# --max-hold ends the renewing, then the child.
+# --max-hold ends the renewals, then the child.
 begun=$(now_ms)
 exits "max-hold" 76 run --ttl 1500ms --max-hold 1s k -- sleep 60
 check "max-hold ends it" [ $(($(now_ms) - begun)) -lt 15000 ]
@@ -94,20 +94,20 @@ check "says why" contains "$err" max-hold
 # Renewing keeps a lock well past its TTL.
 exits "renewed" 0 run --ttl 2s k -- sleep 6
 
-# Stopped past its lease, then continued: the child must not go on.
+# Stopped past its lease, then continued: the child must not continue.
 start_family --ttl 2s k
-sleep 0.3 # the guard is up
+sleep 0.3 # the watchdog is up
 kill -STOP $runner
-# Nobody of the family runs on beside the next holder (who is not reaped yet counts as gone).
+# No process of the group runs while the next holder runs (a zombie counts as gone).
 exits "the next holder" 0 run -w 30s k -- sh -c "ps -o stat= -p $child,$grandchild; true"
-same "none runs beside it" 0 "$(grep -vc '^Z' out)"
+same "none runs at the same time" 0 "$(grep -vc '^Z' out)"
 kill -CONT $runner
 wait $runner
 same "stopped for too long" 76 $?
 check "child ended" gone "$child"
 check "grandchild ended" until_true 10 gone "$grandchild"
 
-# Stopped for a moment only: it goes on.
+# Stopped for a moment only: it continues.
 "$SG" run --ttl 6s k -- sh -c 'echo up >up2; sleep 2; exit 6' &
 runner=$!
 until_true 20 test -s up2

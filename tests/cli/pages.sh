@@ -23,6 +23,9 @@ for page in "$pages"/*.1; do
     # Pages that are not installed cannot be found by their references.
     lint=$(mandoc -Tlint "$page" 2>&1 | grep -v -e 'referenced manual not found' -e 'outdated mandoc.db')
     same "$(basename "$page") is well formed" "" "$lint"
+    while read -r other; do
+        check "$(basename "$page") refers to $other, which exists" [ -f "$pages/$other.1" ]
+    done < <(sed -n 's/^\.Xr \(syncguard[a-z-]*\) 1.*/\1/p' "$page")
     command=$(basename "$page" .1)
     command=${command#syncguard}
     [ -z "$command" ] || check "$page is of a command" contains " $commands " "${command#-}"

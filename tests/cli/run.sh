@@ -11,7 +11,7 @@ exits "second grant" 0 run k sh -c 'echo $SYNCGUARD_FENCE'
 same "second fence" 000000000000002 "$out"
 exits "free afterwards" 1 status k
 
-# The child's surroundings.
+# The child's environment.
 export SYNCGUARD_FENCE=stale
 exits "environment" 0 run $'cafe\xcc\x81' -- env
 check "key in NFC" contains "$out" $'SYNCGUARD_KEY=caf\xc3\xa9'
@@ -45,7 +45,7 @@ exits "-n" 1 run -n k -- touch ran
 check "-n is quick" [ $(($(now_ms) - begun)) -lt 5000 ]
 same "-n is quiet" "" "$err"
 exits "-n -v" 1 run -n -v k -- touch ran
-check "-n -v tells" contains "$err" "another owner"
+check "-n -v names the holder" contains "$err" "'k' is held by tester@"
 exits "-n -E" 9 run -n -E 9 k -- touch ran
 begun=$(now_ms)
 exits "-w 1" 75 run -w 1 k -- touch ran
@@ -59,7 +59,7 @@ check "nobody ran" [ ! -e ran ]
 # Signals end the waiting at once.
 for name in TERM INT HUP; do
     rm -f waiting
-    # A background job of a plain shell ignores SIGINT: give it a say in that.
+    # A background job of a shell without job control ignores SIGINT: restore the default.
     python3 -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$SG" run -v k -- touch ran 2>waiting &
@@ -74,7 +74,7 @@ os.execv(sys.argv[1], sys.argv[1:])' "$SG" run -v k -- touch ran 2>waiting &
 done
 check "nobody ran" [ ! -e ran ]
 
-# A waiter gets its turn when the holder is done, and the holder's end is its child's.
+# A waiter gets the lock when the holder is done, and the holder exits as its child does.
 "$SG" run k -- sh -c 'echo $SYNCGUARD_FENCE' >next &
 waiter=$!
 sleep 0.3
@@ -85,14 +85,14 @@ wait $waiter
 same "the waiter ran" 0 $?
 check "with a fence" grep -Eqx '[0-9]{15}' next
 
-# SIGTERM is passed on to the whole group; what the child makes of it counts.
+# SIGTERM is passed on to the whole group; the child's exit code is passed on.
 "$SG" run k -- sh -c 'trap "echo bye; exit 5" TERM; echo $$ >up; while :; do sleep 0.05; done' >said &
 holder=$!
 until_true 20 test -s up
 kill -TERM $holder
 wait $holder
 same "the child's own code" 5 $?
-same "it could say goodbye" bye "$(cat said)"
+same "it could clean up" bye "$(cat said)"
 exits "released" 1 status k
 rm up
 "$SG" run k -- sh -c 'trap "echo hup >>got" HUP; trap "echo usr1 >>got" USR1; echo $$ >up

@@ -1,27 +1,21 @@
 #!/bin/bash
-# Every command, good and bad, with a marked key: what is printed has neither key nor lock id, but
-# where it is asked for (acquire prints the id, --raw prints both) or, as SECURITY.md lists them,
-# repeated to who gave it: the key by status and by the line that says what is waited for, the id by
-# extend --json.
+# Every command, good and bad: the lock id, which is the right to release, is printed only by
+# acquire, with --raw, and by extend --json, which repeats it to who gave it. What the library says
+# (findings, log lines) has no key either.
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 mark=M4rk3dK3y
 
-# quiet ARGUMENTS...: neither stream tells the key or the id.
+# quiet ARGUMENTS...: neither stream tells the id.
 quiet() {
     run_sg "$@"
-    err=$(grep -v "^syncguard: waiting .* for '$mark' (held by" <<<"$err")
     case $1 in
-    status) out=$(sed "s/^key: $mark\$//; s/\"key\":\"$mark\",//" <<<"$out") ;;
     extend) out=${out/#{\"lockId\":\"$id\",/} ;;
     esac
-    check "$1 tells no key" lacks "$out$err" $mark
-    [ -z "$id" ] || check "$1 tells no id" lacks "$out$err" "$id"
+    check "$1 tells no id" lacks "$out$err" "$id"
 }
 
-id=
 run_sg acquire -v $mark
-check "acquire tells no key" lacks "$out$err" $mark
 id=$(sed -n 's/^lockId: //p' out)
 same "it has an id" 22 ${#id}
 check "only in its output" lacks "$err" "$id"
@@ -32,28 +26,37 @@ for options in -v '-v --json'; do
         quiet acquire $options -w 100ms $mark
         quiet status $options $mark
         quiet status $options --id "$id"
-        check "status --id does not tell the key either" lacks "$(cat out err)" $mark
         quiet list $options
         quiet doctor $options
+        check "doctor tells no key" lacks "$out$err" $mark
         quiet extend $options "$id"
-        quiet extend $options ${mark}/
-        quiet release $options ${mark}/
     }
 done
 quiet run -v -n $mark -- true
 quiet run -v -w 100ms $mark -- true
-quiet run -v -n $mark$'\xff' -- true
-quiet run -v -n "$mark$(printf 'x%.0s' {1..600})" -- true
 quiet run -v -n -b "sqlite:$WORK/no/such/locks.db" $mark -- true
 quiet setup -v
+check "setup tells no key" lacks "$out$err" $mark
 quiet setup -v --print
 quiet release -v "$id"
 quiet release -v "$id"
 quiet extend -v "$id"
 quiet status -v $mark
+run_sg acquire $mark
+id=$(sed -n 's/^lockId: //p' out)
+quiet release -v --key $mark --force
+same "released" 0 "$code"
 quiet run -v $mark -- true
 quiet run -v $mark -- false
 quiet run -v $mark -- ./not-there
+# A lock id that is none is not repeated either: it may be a valid one with a typing error.
+for command in release extend 'status --id'; do
+    # shellcheck disable=SC2086 # several words
+    run_sg $command ${mark}/
+    check "$command does not repeat it" lacks "$out$err" $mark
+done
 # shellcheck disable=SC2016 # the child expands it
-quiet run -v $mark -- sh -c '"$0" release $SYNCGUARD_LOCK_ID; sleep 0.1' "$SG"
+run_sg run -v $mark -- sh -c 'echo $SYNCGUARD_LOCK_ID >id; "$0" release $SYNCGUARD_LOCK_ID; sleep 0.1' "$SG"
+same "its own id" 23 "$(wc -c <id)"
+check "a lost lock tells no id" lacks "$out$err" "$(cat id)"
 finish

@@ -52,6 +52,17 @@ check "names the folder" contains "$err" "/gone/.local"
 check "one line" one_line "$err"
 check "no home is made" [ ! -e "$HOME/gone" ]
 
+# A missing permission, of the default folder and of one that was given.
+mkdir closed
+chmod 555 closed
+for url in "" "sqlite:$WORK/closed/locks.db"; do
+    HOME=$WORK/closed user_sg run ${url:+-b "$url"} k -- true
+    same "no permission ${url:-by default}" 77 $code
+    check "names the place" contains "$err" "$WORK/closed/"
+    check "and what to check" contains "$err" "the owner and the mode of the file and of its folder"
+    check "one line" one_line "$err"
+done
+
 # As cron does, and worse: no HOME, nothing at all, standard streams closed.
 HOME='' user_sg run k -- true
 same "no HOME" 64 $code
@@ -104,7 +115,7 @@ printf '' >url
 exits "empty file" 64 run -b @url k -- true
 exits "a folder" 64 run -b "@$WORK" k -- true
 
-# Nothing of a password, wherever it stands.
+# No part of a password, wherever it is.
 for url in redis://user:hunter2@127.0.0.1:1/0 redis://:hun/ter2@127.0.0.1:1 \
     'redis://u:hun?ter2@127.0.0.1:1' 'redis://127.0.0.1:1/?password=hunter2' \
     'postgres://127.0.0.1:1/db?password=hunter2' redis:u:hunter2@127.0.0.1; do
@@ -133,6 +144,7 @@ code=0
 err=$( (ulimit -f 0 && exec "$SG" run -n -b "sqlite:$WORK/limit.db" k -- true) 2>&1) || code=$?
 same "no file may grow" 69 $code
 check "names the file" contains "$err" limit.db
+check "speaks of no server" contains "$err" "check the file, its folder and the disk"
 code=0
 (ulimit -f 0 && exec "$SG" run -b memory: k -- sh -c 'echo x >grown') || code=$?
 check "the child dies of it, $code" [ $code = $((128 + $(kill -l XFSZ))) -o $code = 1 -o $code = 2 ]
@@ -147,7 +159,11 @@ for number in 7 8 9 10 11 12 13 14; do
     exits "$number descriptors: free" 1 status few$number
 done
 
-# memory: starts empty each time.
+# memory: ends with the command: only run can use it.
 exits "memory" 0 run -b memory: k -- true
-exits "memory" 1 status -b memory: k
+for arguments in "acquire k" "status k" list "release aaaaaaaaaaaaaaaaaaaaaa" "extend aaaaaaaaaaaaaaaaaaaaaa"; do
+    # shellcheck disable=SC2086 # words
+    exits "memory: $arguments" 64 $arguments -b memory:
+    check "says why" contains "$err" "use it with run only"
+done
 finish

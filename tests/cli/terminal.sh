@@ -21,6 +21,7 @@ on_screen() { screen | grep -Eq -- "$1"; }
 sees() {
     check "$1: /$2/ appears" until_true 20 on_screen "$2" || screen | sed '/^$/d; s/^/    screen: /'
 }
+lacks_row() { ! on_screen "^$1 "; }
 lacks_line() { ! screen | grep -Fqx -- "$1"; }
 keys() { tmux_ send-keys "$@"; }
 # Each piece of work begins on an empty screen, with a prompt of its own number.
@@ -70,17 +71,17 @@ keys C-z
 sees "stopped" 'Stopped'
 check "free when the lease is over" until_true 20 free k
 keys 'fg; echo code=$?' Enter
-sees "told" 'lock (is|was) lost'
+sees "reported" "lock 'k' (is|was) lost"
 sees "ended" '^code=76'
 check "and did not go on" lacks "$(screen)" finish
 
-# The line that tells what is waited for, and that it goes away.
+# The status line shows the holder, and goes away.
 "$SG" run --owner somebody k -- sleep 100 &
 holder=$!
 until_true 20 held k
 fresh
 keys '$SG run k -- echo mi\ne' Enter
-sees "who holds it" "^waiting .* for 'k' \(held by somebody for .*, lease ends in .*s\)"
+sees "who holds it" "^waiting for 'k'.*: held by somebody for .*, lease ends in .*s"
 kill $holder
 wait $holder
 sees "its turn" '^mine'
@@ -97,11 +98,24 @@ keys 'echo code=$?' Enter
 sees "Ctrl-C ends the waiting" '^code=130'
 check "nothing ran" lacks "$(screen)" mine
 keys '$SG run -n k -- echo mi\ne' Enter
-sees "-n says why" 'another owner holds the lock'
+sees "-n says why" "'k' is held by tester@.*, expires in"
 kill $holder
 wait $holder
 
-# A store that refuses, and one that does not answer: both are told of again and again, and Ctrl-C
+# A line as wide as the terminal has room for the ^C, and goes away as a shorter one does.
+"$SG" run --owner "$(printf '%0120d' 7)" k -- sleep 100 &
+holder=$!
+until_true 20 held k
+fresh
+keys '$SG run k -- true' Enter
+sees "waits" "^waiting .*0000"
+keys C-c
+sees "the prompt is back" "^ready$number> *$"
+check "the line is gone" lacks "$(screen)" waiting
+kill $holder
+wait $holder
+
+# A store that refuses, and one that does not answer: both are reported repeatedly, and Ctrl-C
 # ends the waiting at once.
 if [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ]; then
     python3 -c 'import socket, sys, time
@@ -119,7 +133,7 @@ time.sleep(120)' >ports &
         keys '$SG run -b redis://127.0.0.1:'"$port"' k -- echo mi\ne' Enter
         sees "what is wrong" '^still trying after .*(ServiceUnavailable|NetworkTimeout)'
         line=$(screen | grep '^still trying')
-        check "told again" until_true 20 lacks_line "$line"
+        check "reported again" until_true 20 lacks_line "$line"
         sees "still" '^still trying'
         keys C-c
         begun=$(now_ms)
@@ -149,6 +163,26 @@ keys 'echo code=$?' Enter
 sees "Ctrl-C ends the script" '^code=130'
 check "it did not go on" lacks "$(screen)" "went on"
 
+# So is a loop, also while a lock is waited for.
+"$SG" run other -- sleep 100 &
+holder=$!
+until_true 20 held other
+fresh
+keys 'for key in k other; do $SG run $key -- sleep 100; echo went o\n; done' Enter
+until_true 20 held k
+sleep 0.3
+keys C-c
+sees "the prompt is back" "^ready$number> *$"
+check "the loop did not continue" lacks "$(screen)" "went on"
+keys 'for key in other k; do $SG run $key -- sleep 100; echo went o\n; done' Enter
+sees "waits" "^waiting"
+keys C-c
+sees "the prompt is back" "^ready$number> *$"
+check "the loop did not continue" lacks "$(screen)" "went on"
+check "nothing of it runs" free k
+kill $holder
+wait $holder
+
 # In a pipeline the neighbour keeps the terminal; a child that needs it gets it.
 fresh
 keys '$SG run k -- echo piped | sh -c "cat; read x </dev/tty; echo read \$x"' Enter
@@ -172,9 +206,18 @@ fresh
 "$SG" run --owner somebody other -- sleep 100 &
 holder=$!
 until_true 20 held other
-keys '$SG list --raw' Enter
-sees "a table with a heading" '^FENCE +ACQUIRED +LEFT +LOCK ID +OWNER +KEY'
-sees "a row" '^[0-9]{15} .* somebody +other'
+keys '$SG list --watch' Enter
+sees "how many, and when" '^[-0-9]+ [:0-9]+ [-+][0-9]{4}   1 lock held$'
+sees "a table with a heading" '^KEY +OWNER +HELD FOR +EXPIRES IN +FENCE$'
+sees "a row" '^other +somebody .* [0-9]{15}$'
+"$SG" acquire --ttl 1m second >/dev/null
+sees "refreshed" '^second '
+sees "in place" ' 2 locks held$'
+same "one heading" 1 "$(screen | grep -c '^KEY ')"
 kill $holder
 wait $holder
+check "what is released goes away" until_true 20 lacks_row other
+keys C-c
+keys 'echo code=$?' Enter
+sees "Ctrl-C ends it" '^code=130'
 finish

@@ -22,6 +22,13 @@ bad "after the command" -b memory: list
 bad "key" run
 bad "command" run k
 bad "command" run k --
+bad "shared" run -s k true
+bad "shared" run --shared k true
+bad "release" run -u k
+bad "one string" run k -c
+bad "one string" run k -c true true
+bad "one string" run -c true k true
+bad "together" acquire -q --json k
 bad "-n" run k -n true
 bad "-q" run -q k true
 bad "--nope" run --nope k true
@@ -43,7 +50,7 @@ bad "--ttl" run --ttl 106751991168d k true
 bad "--conflict-exit-code" run -E 256 k true
 bad "--conflict-exit-code" run -E x k true
 bad "--conflict-exit-code" run -E -1 k true
-bad "exclude" run -n -w 1 k true
+bad "together" run -n -w 1 k true
 bad "--on-lost" run --on-lost=ignore k true
 bad "--grace" run --ttl 3s --grace 2s k true
 bad "key" acquire
@@ -54,8 +61,14 @@ bad "lock id" release short
 bad "lock id" extend "aaaaaaaaaaaaaaaaaaaaa="
 bad "lock id" status --id short
 bad "--id" status
-bad "exclude" status k --id aaaaaaaaaaaaaaaaaaaaaa
-bad "too many" list k
+bad "together" status k --id aaaaaaaaaaaaaaaaaaaaaa
+bad "too many" list k l
+bad "together" list --watch --json
+bad "terminal" list --watch
+bad "--force" release --key k
+bad "--key" release --force aaaaaaaaaaaaaaaaaaaaaa
+bad "--key" release --syslog aaaaaaaaaaaaaaaaaaaaaa
+bad "together" release --key k --force aaaaaaaaaaaaaaaaaaaaaa
 bad "UTF-8" acquire $'\xff'
 bad "512" acquire "$(head -c 513 /dev/zero | tr '\0' k)"
 bad "" run -b nosuch:thing k true
@@ -88,7 +101,7 @@ kill $holder
 wait $holder
 
 # Help is no error.
-for command in run acquire release extend status list setup doctor bench version; do
+for command in run acquire release extend status list prune setup config doctor bench version; do
     exits "$command --help" 0 $command --help
     check "$command --help goes to stdout" contains "$out" "usage: syncguard $command"
     same "$command --help: quiet" "" "$err"

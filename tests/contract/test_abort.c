@@ -20,12 +20,9 @@ static bool count_raw(void *context, const syncguard_lock_info_raw *raw)
     return true;
 }
 
-static void ignore_finding(void *context, syncguard_severity severity, const char *topic,
-                           const char *text)
+static void ignore_finding(void *context, const syncguard_finding *finding)
 {
-    (void)severity;
-    (void)topic;
-    (void)text;
+    (void)finding;
     (*(int *)context)++;
 }
 

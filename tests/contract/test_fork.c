@@ -49,6 +49,40 @@ static int use_inherited(void *context)
     return 0;
 }
 
+static int use_inherited_set(void *context)
+{
+    syncguard_lock_set *set = context;
+
+    if (syncguard_lock_set_held(set) || syncguard_lock_set_remaining_ms(set) != 0)
+        return 1;
+    if (syncguard_lock_set_lost(set) != SYNCGUARD_LOST_FORKED)
+        return 2;
+    if (syncguard_lock_set_release(set, NULL, NULL) == SYNCGUARD_OK)
+        return 3;
+    if (syncguard_lock_set_extend(set, 90000, NULL, NULL) == SYNCGUARD_OK)
+        return 4;
+    syncguard_lock_set_dispose(set);
+    return 0;
+}
+
+static void child_does_not_release_its_parents_set(void **state)
+{
+    key first = fresh_key("fork-set"), second = fresh_key("fork-set");
+    const char *const names[] = {first.text, second.text};
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_set *set = NULL;
+
+    (void)state;
+    options.auto_extend = true;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire_all(store, names, 2, &options, &set, &err));
+    assert_int_equal(in_child(use_inherited_set, set), 0);
+    assert_true(syncguard_lock_set_held(set));
+    check_locked(first.text, true);
+    check_locked(second.text, true);
+    assert_status(SYNCGUARD_OK, syncguard_lock_set_release(set, NULL, &err));
+    syncguard_lock_set_dispose(set);
+}
+
 static void child_does_not_release_its_parents_lock(void **state)
 {
     key name = fresh_key("fork-scope");
@@ -402,6 +436,7 @@ static void a_daemons_own_files_are_left_alone(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(child_does_not_release_its_parents_lock),
+    cmocka_unit_test(child_does_not_release_its_parents_set),
     cmocka_unit_test(closing_in_a_child_leaves_the_parent_alone),
     cmocka_unit_test(child_makes_the_handle_its_own),
     cmocka_unit_test(abort_in_a_child_does_not_reach_the_parent),

@@ -182,7 +182,7 @@ static void bad_lock_options_are_refused(void **state)
 {
     key name = fresh_key("bad-options");
     syncguard_lock_options good = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock_options bad[11];
+    syncguard_lock_options bad[13];
     syncguard_lock *lock = NULL;
 
     (void)state;
@@ -199,6 +199,8 @@ static void bad_lock_options_are_refused(void **state)
     bad[8].jitter = (syncguard_jitter)7;
     bad[9].on_lost = (syncguard_lost_fn)abort; /* needs auto_extend; never called */
     bad[10].ttl_ms = -7;
+    bad[11].min_hold_ms = -1;
+    bad[12].min_hold_ms = INT64_MAX;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         print_message("    bad options %zu\n", i);
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT,

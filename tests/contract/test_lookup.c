@@ -243,13 +243,52 @@ static void list_shows_live_locks_only(void **state)
         give_back(&all.grants[i]);
 }
 
-static void count_finding(void *context, syncguard_severity severity, const char *topic,
-                          const char *text)
+#define PAGED 200
+
+static bool dawdle(void *context, const syncguard_lock_info *info)
+{
+    int *seen = context;
+
+    (void)info;
+    (*seen)++;
+    sleep_ms(10);
+    return true;
+}
+
+/* All together take twice the time of the call, which is that of one page. */
+static void each_page_of_a_listing_has_its_own_time(void **state)
+{
+    static syncguard_grant grants[PAGED];
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    int seen = 0;
+
+    (void)state;
+    for (int i = 0; i < PAGED; i++) {
+        key name = fresh_key("page");
+        assert_status(SYNCGUARD_OK,
+                      syncguard_acquire(store, name.text, 600000, NULL, &grants[i], &err));
+    }
+    call.timeout_ms = 1000;
+    assert_status(SYNCGUARD_OK, syncguard_list(store, &call, dawdle, &seen, &err));
+    assert_true(seen >= PAGED);
+    for (int i = 0; i < PAGED; i++)
+        assert_status(SYNCGUARD_OK, syncguard_release(store, grants[i].lock_id, NULL, &err));
+}
+
+static bool one_line(const char *text)
+{
+    return text != NULL && text[0] != '\0' && strchr(text, '\n') == NULL;
+}
+
+/* Whoever reads of a problem also reads why it is one, and what to do. */
+static void count_finding(void *context, const syncguard_finding *finding)
 {
     int *bad = context;
+    bool fine = finding->severity == SYNCGUARD_FINE;
 
-    if (severity > SYNCGUARD_BLOCK || topic == NULL || topic[0] == '\0' ||
-        strchr(topic, ' ') != NULL || text == NULL || text[0] == '\0' || strchr(text, '\n') != NULL)
+    if (finding->severity > SYNCGUARD_BLOCK || !one_line(finding->topic) ||
+        strchr(finding->topic, ' ') != NULL || !one_line(finding->text) ||
+        one_line(finding->why) == fine || one_line(finding->change) == fine)
         (*bad)++;
 }
 
@@ -270,6 +309,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_owner_does_not_outlive_its_grant),
     cmocka_unit_test(owns_is_true_only_for_the_holder),
     cmocka_unit_test(list_shows_live_locks_only),
+    cmocka_unit_test(each_page_of_a_listing_has_its_own_time),
     cmocka_unit_test(examine_reports_in_one_form),
 };
 const contract_group lookup_group = {"lookup", tests, sizeof tests / sizeof tests[0]};

@@ -43,12 +43,13 @@ static void hear_event(void *context, const syncguard_event *event)
     hear(event->lock_id_hash);
 }
 
-static void hear_finding(void *context, syncguard_severity severity, const char *topic,
-                         const char *text)
+static void hear_finding(void *context, const syncguard_finding *finding)
 {
-    (void)context, (void)severity;
-    hear(topic);
-    hear(text);
+    (void)context;
+    hear(finding->topic);
+    hear(finding->text);
+    hear(finding->why);
+    hear(finding->change);
 }
 
 static bool hear_lock(void *context, const syncguard_lock_info *info)

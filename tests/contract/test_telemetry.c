@@ -368,6 +368,69 @@ static void counters_in_prometheus_text(void **state)
     syncguard_close(counted);
 }
 
+static void keep_loss(void *context, syncguard_log_level level, const char *message)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    char *line = context;
+
+    pthread_mutex_lock(&mutex);
+    if (level == SYNCGUARD_LOG_ERROR && line[0] == '\0')
+        snprintf(line, 300, "%s", message);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Until a series has this value; false if it never has. */
+static bool await_sample(const syncguard_backend *counted, const char *name, const char *labels,
+                         double value)
+{
+    static char text[65536];
+
+    for (int i = 0; i < 3000; i++) {
+        (void)syncguard_telemetry_prometheus(counted, text, sizeof text);
+        if (sample_of(text, name, labels) == value)
+            return true;
+        sleep_ms(10);
+    }
+    return false;
+}
+
+/* Another handle releases the lock: the next renewal finds it gone, which is counted and logged
+ * once, without the key. */
+static void lost_locks_are_counted_and_logged(void **state)
+{
+    static char line[300];
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_options common = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *bare = NULL, *counted = NULL;
+    key name = fresh_key("taken-away");
+    char hash[SYNCGUARD_HASH_SIZE];
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    line[0] = '\0';
+    common.log = keep_loss;
+    common.log_context = line;
+    telemetry.handle_name = "metrics-1";
+    assert_status(SYNCGUARD_OK, syncguard_open(contract.url, &common, &bare, &err));
+    assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &telemetry, &counted, &err));
+    options.ttl_ms = 6000;
+    options.auto_extend = true;
+    assert_status(SYNCGUARD_OK, syncguard_lock_acquire(counted, name.text, &options, &lock, &err));
+    assert_true(await_sample(counted, "syncguard_locks_held", "", 1));
+    assert_status(SYNCGUARD_OK, syncguard_release(counted, syncguard_lock_id(lock), NULL, &err));
+    assert_true(await_sample(counted, "syncguard_locks_lost_total", "reason=\"absent\"", 1));
+    assert_true(await_sample(counted, "syncguard_renewals_total", "result=\"absent\"", 1));
+    assert_true(await_sample(counted, "syncguard_locks_held", "", 0));
+    assert_true(await_sample(counted, "syncguard_hold_seconds_count", "", 1));
+    syncguard_lock_dispose(lock);
+    assert_true(await_sample(counted, "syncguard_locks_lost_total", "reason=\"absent\"", 1));
+    syncguard_close(counted); /* the thread that logs has ended */
+    assert_true(syncguard_hash(name.text, hash));
+    assert_non_null(strstr(line, hash));
+    assert_null(strstr(line, name.text));
+}
+
 /* The first line that is no comment. */
 static void first_series(const syncguard_backend *backend, char line[300])
 {
@@ -463,6 +526,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(errors_are_events_too),
     cmocka_unit_test(names_of_events),
     cmocka_unit_test(counters_in_prometheus_text),
+    cmocka_unit_test(lost_locks_are_counted_and_logged),
     cmocka_unit_test(two_handles_have_series_of_their_own),
     cmocka_unit_test(bad_telemetry_options_are_refused),
     cmocka_unit_test(decorators_can_be_stacked),

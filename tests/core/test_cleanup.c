@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "puppet.h"
+#include "fake_backend.h"
 
 static atomic_int cleanups, lines;
 static atomic_bool answered, was_answered;
@@ -31,7 +31,7 @@ static syncguard_status fail_late(syncguard_backend *backend, const syncguard_cl
 {
     (void)backend, (void)op;
     for (int i = 0; i < 5000 && !atomic_load(&answered); i++)
-        puppet_sleep_ms(1);
+        sleep_ms(1);
     atomic_store(&was_answered, atomic_load(&answered));
     atomic_fetch_add(&cleanups, 1);
     return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "NOPERM", "it may not delete");
@@ -52,7 +52,7 @@ static void nobody_notices_a_slow_and_failing_cleanup(void **state)
     (void)state;
     options.cleanup_in_is_locked = true;
     options.log = count_line;
-    puppet *p = puppet_open(&options);
+    fake_backend *p = fake_backend_open(&options);
     assert_non_null(p);
     ops = *p->base.ops;
     ops.is_locked = dead;
@@ -62,7 +62,7 @@ static void nobody_notices_a_slow_and_failing_cleanup(void **state)
     atomic_store(&answered, true);
     assert_false(locked);
     assert_string_equal(err.message, "");
-    assert_true(puppet_reached(&cleanups, 1));
+    assert_true(wait_for_count(&cleanups, 1));
     assert_true(atomic_load(&was_answered));
     assert_int_equal(syncguard_is_locked(&p->base, "k", NULL, &locked, &err), SYNCGUARD_OK);
     assert_false(locked);
@@ -70,10 +70,41 @@ static void nobody_notices_a_slow_and_failing_cleanup(void **state)
     assert_int_equal(atomic_load(&lines), 0);
 }
 
+static syncguard_status one_expired(syncguard_backend *backend, const syncguard_limits *limits,
+                                    syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    syncguard_record record = {.key = "k", .expires_at_ms = 1};
+    (void)backend, (void)limits, (void)err;
+    (void)fn(context, &record);
+    return SYNCGUARD_OK;
+}
+
+static void pruning_reports_what_failed(void **state)
+{
+    syncguard_backend_ops ops;
+    syncguard_error err;
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    assert_non_null(p);
+    ops = *p->base.ops;
+    ops.list_expired = one_expired;
+    ops.cleanup = fail_late;
+    p->base.ops = &ops;
+    atomic_store(&answered, true);
+    assert_int_equal(syncguard_prune(&p->base, NULL, false, NULL, NULL, &err),
+                     SYNCGUARD_E_AUTH_FAILED);
+    assert_int_equal(err.code, SYNCGUARD_E_AUTH_FAILED);
+    assert_string_equal(err.native, "NOPERM");
+    assert_int_equal(syncguard_prune(&p->base, NULL, false, NULL, NULL, NULL),
+                     SYNCGUARD_E_AUTH_FAILED);
+    syncguard_close(&p->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nobody_notices_a_slow_and_failing_cleanup),
+        cmocka_unit_test(pruning_reports_what_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

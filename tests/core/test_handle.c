@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "puppet.h"
+#include "fake_backend.h"
 
-static syncguard_lock *take(puppet *p, int64_t ttl_ms, bool auto_extend)
+static syncguard_lock *take(fake_backend *p, int64_t ttl_ms, bool auto_extend)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
@@ -22,7 +22,7 @@ static syncguard_lock *take(puppet *p, int64_t ttl_ms, bool auto_extend)
     return lock;
 }
 
-static syncguard_status lose_reply(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status lose_reply(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
     (void)p, (void)op;
     return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "the reply was lost");
@@ -32,7 +32,7 @@ static syncguard_status lose_reply(puppet *p, syncguard_extend_op *op, syncguard
 static void an_unheard_shorter_extend_shortens_the_lease(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_extend = lose_reply;
     syncguard_lock *lock = take(p, 60000, false);
     assert_int_equal(syncguard_lock_extend(lock, 5000, NULL, NULL, NULL),
@@ -46,7 +46,7 @@ static void an_unheard_shorter_extend_shortens_the_lease(void **state)
 static void an_unheard_longer_extend_changes_nothing(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_extend = lose_reply;
     syncguard_lock *lock = take(p, 30000, false);
     assert_int_equal(syncguard_lock_extend(lock, 90000, NULL, NULL, NULL),
@@ -57,7 +57,7 @@ static void an_unheard_longer_extend_changes_nothing(void **state)
 }
 
 static _Atomic int64_t renewed_ttl_ms;
-static syncguard_status note_ttl(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status note_ttl(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
     (void)p, (void)err;
     atomic_store(&renewed_ttl_ms, op->ttl_ms);
@@ -68,24 +68,25 @@ static syncguard_status note_ttl(puppet *p, syncguard_extend_op *op, syncguard_e
 static void renewals_follow_an_unheard_shorter_extend(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_extend = lose_reply;
     syncguard_lock *lock = take(p, 60000, true);
     assert_int_equal(syncguard_lock_extend(lock, 3000, NULL, NULL, NULL),
                      SYNCGUARD_E_NETWORK_TIMEOUT);
     p->on_extend = note_ttl;
-    assert_true(puppet_reached(&p->batches, 1)); /* in a second, not in twenty */
-    puppet_sleep_ms(50);
+    assert_true(wait_for_count(&p->batches, 1)); /* in a second, not in twenty */
+    sleep_ms(50);
     assert_int_equal(atomic_load(&renewed_ttl_ms), 3000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
 
-static syncguard_status answer_at_the_end(puppet *p, syncguard_extend_op *op, syncguard_error *err)
+static syncguard_status answer_at_the_end(fake_backend *p, syncguard_extend_op *op,
+                                          syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
-    puppet_sleep_ms(2);
+    sleep_ms(2);
     return SYNCGUARD_OK;
 }
 
@@ -106,7 +107,7 @@ static void *ask(void *argument)
 static void an_extend_and_a_loss_are_never_both_believed(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_extend = answer_at_the_end;
     for (int round = 0; round < 200; round++) {
         pthread_t thread;
@@ -130,19 +131,19 @@ static void an_extend_and_a_loss_are_never_both_believed(void **state)
 static void a_late_extend_is_released(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_extend = answer_at_the_end;
     syncguard_lock *lock = take(p, 60000, false);
     atomic_store(&lock->lease, syncguard_clock_ns() + SYNCGUARD_NS_PER_MS / 2);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_UNCONFIRMED);
-    assert_true(puppet_reached(&p->releases, 1));
+    assert_true(wait_for_count(&p->releases, 1));
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
 
 /* Runs work in a child and returns its exit status; a child that hangs is ended. */
-static int in_a_child(int (*work)(puppet *p), puppet *p)
+static int in_a_child(int (*work)(fake_backend *p), fake_backend *p)
 {
     int status = 0;
     pid_t child = fork();
@@ -155,7 +156,7 @@ static int in_a_child(int (*work)(puppet *p), puppet *p)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-static int enter(puppet *p)
+static int enter(fake_backend *p)
 {
     return sg_backend_enter(&p->base, NULL) == SYNCGUARD_OK ? 0 : 1;
 }
@@ -164,7 +165,7 @@ static int enter(puppet *p)
 static void adopting_that_a_fork_interrupted_is_begun_again(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     atomic_store(&p->base.core->pid, -getpid());
     assert_int_equal(in_a_child(enter, p), 0);
     atomic_store(&p->base.core->pid, getpid());
@@ -172,7 +173,7 @@ static void adopting_that_a_fork_interrupted_is_begun_again(void **state)
 }
 
 static syncguard_lock *inherited;
-static int use_inherited(puppet *p)
+static int use_inherited(fake_backend *p)
 {
     if (syncguard_lock_lost(inherited) != SYNCGUARD_LOST_FORKED || syncguard_lock_held(inherited))
         return 1;
@@ -190,7 +191,7 @@ static int use_inherited(puppet *p)
 static void a_child_frees_its_copy_and_says_nothing(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     inherited = take(p, 60000, true);
     assert_int_equal(in_a_child(use_inherited, p), 0);
     assert_true(syncguard_lock_held(inherited));

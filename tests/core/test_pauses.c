@@ -6,14 +6,14 @@
 
 #include <cmocka.h>
 
-#include "puppet.h"
+#include "fake_backend.h"
 
 enum { PAUSES = 30, DELAY_MS = 24, JOINING = 1, TRIES = PAUSES + 1 + JOINING };
 
 static int64_t tried_ns[TRIES];
 static int tries;
 
-static syncguard_status note_locked(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status note_locked(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
     if (tries < TRIES)
@@ -29,7 +29,7 @@ typedef struct range {
 /* The shortest and the longest of thirty pauses, as parts of the delay. */
 static range pauses_of(syncguard_jitter jitter)
 {
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     range seen = {1e9, 0};
@@ -75,7 +75,7 @@ static void pauses_end_with_the_time(void **state)
 {
     static const syncguard_jitter jitters[] = {SYNCGUARD_JITTER_NONE, SYNCGUARD_JITTER_EQUAL,
                                                SYNCGUARD_JITTER_FULL};
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
 
     (void)state;
     p->on_acquire = note_locked;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "puppet.h"
+#include "fake_backend.h"
 #include "syncguard/memory.h"
 
 #define LONG_MS 60000
@@ -22,7 +22,7 @@ static atomic_llong armed_ms;
 static atomic_llong remaining_ms;
 static atomic_int break_tries; /* as many fail */
 
-static syncguard_status one_lock(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status one_lock(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p;
     if (op->watch && atomic_load(&break_tries) > 0 && atomic_fetch_sub(&break_tries, 1) > 0)
@@ -34,9 +34,9 @@ static syncguard_status one_lock(puppet *p, syncguard_acquire_op *op, syncguard_
     return SYNCGUARD_LOCKED;
 }
 
-static puppet *open_held(void)
+static fake_backend *open_held(void)
 {
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = one_lock;
     atomic_store(&held, true);
     atomic_store(&armed_ms, LONG_MS);
@@ -47,10 +47,11 @@ static puppet *open_held(void)
 
 typedef struct worker {
     pthread_t thread;
-    puppet *p;
+    fake_backend *p;
     syncguard_wait_fn on_wait;
     void *on_wait_context;
     int64_t timeout_ms;
+    syncguard_backoff backoff;
     syncguard_status status;
     syncguard_lock *lock;
     int64_t done_ns;
@@ -61,6 +62,7 @@ static void *take(void *argument)
     worker *w = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = REST_MS;
+    options.backoff = w->backoff;
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = w->timeout_ms;
@@ -73,14 +75,14 @@ static void *take(void *argument)
 }
 
 /* Returns when it has been seen waiting. */
-static void start(worker *w, puppet *p)
+static void start(worker *w, fake_backend *p)
 {
     int before = atomic_load(&p->acquires);
     w->p = p;
     w->timeout_ms = w->timeout_ms == 0 ? 100000 : w->timeout_ms;
     assert_int_equal(pthread_create(&w->thread, NULL, take, w), 0);
-    assert_true(puppet_reached(&p->acquires, before + 1));
-    puppet_sleep_ms(100);
+    assert_true(wait_for_count(&p->acquires, before + 1));
+    sleep_ms(100);
 }
 
 static void granted_soon(worker *w, int64_t since_ns)
@@ -101,7 +103,7 @@ static void drop(worker *w)
 
 static atomic_int tries[3];
 /* "a" is armed and dies at a known time, "c" likewise, of "u" nobody knows when. */
-static syncguard_status count_tries(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status count_tries(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)err;
     atomic_fetch_add(&tries[op->key[0] == 'a' ? 0 : op->key[0] == 'c' ? 1 : 2], 1);
@@ -112,7 +114,7 @@ static syncguard_status count_tries(puppet *p, syncguard_acquire_op *op, syncgua
 
 typedef struct poller {
     pthread_t thread;
-    puppet *p;
+    fake_backend *p;
     const char *key;
     int max_retries;
     atomic_int told;
@@ -145,7 +147,7 @@ static void *poll_for_a_while(void *argument)
 static void only_who_can_rely_on_reports_rests(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = count_tries;
     poller pollers[3] = {{.p = p, .key = "a", .max_retries = SYNCGUARD_RETRY_FOREVER},
                          {.p = p, .key = "c", .max_retries = 1000},
@@ -165,7 +167,7 @@ static void only_who_can_rely_on_reports_rests(void **state)
 static void arming_that_runs_out_is_renewed(void **state)
 {
     (void)state;
-    puppet *p = open_held();
+    fake_backend *p = open_held();
     worker one = {.timeout_ms = 4000};
     atomic_store(&armed_ms, 500);
     start(&one, p);
@@ -181,18 +183,18 @@ static void arming_that_runs_out_is_renewed(void **state)
 static void the_first_polls_after_a_failed_try(void **state)
 {
     (void)state;
-    puppet *p = open_held();
+    fake_backend *p = open_held();
     worker one = {0}, other = {0};
     start(&one, p);
     start(&other, p);
     int before = atomic_load(&p->acquires);
     atomic_store(&break_tries, 1);
-    syncguard_backend_stirred_all(&p->base);
-    assert_true(puppet_reached(&p->acquires, before + 1));
+    syncguard_backend_notifications_lost(&p->base);
+    assert_true(wait_for_count(&p->acquires, before + 1));
     atomic_store(&held, false); /* nobody reports it */
     int64_t begun = syncguard_clock_ns();
-    assert_true(puppet_reached(&p->acquires, before + 2));
-    puppet_sleep_ms(100);
+    assert_true(wait_for_count(&p->acquires, before + 2));
+    sleep_ms(100);
     atomic_store(&held, false);
     granted_soon(&one, begun);
     granted_soon(&other, begun);
@@ -201,18 +203,32 @@ static void the_first_polls_after_a_failed_try(void **state)
     syncguard_close(&p->base);
 }
 
+/* It polls at a pace of its own, and the store could not promise to report. */
+static void a_slow_poller_is_not_left_alone(void **state)
+{
+    (void)state;
+    fake_backend *p = open_held();
+    worker one = {.backoff = SYNCGUARD_BACKOFF_FIXED};
+    atomic_store(&armed_ms, 0);
+    start(&one, p);
+    atomic_store(&held, false); /* nobody reports it */
+    granted_soon(&one, syncguard_clock_ns());
+    drop(&one);
+    syncguard_close(&p->base);
+}
+
 /* Its try disarmed the key, and then it left. */
 static void the_others_poll_when_the_one_that_knew_leaves(void **state)
 {
     (void)state;
-    puppet *p = open_held();
+    fake_backend *p = open_held();
     worker one = {0}, leaving = {.timeout_ms = 1500};
     start(&leaving, p);
     start(&one, p);
     atomic_store(&armed_ms, 0);
     int before = atomic_load(&p->acquires);
-    syncguard_backend_stirred(&p->base, "k", 1);
-    assert_true(puppet_reached(&p->acquires, before + 1));
+    syncguard_backend_key_changed(&p->base, "k", 1);
+    assert_true(wait_for_count(&p->acquires, before + 1));
     pthread_join(leaving.thread, NULL);
     atomic_store(&held, false);
     granted_soon(&one, syncguard_clock_ns());
@@ -224,13 +240,13 @@ static void the_others_poll_when_the_one_that_knew_leaves(void **state)
 static void the_first_looks_again_after_a_grant(void **state)
 {
     (void)state;
-    puppet *p = open_held();
+    fake_backend *p = open_held();
     worker one = {0}, other = {0};
     start(&one, p);
     start(&other, p);
     atomic_store(&held, false);
     int64_t begun = syncguard_clock_ns();
-    syncguard_backend_stirred(&p->base, "k", 1);
+    syncguard_backend_key_changed(&p->base, "k", 1);
     granted_soon(&one, begun);
     atomic_store(&held, false);
     granted_soon(&other, syncguard_clock_ns());
@@ -249,7 +265,7 @@ static void block_here(void *context, int attempts, int64_t waited_ms, int64_t r
 static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
 {
     (void)state;
-    puppet *p = open_held();
+    fake_backend *p = open_held();
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     worker blocked = {.on_wait = block_here, .on_wait_context = &gate}, one = {0}, other = {0};
     pthread_mutex_lock(&gate);
@@ -257,7 +273,7 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     start(&one, p);
     atomic_store(&held, false);
     int64_t begun = syncguard_clock_ns();
-    syncguard_backend_stirred(&p->base, "k", 1);
+    syncguard_backend_key_changed(&p->base, "k", 1);
     granted_soon(&one, begun);
     drop(&one);
 
@@ -271,8 +287,8 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     /* What happens while all are in callbacks is not forgotten. */
     atomic_store(&remaining_ms, 600000);
     atomic_store(&held, false);
-    syncguard_backend_stirred_all(&p->base);
-    puppet_sleep_ms(50);
+    syncguard_backend_notifications_lost(&p->base);
+    sleep_ms(50);
     begun = syncguard_clock_ns();
     pthread_mutex_unlock(&gate);
     granted_soon(&blocked, begun);
@@ -312,7 +328,7 @@ static void *come_and_go(void *argument)
         int64_t took = syncguard_clock_ns() - begun;
         m->longest_ns = took > m->longest_ns ? took : m->longest_ns;
         if (rand_r(&m->seed) % 4 == 0)
-            puppet_sleep_ms(1);
+            sleep_ms(1);
         syncguard_lock_dispose(lock);
     }
     return NULL;
@@ -343,6 +359,7 @@ int main(void)
         cmocka_unit_test(only_who_can_rely_on_reports_rests),
         cmocka_unit_test(arming_that_runs_out_is_renewed),
         cmocka_unit_test(the_first_polls_after_a_failed_try),
+        cmocka_unit_test(a_slow_poller_is_not_left_alone),
         cmocka_unit_test(the_others_poll_when_the_one_that_knew_leaves),
         cmocka_unit_test(the_first_looks_again_after_a_grant),
         cmocka_unit_test(a_callback_that_blocks_keeps_nobody_waiting),

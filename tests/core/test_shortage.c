@@ -7,13 +7,16 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "puppet.h"
+#include "fake_backend.h"
+#include "syncguard/queue.h"
 
 static atomic_bool no_threads;
 
@@ -45,7 +48,7 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
     (void)context, (void)lock, (void)reason;
 }
 
-static syncguard_status acquire(puppet *p, syncguard_error *err)
+static syncguard_status acquire(fake_backend *p, syncguard_error *err)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
@@ -56,7 +59,7 @@ static syncguard_status acquire(puppet *p, syncguard_error *err)
     return status;
 }
 
-static void refused_before_the_store_is_asked(puppet *p, const char *word)
+static void refused_before_the_store_is_asked(fake_backend *p, const char *word)
 {
     syncguard_error err;
     int before = atomic_load(&p->acquires);
@@ -69,8 +72,8 @@ static void refused_before_the_store_is_asked(puppet *p, const char *word)
 static void without_descriptors_nothing_is_asked_for(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
-    for (int spare = 0; spare < 2; spare++) { /* the lane needs two */
+    fake_backend *p = fake_backend_open(NULL);
+    for (int spare = 0; spare < 2; spare++) { /* the renewer needs two */
         leave_descriptors(spare);
         refused_before_the_store_is_asked(p, "descriptor");
     }
@@ -86,7 +89,7 @@ static void without_descriptors_nothing_is_asked_for(void **state)
 static void without_threads_nothing_is_asked_for(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     atomic_store(&no_threads, true);
     refused_before_the_store_is_asked(p, "thread");
     atomic_store(&no_threads, false);
@@ -94,10 +97,52 @@ static void without_threads_nothing_is_asked_for(void **state)
     syncguard_close(&p->base);
 }
 
+static syncguard_completion next_of(syncguard_queue *queue)
+{
+    syncguard_completion done;
+    while (!syncguard_queue_next(queue, &done))
+        sleep_ms(1);
+    assert_int_equal(done.status, SYNCGUARD_OK);
+    return done;
+}
+
+/* It needs a descriptor and a thread to be opened; without a worker the timekeeper does the work,
+ * and without a descriptor for its abort object a request can only not be cancelled in flight. */
+static void a_queue_that_is_open_needs_nothing_more(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    syncguard_queue *queue = NULL;
+    syncguard_error err;
+    atomic_store(&no_threads, true);
+    assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, &err), SYNCGUARD_E_RATE_LIMITED);
+    assert_non_null(strstr(err.message, "thread"));
+    atomic_store(&no_threads, false);
+    leave_descriptors(0);
+    assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, &err), SYNCGUARD_E_RATE_LIMITED);
+    assert_non_null(strstr(err.message, "descriptor"));
+    leave_descriptors(100);
+    assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, &err), SYNCGUARD_OK);
+    leave_descriptors(0);
+    atomic_store(&no_threads, true);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(syncguard_lock_acquire_async(queue, "k", NULL, NULL, NULL, &err),
+                         SYNCGUARD_OK);
+        assert_int_equal(
+            syncguard_lock_release_async(queue, next_of(queue).lock, NULL, NULL, NULL, &err),
+            SYNCGUARD_OK);
+        (void)next_of(queue);
+    }
+    atomic_store(&no_threads, false);
+    leave_descriptors(100);
+    syncguard_queue_close(queue);
+    syncguard_close(&p->base);
+}
+
 static void *give_back_the_descriptors(void *argument)
 {
     (void)argument;
-    puppet_sleep_ms(200);
+    sleep_ms(200);
     leave_descriptors(100);
     return NULL;
 }
@@ -106,7 +151,7 @@ static void *give_back_the_descriptors(void *argument)
 static void a_patient_waiter_outlasts_it(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     pthread_t thread;
@@ -129,7 +174,7 @@ static void ignore(void *context, const syncguard_event *event)
 static void telemetry_without_a_thread(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     syncguard_backend *outer = NULL;
     options.on_event = ignore;
@@ -140,13 +185,62 @@ static void telemetry_without_a_thread(void **state)
     syncguard_close(&p->base);
 }
 
+#ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
+static void count_event(void *context, const syncguard_event *event)
+{
+    (void)event;
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+/* The first use there fails; the next one starts the thread, and events arrive. */
+static void telemetry_without_a_thread_in_a_child(void **state)
+{
+    static atomic_int events;
+    fake_backend *p = fake_backend_open(NULL);
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_backend *outer = NULL;
+    bool locked = false;
+    int status = 0;
+    (void)state;
+    options.on_event = count_event;
+    options.on_event_context = &events;
+    assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &outer, NULL), SYNCGUARD_OK);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(20);
+        atomic_store(&no_threads, true);
+        if (syncguard_is_locked(outer, "k", NULL, &locked, NULL) != SYNCGUARD_E_RATE_LIMITED)
+            _exit(1);
+        atomic_store(&no_threads, false);
+        if (syncguard_is_locked(outer, "k", NULL, &locked, NULL) != SYNCGUARD_OK)
+            _exit(2);
+        for (int i = 0; i < 10000 && atomic_load(&events) == 0; i++)
+            sleep_ms(1);
+        if (atomic_load(&events) != 1)
+            _exit(3);
+        syncguard_close(outer);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    syncguard_close(outer);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_descriptors_nothing_is_asked_for),
         cmocka_unit_test(without_threads_nothing_is_asked_for),
+        cmocka_unit_test(a_queue_that_is_open_needs_nothing_more),
         cmocka_unit_test(a_patient_waiter_outlasts_it),
         cmocka_unit_test(telemetry_without_a_thread),
+#ifndef __SANITIZE_THREAD__
+        cmocka_unit_test(telemetry_without_a_thread_in_a_child),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

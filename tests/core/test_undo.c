@@ -7,29 +7,29 @@
 
 #include <cmocka.h>
 
-#include "puppet.h"
+#include "fake_backend.h"
 
-static syncguard_status lose_reply(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status lose_reply(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p;
-    op->maybe_granted = true;
+    op->may_have_been_granted = true;
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "the connection broke");
 }
 
-static syncguard_status refuse(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status refuse(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)op;
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "nothing was sent");
 }
 
-static syncguard_status answer_late(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status answer_late(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)err;
-    puppet_sleep_ms((int)op->ttl_ms + 30);
+    sleep_ms((int)op->ttl_ms + 30);
     return SYNCGUARD_OK;
 }
 
-static syncguard_status final_at_third(puppet *p, int call)
+static syncguard_status final_at_third(fake_backend *p, int call)
 {
     (void)p;
     return call < 3 ? SYNCGUARD_ABSENT : SYNCGUARD_OK;
@@ -39,7 +39,7 @@ static syncguard_status final_at_third(puppet *p, int call)
 static void unknown_outcome_is_undone(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = lose_reply;
     syncguard_grant grant;
     syncguard_error err;
@@ -47,8 +47,8 @@ static void unknown_outcome_is_undone(void **state)
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_int_equal(strlen(err.key_hash), SYNCGUARD_HASH_CHARS);
     assert_string_equal(grant.lock_id, "");
-    assert_true(puppet_reached(&p->undos, 1));
-    puppet_sleep_ms(120);
+    assert_true(wait_for_count(&p->undos, 1));
+    sleep_ms(120);
     assert_int_equal(atomic_load(&p->undos), 1);
     syncguard_close(&p->base);
 }
@@ -56,13 +56,13 @@ static void unknown_outcome_is_undone(void **state)
 static void undo_is_repeated_until_final(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = lose_reply;
     p->on_undo = final_at_third;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
-    assert_true(puppet_reached(&p->undos, 3));
-    puppet_sleep_ms(300);
+    assert_true(wait_for_count(&p->undos, 3));
+    sleep_ms(300);
     assert_int_equal(atomic_load(&p->undos), 3);
     syncguard_close(&p->base);
 }
@@ -73,9 +73,9 @@ static void undos_go_in_batches(void **state)
 {
     (void)state;
     enum { LOST = 1000 };
-    puppet *p = puppet_open_batching(NULL);
+    fake_backend *p = fake_backend_open_batching(NULL);
     p->on_acquire = lose_reply;
-    atomic_store(&p->deaf, true);
+    atomic_store(&p->stuck, true);
     char key[16];
     syncguard_grant grant;
     int64_t begun = syncguard_clock_ns();
@@ -84,9 +84,9 @@ static void undos_go_in_batches(void **state)
         (void)!syncguard_acquire(&p->base, key, 60000, NULL, &grant, NULL);
     }
     int64_t took_ms = (syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS;
-    atomic_store(&p->deaf, false);
-    assert_true(puppet_reached(&p->undos, LOST));
-    puppet_sleep_ms(300);
+    atomic_store(&p->stuck, false);
+    assert_true(wait_for_count(&p->undos, LOST));
+    sleep_ms(300);
     assert_int_equal(atomic_load(&p->undos), LOST);
     assert_in_range(atomic_load(&p->undo_batches), 4, 40);
     assert_int_equal(atomic_load(&p->undo_largest), 256);
@@ -95,7 +95,8 @@ static void undos_go_in_batches(void **state)
 }
 
 /* A deadline longer than the ttl: the store may have granted the lock just before it passed. */
-static syncguard_status give_up_late(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status give_up_late(fake_backend *p, syncguard_acquire_op *op,
+                                     syncguard_error *err)
 {
     op->first_sent_ns -= (op->ttl_ms + 10000) * SYNCGUARD_NS_PER_MS;
     return lose_reply(p, op, err);
@@ -104,22 +105,22 @@ static syncguard_status give_up_late(puppet *p, syncguard_acquire_op *op, syncgu
 static void an_acquire_that_was_given_up_late_is_undone(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = give_up_late;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 100, NULL, &grant, NULL);
-    assert_true(puppet_reached(&p->undos, 1));
+    assert_true(wait_for_count(&p->undos, 1));
     syncguard_close(&p->base);
 }
 
 static void known_failure_is_not_undone(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = refuse;
     syncguard_grant grant;
     (void)!syncguard_acquire(&p->base, "k", 5000, NULL, &grant, NULL);
-    puppet_sleep_ms(50);
+    sleep_ms(50);
     assert_int_equal(atomic_load(&p->undos), 0);
     syncguard_close(&p->base);
 }
@@ -128,24 +129,24 @@ static void known_failure_is_not_undone(void **state)
 static void late_grant_is_undone(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = answer_late;
     syncguard_grant grant;
     syncguard_error err;
     assert_int_equal(syncguard_acquire(&p->base, "k", 50, NULL, &grant, &err),
                      SYNCGUARD_E_NETWORK_TIMEOUT);
-    assert_true(puppet_reached(&p->undos, 1));
+    assert_true(wait_for_count(&p->undos, 1));
     syncguard_close(&p->base);
 }
 
 static atomic_int undo_calls;
-static syncguard_status count_and_finish_at_third(puppet *p, int call)
+static syncguard_status count_and_finish_at_third(fake_backend *p, int call)
 {
     atomic_fetch_add(&undo_calls, 1);
     return final_at_third(p, call);
 }
 
-static syncguard_status never_final(puppet *p, int call)
+static syncguard_status never_final(fake_backend *p, int call)
 {
     (void)p, (void)call;
     return SYNCGUARD_ABSENT;
@@ -156,7 +157,7 @@ static void close_drains_for_the_dispose_timeout(void **state)
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 200;
-    puppet *p = puppet_open(&options);
+    fake_backend *p = fake_backend_open(&options);
     p->on_acquire = lose_reply;
     p->on_undo = never_final;
     syncguard_grant grant;
@@ -167,7 +168,7 @@ static void close_drains_for_the_dispose_timeout(void **state)
     assert_in_range(took_ms, 150, 2000);
 }
 
-static syncguard_status fail_first_release(puppet *p, syncguard_release_op *op,
+static syncguard_status fail_first_release(fake_backend *p, syncguard_release_op *op,
                                            syncguard_error *err)
 {
     (void)op;
@@ -193,7 +194,7 @@ static void count_report(void *context, const syncguard_error *error, const char
 static void failed_release_is_repeated_in_the_background(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_release = fail_first_release;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.on_release_error = count_report;
@@ -202,9 +203,9 @@ static void failed_release_is_repeated_in_the_background(void **state)
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);
-    assert_true(puppet_reached(&p->releases, 2));
+    assert_true(wait_for_count(&p->releases, 2));
     syncguard_lock_dispose(lock);
-    puppet_sleep_ms(100);
+    sleep_ms(100);
     assert_int_equal(atomic_load(&p->releases), 2);
     assert_int_equal(reported, 0);
     syncguard_close(&p->base);
@@ -223,7 +224,7 @@ static void failing_disposal_is_reported_and_keeps_the_result(void **state)
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.on_release_error = count_report;
-    puppet *p = puppet_open(&options);
+    fake_backend *p = fake_backend_open(&options);
     p->on_release = fail_first_release;
     int result = 0;
     reported = 0;
@@ -239,7 +240,7 @@ static void handle_outlives_close(void **state)
 {
     (void)state;
     atomic_bool destroyed = false;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->destroyed = &destroyed;
     syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", NULL, &lock, NULL), SYNCGUARD_OK);
@@ -251,7 +252,7 @@ static void handle_outlives_close(void **state)
 }
 
 static int64_t fence_given;
-static syncguard_status give_fence(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status give_fence(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)err;
     op->fence = fence_given;
@@ -263,7 +264,7 @@ static void a_fence_out_of_range_is_internal_and_undone(void **state)
 {
     (void)state;
     const int64_t bad[] = {0, -1, SYNCGUARD_FENCE_MAX + 1, INT64_MAX, INT64_MIN};
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = give_fence;
     syncguard_grant grant;
     syncguard_lock *lock = NULL;
@@ -276,11 +277,11 @@ static void a_fence_out_of_range_is_internal_and_undone(void **state)
         assert_string_equal(grant.lock_id, "");
         assert_string_equal(grant.fence, "");
         assert_int_equal(strlen(err.key_hash), SYNCGUARD_HASH_CHARS);
-        assert_true(puppet_reached(&p->undos, ++undone));
+        assert_true(wait_for_count(&p->undos, ++undone));
         assert_int_equal(syncguard_lock_acquire(&p->base, "k", NULL, &lock, &err),
                          SYNCGUARD_E_INTERNAL);
         assert_null(lock);
-        assert_true(puppet_reached(&p->undos, ++undone));
+        assert_true(wait_for_count(&p->undos, ++undone));
     }
     fence_given = SYNCGUARD_FENCE_MAX;
     assert_int_equal(syncguard_acquire(&p->base, "k", 5000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -294,7 +295,7 @@ static void close_drains_with_a_boundless_dispose_timeout(void **state)
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = SYNCGUARD_MAX_TIME_MS;
-    puppet *p = puppet_open(&options);
+    fake_backend *p = fake_backend_open(&options);
     p->on_acquire = lose_reply;
     p->on_undo = count_and_finish_at_third;
     atomic_store(&undo_calls, 0);
@@ -304,7 +305,7 @@ static void close_drains_with_a_boundless_dispose_timeout(void **state)
     assert_int_equal(atomic_load(&undo_calls), 3);
 }
 
-static syncguard_status scribble(puppet *p, syncguard_release_op *op, syncguard_error *err)
+static syncguard_status scribble(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
 {
     (void)p, (void)op;
     (void)syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "X", "reconnecting");
@@ -315,7 +316,7 @@ static syncguard_status scribble(puppet *p, syncguard_release_op *op, syncguard_
 static void an_answer_leaves_no_error_behind(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_release = scribble;
     syncguard_grant grant;
     syncguard_error err;

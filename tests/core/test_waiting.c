@@ -1,4 +1,4 @@
-/* The lock helper's counting and the waiting room. */
+/* The lock helper's counting and the wait queue. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,9 +7,10 @@
 
 #include <cmocka.h>
 
-#include "puppet.h"
+#include "fake_backend.h"
 
-static syncguard_status always_locked(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status always_locked(fake_backend *p, syncguard_acquire_op *op,
+                                      syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
     return SYNCGUARD_LOCKED;
@@ -19,7 +20,7 @@ static syncguard_status always_locked(puppet *p, syncguard_acquire_op *op, syncg
 static void retries_are_counted(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = always_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 2;
@@ -40,7 +41,7 @@ static void retries_are_counted(void **state)
 static void no_retries_mean_one_attempt(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = always_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
@@ -57,7 +58,7 @@ static void no_retries_mean_one_attempt(void **state)
 static void the_message_says_what_ended_the_waiting(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = always_locked;
     syncguard_lock_options few = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock_options brief = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300);
@@ -79,7 +80,7 @@ static void the_message_says_what_ended_the_waiting(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status down_twice(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status down_twice(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)op;
     if (atomic_load(&p->acquires) > 2)
@@ -91,7 +92,7 @@ static syncguard_status down_twice(puppet *p, syncguard_acquire_op *op, syncguar
 static void unavailability_is_ridden_over_only_if_asked(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = down_twice;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 1;
@@ -108,7 +109,7 @@ static void unavailability_is_ridden_over_only_if_asked(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status always_down(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status always_down(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)op;
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
@@ -118,7 +119,7 @@ static syncguard_status always_down(puppet *p, syncguard_acquire_op *op, syncgua
 static void retries_used_up_on_a_store_that_is_down(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = always_down;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 1;
@@ -136,7 +137,8 @@ static void retries_used_up_on_a_store_that_is_down(void **state)
     syncguard_close(&p->base);
 }
 
-static void waits_for(puppet *p, int64_t timeout_ms, syncguard_status wanted, const char *message)
+static void waits_for(fake_backend *p, int64_t timeout_ms, syncguard_status wanted,
+                      const char *message)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
@@ -157,12 +159,13 @@ static void waits_for(puppet *p, int64_t timeout_ms, syncguard_status wanted, co
 static void a_wait_that_nobody_answers_ends_with_the_failure(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = always_down;
     waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
 }
 
-static syncguard_status down_then_locked(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status down_then_locked(fake_backend *p, syncguard_acquire_op *op,
+                                         syncguard_error *err)
 {
     return atomic_load(&p->acquires) <= 2 ? always_down(p, op, err) : SYNCGUARD_LOCKED;
 }
@@ -170,12 +173,13 @@ static syncguard_status down_then_locked(puppet *p, syncguard_acquire_op *op, sy
 static void a_lock_that_is_held_in_the_end_is_a_timeout(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = down_then_locked;
     waits_for(p, 100, SYNCGUARD_E_ACQUISITION_TIMEOUT, NULL);
 }
 
-static syncguard_status locked_then_down(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status locked_then_down(fake_backend *p, syncguard_acquire_op *op,
+                                         syncguard_error *err)
 {
     return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : always_down(p, op, err);
 }
@@ -183,12 +187,12 @@ static syncguard_status locked_then_down(puppet *p, syncguard_acquire_op *op, sy
 static void a_store_that_goes_down_meanwhile_is_the_outcome(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = locked_then_down;
     waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
 }
 
-static syncguard_status hang(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status hang(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p;
     return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
@@ -198,7 +202,7 @@ static syncguard_status hang(puppet *p, syncguard_acquire_op *op, syncguard_erro
 static void timeout_ends_a_hanging_attempt(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = hang;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 80;
@@ -211,7 +215,8 @@ static void timeout_ends_a_hanging_attempt(void **state)
 }
 
 /* The last attempt is cut short by the end of the waiting: what was said before counts. */
-static syncguard_status locked_then_hang(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status locked_then_hang(fake_backend *p, syncguard_acquire_op *op,
+                                         syncguard_error *err)
 {
     return atomic_load(&p->acquires) <= 2 ? SYNCGUARD_LOCKED : hang(p, op, err);
 }
@@ -219,10 +224,10 @@ static syncguard_status locked_then_hang(puppet *p, syncguard_acquire_op *op, sy
 static void an_attempt_that_is_cut_short_is_no_answer(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = hang;
     waits_for(p, 80, SYNCGUARD_E_NETWORK_TIMEOUT, NULL);
-    p = puppet_open(NULL);
+    p = fake_backend_open(NULL);
     p->on_acquire = locked_then_hang;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
@@ -234,7 +239,7 @@ static void an_attempt_that_is_cut_short_is_no_answer(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status hang_twice(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status hang_twice(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     return atomic_load(&p->acquires) > 2 ? SYNCGUARD_OK : hang(p, op, err);
 }
@@ -245,7 +250,7 @@ static void attempts_that_hang_are_continued_only_if_asked(void **state)
     (void)state;
     syncguard_options quick = SYNCGUARD_OPTIONS_INIT;
     quick.timeout_ms = 30;
-    puppet *p = puppet_open(&quick);
+    fake_backend *p = fake_backend_open(&quick);
     p->on_acquire = hang_twice;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
@@ -264,7 +269,7 @@ static void attempts_that_hang_are_continued_only_if_asked(void **state)
 
 static void *trigger_soon(void *abort_object)
 {
-    puppet_sleep_ms(50);
+    sleep_ms(50);
     syncguard_abort_trigger(abort_object);
     return NULL;
 }
@@ -273,7 +278,7 @@ static void *trigger_soon(void *abort_object)
 static void abort_ends_a_long_pause(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = always_locked;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 5000;
@@ -293,13 +298,14 @@ static void abort_ends_a_long_pause(void **state)
 
 /* A store with one lock, told about by releases. */
 static atomic_bool held;
-static syncguard_status one_lock(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status one_lock(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
     return atomic_exchange(&held, true) ? SYNCGUARD_LOCKED : SYNCGUARD_OK;
 }
 
-static syncguard_status free_one_lock(puppet *p, syncguard_release_op *op, syncguard_error *err)
+static syncguard_status free_one_lock(fake_backend *p, syncguard_release_op *op,
+                                      syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
     atomic_store(&held, false);
@@ -308,7 +314,7 @@ static syncguard_status free_one_lock(puppet *p, syncguard_release_op *op, syncg
 
 typedef struct worker {
     pthread_t thread;
-    puppet *p;
+    fake_backend *p;
     syncguard_status status;
 } worker;
 
@@ -331,7 +337,7 @@ static void *take_and_release(void *argument)
 static void a_crowd_costs_one_try_per_release(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = one_lock;
     p->on_release = free_one_lock;
     atomic_store(&held, true);
@@ -341,13 +347,13 @@ static void a_crowd_costs_one_try_per_release(void **state)
         assert_int_equal(pthread_create(&workers[i].thread, NULL, take_and_release, &workers[i]),
                          0);
     }
-    assert_true(puppet_reached(&p->acquires, CROWD)); /* each tries once by itself */
-    puppet_sleep_ms(200);
+    assert_true(wait_for_count(&p->acquires, CROWD)); /* each tries once by itself */
+    sleep_ms(200);
     int before = atomic_load(&p->acquires);
     assert_in_range(before, CROWD, 2 * CROWD);
 
     atomic_store(&held, false);
-    syncguard_backend_stirred(&p->base, "k", 1);
+    syncguard_backend_key_changed(&p->base, "k", 1);
     for (int i = 0; i < CROWD; i++) {
         pthread_join(workers[i].thread, NULL);
         assert_int_equal(workers[i].status, SYNCGUARD_OK);
@@ -356,20 +362,21 @@ static void a_crowd_costs_one_try_per_release(void **state)
     syncguard_close(&p->base);
 }
 
-/* News that comes while the try is under way must not be lost. */
-static syncguard_status freed_meanwhile(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+/* An event that comes while the try is under way must not be lost. */
+static syncguard_status freed_meanwhile(fake_backend *p, syncguard_acquire_op *op,
+                                        syncguard_error *err)
 {
     (void)err;
     if (!op->watch || atomic_load(&p->watched) > 1)
         return atomic_load(&p->watched) > 1 ? SYNCGUARD_OK : SYNCGUARD_LOCKED;
-    syncguard_backend_stirred(&p->base, "k", 1);
+    syncguard_backend_key_changed(&p->base, "k", 1);
     return SYNCGUARD_LOCKED;
 }
 
-static void news_during_a_try_is_not_lost(void **state)
+static void event_during_a_try_is_not_lost(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = freed_meanwhile;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.retry_delay_ms = 20000;
@@ -383,7 +390,7 @@ static void news_during_a_try_is_not_lost(void **state)
 }
 
 static int64_t dies_at_ns;
-static syncguard_status dying_lock(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status dying_lock(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
     (void)p, (void)err;
     int64_t left = dies_at_ns - syncguard_clock_ns();
@@ -396,7 +403,7 @@ static syncguard_status dying_lock(puppet *p, syncguard_acquire_op *op, syncguar
 static void expiry_wakes_the_waiter(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = dying_lock;
     dies_at_ns = syncguard_clock_ns() + 300 * SYNCGUARD_NS_PER_MS;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -410,44 +417,7 @@ static void expiry_wakes_the_waiter(void **state)
     syncguard_close(&p->base);
 }
 
-static atomic_int hopeful; /* tries after the news of a release */
-static syncguard_status taken_by_another(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
-{
-    (void)p, (void)err;
-    if (atomic_load(&hopeful) > 0)
-        return SYNCGUARD_OK;
-    atomic_fetch_add(&hopeful, op->released);
-    op->remaining_ms = op->released ? -1 : 60000;
-    return SYNCGUARD_LOCKED;
-}
-
-/* Only a release is worth hoping for. Who hopes in vain tries once more, soon: what is in the way
- * now may end before what was. */
-static void hoping_in_vain_is_followed_by_a_look(void **state)
-{
-    (void)state;
-    puppet *p = puppet_open(NULL);
-    p->on_acquire = taken_by_another;
-    atomic_store(&hopeful, 0);
-    worker waiting = {.p = p};
-    pthread_create(&waiting.thread, NULL, take_and_release, &waiting);
-    assert_true(puppet_reached(&p->acquires, 2));
-    puppet_sleep_ms(50);
-    syncguard_backend_stirred_all(&p->base);
-    assert_true(puppet_reached(&p->acquires, 3));
-    puppet_sleep_ms(50);
-    assert_int_equal(atomic_load(&hopeful), 0);
-    int64_t begun = syncguard_clock_ns();
-    syncguard_backend_stirred(&p->base, "k", 1);
-    pthread_join(waiting.thread, NULL);
-    assert_int_equal(waiting.status, SYNCGUARD_OK);
-    assert_int_equal(atomic_load(&hopeful), 1);
-    assert_int_equal(atomic_load(&p->acquires), 5);
-    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 900, 9000);
-    syncguard_close(&p->base);
-}
-
-/* A woken waiter that gives up passes the news on. */
+/* A woken waiter that gives up passes the event on. */
 static void *give_up_soon(void *argument)
 {
     worker *w = argument;
@@ -461,7 +431,8 @@ static void *give_up_soon(void *argument)
 }
 
 static atomic_bool break_next;
-static syncguard_status fail_when_woken(puppet *p, syncguard_acquire_op *op, syncguard_error *err)
+static syncguard_status fail_when_woken(fake_backend *p, syncguard_acquire_op *op,
+                                        syncguard_error *err)
 {
     (void)p, (void)op;
     if (atomic_exchange(&break_next, false))
@@ -472,19 +443,19 @@ static syncguard_status fail_when_woken(puppet *p, syncguard_acquire_op *op, syn
 static void a_waiter_that_leaves_passes_the_news_on(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = fail_when_woken;
     p->on_release = free_one_lock;
     atomic_store(&held, true);
     worker first = {.p = p}, second = {.p = p};
     pthread_create(&first.thread, NULL, take_and_release, &first);
-    assert_true(puppet_reached(&p->acquires, 2));
+    assert_true(wait_for_count(&p->acquires, 2));
     pthread_create(&second.thread, NULL, take_and_release, &second);
-    assert_true(puppet_reached(&p->acquires, 3));
-    puppet_sleep_ms(100);
+    assert_true(wait_for_count(&p->acquires, 3));
+    sleep_ms(100);
     atomic_store(&break_next, true);
     atomic_store(&held, false);
-    syncguard_backend_stirred(&p->base, "k", 1);
+    syncguard_backend_key_changed(&p->base, "k", 1);
     pthread_join(first.thread, NULL);
     pthread_join(second.thread, NULL);
     assert_int_equal(first.status, SYNCGUARD_E_INTERNAL);
@@ -498,7 +469,8 @@ static void a_waiter_that_leaves_passes_the_news_on(void **state)
     syncguard_close(&p->base);
 }
 
-static syncguard_status release_unheard(puppet *p, syncguard_release_op *op, syncguard_error *err)
+static syncguard_status release_unheard(fake_backend *p, syncguard_release_op *op,
+                                        syncguard_error *err)
 {
     (void)op;
     if (atomic_load(&p->releases) > 1)
@@ -511,7 +483,7 @@ static syncguard_status release_unheard(puppet *p, syncguard_release_op *op, syn
 static void a_release_whose_reply_was_lost_wakes_too(void **state)
 {
     (void)state;
-    puppet *p = puppet_open(NULL);
+    fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = one_lock;
     p->on_release = release_unheard;
     atomic_store(&held, false);
@@ -520,8 +492,8 @@ static void a_release_whose_reply_was_lost_wakes_too(void **state)
     worker waiting = {.p = p};
     int64_t begun = syncguard_clock_ns();
     pthread_create(&waiting.thread, NULL, take_and_release, &waiting);
-    assert_true(puppet_reached(&p->watched, 1));
-    puppet_sleep_ms(50);
+    assert_true(wait_for_count(&p->watched, 1));
+    sleep_ms(50);
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     pthread_join(waiting.thread, NULL);
     assert_int_equal(waiting.status, SYNCGUARD_OK);
@@ -546,9 +518,8 @@ int main(void)
         cmocka_unit_test(attempts_that_hang_are_continued_only_if_asked),
         cmocka_unit_test(abort_ends_a_long_pause),
         cmocka_unit_test(a_crowd_costs_one_try_per_release),
-        cmocka_unit_test(news_during_a_try_is_not_lost),
+        cmocka_unit_test(event_during_a_try_is_not_lost),
         cmocka_unit_test(expiry_wakes_the_waiter),
-        cmocka_unit_test(hoping_in_vain_is_followed_by_a_look),
         cmocka_unit_test(a_waiter_that_leaves_passes_the_news_on),
         cmocka_unit_test(a_release_whose_reply_was_lost_wakes_too),
     };

@@ -1,26 +1,30 @@
 /*
  * Decides from a history whether the store and the library kept their promises.
  *
- *     fault_check [--slack-ms N] [--stepped-ms N] [--crash-ns T]... [--fault-ns FROM TO]...
- *                 [--wake-ms N] [--grace-ms N] [--resends] [--frozen] [--quiet] FILE...
+ *     fault_check [--slack-ms N] [--stepped-ms N] [--crash-ns FROM TO]... [--fault-ns FROM TO]...
+ *                 [--stopped-ns PID FROM TO]... [--wake-ms N] [--grace-ms N] [--resends] [--quiet]
+ *                 FILE...
  *
- * Per key, three independent judgements: direct.c (fences, overlapping grants, stale writes),
- * order.c (linearizability) and holders.c (what the lock helper's callers believe and learn).
+ * Per key, independent judgements: direct.c (fences, overlapping grants, stale writes), order.c
+ * (linearizability), holders.c (what the lock helper's callers believe and learn) and wakeups.c.
  *
  * Unknown outcomes: a failed acquire may have been granted and taken back at any
  * time until its undoing ends, so in that window "locked" needs no holder that we
  * know of. A failed release or extend widens the bounds of its lock.
  *
- * Crashes (--crash-ns): a release just before one may be taken back, because stores
- * need not have it on the disk when they answer; its lock then runs out. Grants and
- * extends must survive.
+ * Crashes (--crash-ns): a release just before one, or while it happens, may be taken back,
+ * because stores need not have it on the disk when they answer; its lock then runs out. Grants
+ * and extends must survive.
  *
  * Stepped clocks (--stepped-ms): the clients' clocks were stepped by that much on a store that has
  * none of its own. What changes nothing is then its caller's opinion and not judged, and a holder
  * may find its own lock live for that much longer. Grants, fences and writes are judged as ever.
  *
- * Faults (--fault-ns): from and to; a wake-up may wait for the end of one. Stopped clients
- * (--frozen) may learn late that they lost a lock.
+ * Faults (--fault-ns): from and to; their time does not count for wake-ups, and with --resends a
+ * release during one (or the two seconds after it) may be sent again and find nothing. Stopped
+ * clients
+ * (--stopped-ns): what they learn of a loss, and their wake-ups, may be late by that time; they
+ * send again, because requests that ran out of time take their connection along.
  *
  * Exit: 0 kept, 1 broken, 2 unreadable.
  */
@@ -33,16 +37,21 @@
 
 /* How long before a crash a release may not have reached the disk. */
 #define LAZY_NS (1000 * MS)
+#define ATTEMPT_NS (1100 * MS) /* see helper.c */
+/* A connection that a fault broke may be found broken that much later. */
+#define RESEND_NS (2000 * MS)
 #define MAX_CRASHES 256
 #define MAX_FAULTS 4096
 #define MAX_KEYS 4096
 
 static window faults[MAX_FAULTS];
+static stop stops[MAX_FAULTS];
 settings set = {.slack_ns = 3 * MS,
                 .wake_ns = 2000 * MS,
                 .grace_ns = 750 * MS, /* 500 ms and what a busy machine takes to kill */
-                .faults = faults};
-static int64_t crashes[MAX_CRASHES];
+                .faults = faults,
+                .stops = stops};
+static window crashes[MAX_CRASHES];
 static size_t crash_count;
 static bool quiet;
 static history keys[MAX_KEYS];
@@ -69,6 +78,64 @@ bool ghost_between(const history *h, int64_t from, int64_t to)
             return true;
     }
     return false;
+}
+
+static bool touches(const window *w, int64_t from, int64_t to)
+{
+    return w->to != INT64_MAX && to >= w->from && from <= w->to + RESEND_NS;
+}
+
+bool fault_between(uint32_t thread, int64_t from, int64_t to)
+{
+    for (size_t i = 0; i < set.fault_count; i++) {
+        if (touches(&faults[i], from, to))
+            return true;
+    }
+    for (size_t i = 0; i < set.stop_count; i++) {
+        if (stops[i].pid == thread / 256 && touches(&stops[i].when, from, to))
+            return true;
+    }
+    return false;
+}
+
+/* What of a window lies between *from and to; *from moves to its end. */
+static int64_t overlap_ns(const window *w, int64_t *from, int64_t to)
+{
+    int64_t begin = w->from > *from ? w->from : *from;
+    int64_t end = w->to < to ? w->to : to;
+    if (end <= begin)
+        return 0;
+    *from = end;
+    return end - begin;
+}
+
+int64_t running_ns(uint32_t thread, int64_t from, int64_t to)
+{
+    int64_t time = to > from ? to - from : 0;
+    for (size_t i = 0; i < set.stop_count; i++) {
+        if (stops[i].pid == thread / 256 && stops[i].when.to != INT64_MAX)
+            time -= overlap_ns(&stops[i].when, &from, to);
+    }
+    return time;
+}
+
+int64_t working_ns(uint32_t thread, int64_t from, int64_t to)
+{
+    int64_t time = running_ns(thread, from, to);
+    for (size_t i = 0; i < set.fault_count; i++)
+        time -= overlap_ns(&faults[i], &from, to);
+    return time;
+}
+
+/* When the last request of a client without an answer can have left. */
+static int64_t last_sent_ns(const history_record *r)
+{
+    for (size_t i = 0; i < set.stop_count; i++) {
+        const stop *s = &stops[i];
+        if (s->pid == r->thread / 256 && s->when.to == INT64_MAX && s->when.from > r->call_ns)
+            return s->when.from;
+    }
+    return r->call_ns + GHOST_NS;
 }
 
 static void *need(void *memory)
@@ -122,8 +189,8 @@ static int by_call(const void *a, const void *b)
 static void forgive_crashed_release(history_record *r)
 {
     for (size_t c = 0; c < crash_count && r->kind == HISTORY_RELEASE; c++) {
-        if (r->outcome == HISTORY_OK && r->return_ns > crashes[c] - LAZY_NS &&
-            r->call_ns < crashes[c] + LAZY_NS)
+        if (r->outcome == HISTORY_OK && r->return_ns > crashes[c].from - LAZY_NS &&
+            r->call_ns < crashes[c].to)
             r->outcome = HISTORY_UNKNOWN;
     }
 }
@@ -136,11 +203,18 @@ static void resolve_pending(history *h)
     for (size_t i = 0; i < h->count; i++) {
         history_record *r = &h->ops[i].r;
         const history_record *before = kept > 0 ? &h->ops[kept - 1].r : NULL;
+        bool same = before != NULL && before->call_ns == r->call_ns && before->thread == r->thread;
         if (r->outcome == HISTORY_PENDING) {
-            if (before != NULL && before->call_ns == r->call_ns && before->thread == r->thread)
+            bool ended = same && before->kind == HISTORY_CHILD; /* the command did */
+            const history_record *first = ended && kept > 1 ? &h->ops[kept - 2].r : before;
+            if (same && first->kind == r->kind && first->call_ns == r->call_ns &&
+                first->thread == r->thread)
                 continue;
+            h->ops[i].unanswered = true;
             r->outcome = HISTORY_UNKNOWN;
-            r->return_ns = r->call_ns + GHOST_NS;
+            r->return_ns = ended ? before->return_ns : last_sent_ns(r);
+        } else if (same && r->kind == HISTORY_CHILD && r->outcome == HISTORY_NO) {
+            h->ops[kept - 1].ended_ns = r->status == 0 ? r->return_ns : 0;
         }
         forgive_crashed_release(r);
         h->ops[kept++] = h->ops[i];
@@ -193,6 +267,11 @@ static int by_fence(const void *a, const void *b)
 static window ghost_of(const history_record *r)
 {
     int64_t from = r->sent_ns > r->call_ns ? r->sent_ns : r->call_ns;
+    bool quiet_run = !set.resends && set.fault_count == 0;
+    /* Where nothing fails, only the last attempt of a waiter that gave up can be unknown. */
+    if (quiet_run && r->sent_ns == 0 && r->status < 0 && r->flags & HISTORY_HELPER &&
+        r->return_ns - ATTEMPT_NS > from)
+        from = r->return_ns - ATTEMPT_NS;
     int64_t asked = r->flags & HISTORY_HELPER ? r->return_ns : r->call_ns;
     return (window){from, asked + GHOST_NS + r->ttl_ms * MS};
 }
@@ -201,12 +280,15 @@ static void sort_grants(history *h)
 {
     h->grants = need(calloc(h->count + 1, sizeof *h->grants));
     h->ghosts = need(calloc(h->count + 1, sizeof *h->ghosts));
+    h->unknown = need(calloc(h->count + 1, sizeof *h->unknown));
     for (size_t i = 0; i < h->count; i++) {
         const history_record *r = &h->ops[i].r;
         if (r->kind == HISTORY_ACQUIRE && r->outcome == HISTORY_OK)
             h->grants[h->grant_count++] = (int)i;
-        else if (r->kind == HISTORY_ACQUIRE && r->outcome == HISTORY_UNKNOWN)
+        else if (r->kind == HISTORY_ACQUIRE && r->outcome == HISTORY_UNKNOWN) {
+            h->unknown[h->ghost_count] = (int)i;
             h->ghosts[h->ghost_count++] = ghost_of(r);
+        }
     }
     sorting = h;
     qsort(h->grants, h->grant_count, sizeof *h->grants, by_fence);
@@ -269,6 +351,20 @@ static void bound_lost(history *h)
     }
 }
 
+int64_t command_released_ns(const op *grant)
+{
+    bool certain = grant->ended_ns != 0 && set.stepped_ns == 0 &&
+                   !fault_between(grant->r.thread, grant->r.call_ns, grant->ended_ns);
+    return certain ? grant->ended_ns : 0;
+}
+
+static void bound_command(op *grant)
+{
+    int64_t released = command_released_ns(grant);
+    if (released != 0 && released < grant->dead_after)
+        grant->dead_after = released;
+}
+
 static void connect_ops(history *h)
 {
     resolve_pending(h);
@@ -278,10 +374,17 @@ static void connect_ops(history *h)
         bound_grant(&h->ops[h->grants[i]]);
     bound_renewed(h);
     bound_lost(h);
+    for (size_t i = 0; i < h->grant_count; i++)
+        bound_command(&h->ops[h->grants[i]]);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------
  */
+
+static window read_window(char **argv)
+{
+    return (window){strtoll(argv[0], NULL, 10), strtoll(argv[1], NULL, 10)};
+}
 
 static bool read_arguments(int argc, char **argv)
 {
@@ -295,15 +398,15 @@ static bool read_arguments(int argc, char **argv)
             set.wake_ns = strtoll(argv[++i], NULL, 10) * MS;
         else if (strcmp(word, "--grace-ms") == 0 && i + 1 < argc)
             set.grace_ns = strtoll(argv[++i], NULL, 10) * MS;
-        else if (strcmp(word, "--crash-ns") == 0 && i + 1 < argc && crash_count < MAX_CRASHES)
-            crashes[crash_count++] = strtoll(argv[++i], NULL, 10);
-        else if (strcmp(word, "--fault-ns") == 0 && i + 2 < argc && set.fault_count < MAX_FAULTS) {
-            faults[set.fault_count].from = strtoll(argv[++i], NULL, 10);
-            faults[set.fault_count++].to = strtoll(argv[++i], NULL, 10);
+        else if (strcmp(word, "--crash-ns") == 0 && i + 2 < argc && crash_count < MAX_CRASHES)
+            crashes[crash_count++] = read_window(&argv[++i]), i++;
+        else if (strcmp(word, "--fault-ns") == 0 && i + 2 < argc && set.fault_count < MAX_FAULTS)
+            faults[set.fault_count++] = read_window(&argv[++i]), i++;
+        else if (strcmp(word, "--stopped-ns") == 0 && i + 3 < argc && set.stop_count < MAX_FAULTS) {
+            stops[set.stop_count].pid = (uint32_t)strtoul(argv[++i], NULL, 10);
+            stops[set.stop_count++].when = read_window(&argv[++i]), i++;
         } else if (strcmp(word, "--resends") == 0)
             set.resends = true;
-        else if (strcmp(word, "--frozen") == 0)
-            set.frozen = true;
         else if (strcmp(word, "--quiet") == 0)
             quiet = true;
         else if (!read_file(word))
@@ -338,6 +441,7 @@ int main(int argc, char **argv)
 {
     counts n = {0};
     uint64_t steps = 0;
+    size_t wake_ups = 0;
     int result = 0;
 
     if (!read_arguments(argc, argv))
@@ -351,14 +455,17 @@ int main(int argc, char **argv)
         result |= check_direct(h, key);
         result |= check_order(h, key, &steps);
         result |= check_holders(h, key);
+        result |= check_wake_ups(h, key, &wake_ups);
         free(h->ops);
         free(h->ghosts);
+        free(h->unknown);
         free(h->grants);
     }
     if (!quiet)
         printf("%s: %zu operations, %zu grants, %zu by the helper, %zu of unknown outcome, "
-               "%" PRIu64 " steps of search\n",
-               result == 0 ? "kept" : "BROKEN", n.operations, n.grants, n.helper, n.unknown, steps);
+               "%zu wake-ups judged, %" PRIu64 " steps of search\n",
+               result == 0 ? "kept" : "BROKEN", n.operations, n.grants, n.helper, n.unknown,
+               wake_ups, steps);
     if (n.operations == 0) {
         fprintf(stderr, "fault_check: the history is empty\n");
         return 2;

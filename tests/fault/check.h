@@ -19,6 +19,12 @@ typedef struct window {
     int64_t to;
 } window;
 
+/* A client process was stopped; with the end INT64_MAX it was killed. */
+typedef struct stop {
+    uint32_t pid;
+    window when;
+} stop;
+
 /* What the run says about itself. */
 typedef struct settings {
     int64_t slack_ns; /* clocks are read in whole milliseconds by stores */
@@ -26,11 +32,12 @@ typedef struct settings {
      * the interface says. */
     bool resends;
     int64_t stepped_ns; /* clients' clocks were stepped by this much, on a store without one */
-    bool frozen;        /* clients were stopped: what they notice, they may notice late */
     int64_t wake_ns;    /* a free key with a waiter is granted within this */
     int64_t grace_ns;   /* a child of the command outlives its lock by no more than this */
-    window *faults;     /* the store or a client could not work, in order of time */
+    window *faults;     /* the store could not work, in order of time */
     size_t fault_count;
+    stop *stops; /* of client processes, in order of time */
+    size_t stop_count;
 } settings;
 
 extern settings set;
@@ -42,6 +49,8 @@ typedef struct op {
     int64_t live_until; /* of a grant: nobody else can have been granted the key before */
     int64_t dead_after; /* of a grant: without another extend it is certainly dead from here on */
     uint64_t mark[2];
+    int64_t ended_ns; /* of a command's grant: the command ended by itself, with its child's 0 */
+    bool unanswered;  /* its client was killed, or its command recorded no answer */
 } op;
 
 typedef struct history {
@@ -50,7 +59,8 @@ typedef struct history {
     size_t capacity;
     window *ghosts;
     size_t ghost_count;
-    int *grants; /* indices, in order of their fences */
+    int *unknown; /* the acquires that they are of: indices */
+    int *grants;  /* indices, in order of their fences */
     size_t grant_count;
 } history;
 
@@ -59,11 +69,22 @@ int broken(uint32_t key, const char *what, const history_record *a, const histor
 
 bool ghost_between(const history *h, int64_t from, int64_t to);
 
+/* The time from `from` to `to` in which the process of `thread` was not stopped. */
+int64_t running_ns(uint32_t thread, int64_t from, int64_t to);
+/* The same without the time of faults. */
+int64_t working_ns(uint32_t thread, int64_t from, int64_t to);
+/* A fault, or a stop of its process, may have disturbed a request of that time. */
+bool fault_between(uint32_t thread, int64_t from, int64_t to);
+
 /* Fences are unique and rise; no two grants are held at once; no stale write (direct.c). */
 int check_direct(const history *h, uint32_t key);
 /* There is an order of all operations that a lock could have gone through (order.c). */
 int check_order(history *h, uint32_t key, uint64_t *steps);
-/* What holders, waiters and children believe and learn (holders.c). */
+/* What holders and children believe and learn (holders.c). */
 int check_holders(const history *h, uint32_t key);
+/* No wake-up is lost; *judged grows by the number of those that could have been (wakeups.c). */
+int check_wake_ups(const history *h, uint32_t key, size_t *judged);
+/* When a command that ended by itself had certainly released its lock; 0: it is not certain. */
+int64_t command_released_ns(const op *grant);
 
 #endif

@@ -166,6 +166,7 @@ static void *work(void *argument)
         else
             helper_take(w, key);
     }
+    syncguard_queue_close(w->queue);
     return NULL;
 }
 

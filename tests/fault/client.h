@@ -26,6 +26,7 @@ typedef struct worker {
     client *c;
     uint32_t number; /* unique among all clients */
     uint64_t random;
+    syncguard_queue *queue; /* the helper's, if it uses one */
 } worker;
 
 /* The name of a key of this run. */

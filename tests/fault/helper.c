@@ -11,9 +11,13 @@
  * One thread of each client is a keeper: it competes with other keepers for two keys, holds
  * for long, and so is there to lose its lock when the store fails.
  *
+ * Every fourth thread, and half of the keepers, use a completion queue instead of the blocking
+ * calls.
+ *
  * The pause between tries is long where the store wakes waiters, so that a lost wake-up
  * shows as a key that is free while somebody waits.
  */
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +57,79 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
     atomic_fetch_add(&h->told, 1);
 }
 
+/* ---- the same calls through a completion queue ---- */
+
+static bool uses_queue(const worker *w)
+{
+    return is_keeper(w) ? w->number / 256 % 2 == 1 : w->number % 4 == 2;
+}
+
+/* Takes completions until one of this kind comes, or for at most timeout_ms; LOST is recorded. */
+static bool take_completion(hold *h, syncguard_completion_kind kind, int timeout_ms,
+                            syncguard_completion *done)
+{
+    struct pollfd fd = {syncguard_queue_fd(h->w->queue), POLLIN, 0};
+    do {
+        while (syncguard_queue_next(h->w->queue, done)) {
+            if (done->kind == SYNCGUARD_COMPLETION_LOST)
+                on_lost(h, done->lock, done->lost);
+            if (done->kind == kind)
+                return true;
+        }
+    } while (poll(&fd, 1, timeout_ms) != 0); /* -1: interrupted */
+    return false;
+}
+
+static void look_for_loss(hold *h)
+{
+    syncguard_completion done;
+    if (h->w->queue != NULL)
+        (void)take_completion(h, SYNCGUARD_COMPLETION_LOST, 0, &done);
+}
+
+static syncguard_status acquire(hold *h, const char *name, const syncguard_lock_options *options,
+                                syncguard_lock **lock)
+{
+    worker *w = h->w;
+    syncguard_lock_options queued = *options;
+    syncguard_queue_options own = SYNCGUARD_QUEUE_OPTIONS_INIT;
+    syncguard_completion done;
+    own.max_threads = 1; /* each of these threads has a queue */
+    if (w->queue == NULL && uses_queue(w) &&
+        syncguard_queue_open(w->c->backend, &own, &w->queue, NULL) != SYNCGUARD_OK)
+        w->queue = NULL;
+    if (w->queue == NULL)
+        return syncguard_lock_acquire(w->c->backend, name, options, lock, NULL);
+    queued.on_lost = NULL;
+    queued.on_lost_context = NULL;
+    syncguard_status status =
+        syncguard_lock_acquire_async(w->queue, name, &queued, NULL, NULL, NULL);
+    if (status != SYNCGUARD_OK)
+        return status;
+    while (!take_completion(h, SYNCGUARD_COMPLETION_ACQUIRE, -1, &done))
+        continue;
+    *lock = done.lock;
+    return done.status;
+}
+
+static syncguard_status release(hold *h, syncguard_lock *lock)
+{
+    worker *w = h->w;
+    syncguard_completion done;
+    syncguard_status status;
+    if (w->queue == NULL) {
+        status = syncguard_lock_release(lock, NULL, NULL);
+        syncguard_lock_dispose(lock);
+        return status;
+    }
+    status = syncguard_lock_release_async(w->queue, lock, NULL, NULL, NULL, NULL);
+    if (status != SYNCGUARD_OK)
+        return status;
+    while (!take_completion(h, SYNCGUARD_COMPLETION_RELEASE, -1, &done))
+        continue;
+    return done.status;
+}
+
 /* A failing release is of unknown outcome, as every dispose is recorded. */
 static void ignore_release_error(void *context, const syncguard_error *error, const char *key,
                                  const char *lock_id, const char *source)
@@ -82,6 +159,7 @@ static bool hold_for(hold *h, syncguard_lock *lock, int64_t us)
     int64_t end = syncguard_clock_ns() + us * 1000;
     history_write_resource(h->w->c->out, h->w->c->resource, h->w->number, h->key, h->fence);
     do {
+        look_for_loss(h);
         if (!believes(h, lock))
             return false;
         history_sleep_us(us > 5000 ? 2000 : 200);
@@ -92,10 +170,13 @@ static bool hold_for(hold *h, syncguard_lock *lock, int64_t us)
 static void wait_for_on_lost(hold *h)
 {
     int64_t end = syncguard_clock_after(syncguard_clock_ns(), LOST_WAIT_MS);
-    while (atomic_load(&h->told) == 0 && syncguard_clock_ns() < end)
+    while (atomic_load(&h->told) == 0 && syncguard_clock_ns() < end) {
+        look_for_loss(h);
         history_sleep_us(500);
+    }
     /* Too early a second call would come soon. */
     history_sleep_us(2000);
+    look_for_loss(h);
 }
 
 static void give_back(hold *h, syncguard_lock *lock)
@@ -110,12 +191,11 @@ static void give_back(hold *h, syncguard_lock *lock)
         history_finish(w->c->out, &r, 0, HISTORY_UNKNOWN);
         return;
     }
-    syncguard_status status = syncguard_lock_release(lock, NULL, NULL);
+    syncguard_status status = release(h, lock);
     history_finish(w->c->out, &r, (int)status,
                    status == SYNCGUARD_OK  ? HISTORY_OK
                    : status > SYNCGUARD_OK ? HISTORY_NO
                                            : HISTORY_UNKNOWN);
-    syncguard_lock_dispose(lock);
 }
 
 static int64_t draw_hold_us(worker *w, int64_t ttl_ms)
@@ -133,6 +213,8 @@ static void use(hold *h, syncguard_lock *lock, int64_t ttl_ms, bool renewed)
     bool held = hold_for(h, lock, draw_hold_us(w, ttl_ms));
     if (!held && renewed)
         wait_for_on_lost(h);
+    if (!held)
+        (void)believes(h, lock); /* what is lost stays lost */
     if (held && ttl_ms < LONG_TTL_MS && history_draw(&w->random, 10 * w->c->forget) == 0)
         syncguard_lock_detach(lock); /* left to expire */
     else
@@ -199,9 +281,10 @@ void helper_take(worker *w, uint32_t key)
     client_key(w->c, key, name, sizeof name);
     r.flags = HISTORY_HELPER | (options.auto_extend ? HISTORY_RENEWED : 0);
     r.ttl_ms = options.ttl_ms;
+    r.wait_ms = (uint32_t)options.timeout_ms;
     r.outcome = HISTORY_PENDING;
     history_put(w->c->out, &r);
-    syncguard_status status = syncguard_lock_acquire(w->c->backend, name, &options, &lock, NULL);
+    syncguard_status status = acquire(&h, name, &options, &lock);
     if (status != SYNCGUARD_OK) {
         if (!options.retry_unavailable) /* only its last attempt can have failed */
             r.sent_ns = syncguard_clock_ns() - ATTEMPT_MS * SYNCGUARD_NS_PER_MS;

@@ -47,8 +47,8 @@ typedef struct history_record {
     char lock_id[24];
     int32_t status; /* the syncguard_status behind the outcome */
     uint32_t flags;
-    uint32_t reserved;
-    uint32_t mark; /* HISTORY_MARK: the record was written whole */
+    uint32_t wait_ms; /* helper: for how long an acquire would have waited */
+    uint32_t mark;    /* HISTORY_MARK: the record was written whole */
 } history_record;
 
 #define HISTORY_MARK UINT32_C(0x53474832)

@@ -69,7 +69,8 @@ static bool step_by_id(const history *h, int index, state *s)
     bool mine = h->ops[index].holder >= 0 && s->holder == h->ops[index].holder;
     if (r->outcome == HISTORY_OK) {
         if (!mine || r->call_ns > s->latest + set.stepped_ns)
-            return set.resends && r->kind == HISTORY_RELEASE;
+            return set.resends && r->kind == HISTORY_RELEASE &&
+                   fault_between(r->thread, r->call_ns, r->return_ns);
         if (r->kind == HISTORY_RELEASE)
             s->holder = -1;
         else

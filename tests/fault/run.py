@@ -6,8 +6,10 @@
 
 One cell is one store with one kind of fault, injected again and again while
 several client processes take, extend and release locks. Afterwards the checker
-judges the recorded history, the time to the first success after each repair is
-taken from it, and descriptors and threads of the clients are compared. One line
+judges the recorded history, the time to each client's first answer after each repair is
+taken from it, and descriptors and threads of the clients are compared. A cell in which
+a client got nothing, nobody waited, few wake-ups could be judged, no child of the command
+ran, nothing was broken or a fault could not be injected shows nothing, and fails. One line
 per cell; exit 1 if any promise was broken that is not documented.
 """
 
@@ -23,8 +25,9 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import stores  # noqa: E402
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
+import servers  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
 RECORD = struct.Struct("<IIIIqqqqq24siIII")
@@ -32,9 +35,17 @@ FAKETIME = "/usr/lib/%s-linux-gnu/faketime/libfaketimeMT.so.1" % os.uname().mach
 RECOVERY_MS = 2000
 # How many a client may open while it works: a few connections, and for each something to wait by per thread.
 DESCRIPTORS = 32
+# Each of PostgreSQL's eight connections whose caller gave up has a thread for a few seconds.
+THREADS = 14
 # How long the helper pauses between tries of its own: long where the store wakes waiters, so that a
 # lost wake-up is seen.
 POLL_MS = {"firestore": 50, "postgres-pooled": 50}
+WAITED_NS = 5000000
+KILLED = 2**63 - 1
+# Codes of a command that did not do its work: not understood, not started, or ended by a signal of its own.
+CRASHED = {64, 126, 127} | {128 + s for s in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE,
+                                               signal.SIGSEGV, signal.SIGPIPE)}
+UNAVAILABLE = 69
 MARKS = ("<!-- figures -->", "<!-- end of figures -->")
 
 
@@ -56,10 +67,12 @@ class Cell:
         self.runner = None
         self.histories = []
         self.repairs = []  # when things were whole again
-        self.crashes = []  # when a store lost its memory
-        self.windows = []  # from when to when the store or a client could not work
+        self.crashes = []  # from when to when a store lost its memory
+        self.windows = []  # from when to when the store could not work
+        self.stops = []  # (pid, from, to) of clients; KILLED: for good
         self.count = 0
         self.replaced = 0
+        self.died = []  # codes of clients that ended before they were killed
         self.longer = 1
         self.prefix = ""
         self.random = random.Random(options.seed)
@@ -92,9 +105,7 @@ class Cell:
         return subprocess.Popen(arguments, env=self.environment)
 
     def start_clients(self):
-        if hasattr(self.store, "environment"):
-            self.environment.update(
-                self.store.environment(self.proxy.port if self.proxy else None))
+        self.environment.update(self.store.environment(self.proxy.port if self.proxy else None))
         self.end = self.clients_end = time.monotonic() + self.options.seconds * self.longer
         self.clients = [self.client(i) for i in range(self.options.clients)]
         self.runner = self.start_runner()
@@ -104,13 +115,26 @@ class Cell:
 
     @contextlib.contextmanager
     def window(self):
-        """While it is open something cannot work, and no wake-up is due."""
+        """While it is open the store cannot work, and no wake-up is due."""
         begun = now_ns()
         yield
         self.windows.append((begun, now_ns()))
 
-    def crashed(self):
-        self.crashes.append(now_ns())
+    @contextlib.contextmanager
+    def crash(self):
+        """While it is open a server loses its memory."""
+        begun = now_ns()
+        yield
+        self.crashes.append((begun, now_ns()))
+
+    def sql(self, text):
+        """A fault is only there if its statement succeeds."""
+        self.store.execute(text)
+
+    def command(self, *words, connection=None):
+        reply = self.store.ask(connection, *words) if connection else self.store.command(*words)
+        if not reply or reply.startswith(b"-"):
+            raise RuntimeError("%s: %s" % (" ".join(words), reply.decode(errors="replace").strip()))
 
     def repaired(self):
         self.repairs.append(now_ns())
@@ -132,9 +156,9 @@ def none(cell):
 def kill_server(cell):
     while cell.time_left(3.5):
         cell.pause(0.7)
-        cell.crashed()
         with cell.window():
-            cell.store.kill()
+            with cell.crash():
+                cell.store.kill()
             cell.injected()
             cell.pause(0.2)
             cell.store.start()
@@ -146,7 +170,6 @@ def fail_over_redis(cell):
     while cell.time_left(7):
         cell.pause(0.7)
         cell.injected()
-        cell.crashed()
         with cell.window():
             revive = cell.store.fail_over()
         cell.repaired()
@@ -167,9 +190,10 @@ def move_slot(cell):
 def fail_over_standby(cell):
     cell.pause(3)
     cell.injected()
-    cell.crashed()
     with cell.window():
-        cell.store.fail_over()
+        with cell.crash():
+            cell.store.kill()
+        cell.store.promote()
     cell.repaired()
 
 
@@ -179,15 +203,14 @@ def break_waits(cell, seconds):
     calls = ["pg_terminate_backend", "pg_cancel_backend"]
     while time.monotonic() < end:
         calls.reverse()
-        cell.store.sql("SELECT %s(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'" %
-                       calls[0])
+        cell.sql("SELECT %s(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'" % calls[0])
         cell.injected()
         cell.pause(0.05)
 
 
 def stop_standby(cell):
     """The standby goes and comes back; at last it is promoted without what it missed."""
-    while cell.time_left(6):
+    while cell.time_left(10):
         cell.pause(0.5)
         with cell.window():
             cell.store.standby.kill()
@@ -195,12 +218,11 @@ def stop_standby(cell):
             cell.store.standby.start()
         cell.repaired()
     cell.pause(0.3)
-    cell.crashed()  # releases do not wait for the standby
     with cell.window():
-        cell.store.standby.kill()
-        break_waits(cell, 0.8)
-        cell.crashed()
-        cell.store.kill()
+        with cell.crash():  # releases do not wait for the standby
+            cell.store.standby.kill()
+            break_waits(cell, 2.0)
+            cell.store.kill()
         cell.store.standby.start()
         cell.store.promote()
     cell.repaired()
@@ -221,29 +243,36 @@ def stop_server(cell):
 def stop_holder(cell):
     while cell.time_left(3.5):
         victim = cell.random.choice(cell.clients)
-        with cell.window():
-            victim.send_signal(signal.SIGSTOP)
-            cell.injected()
-            cell.pause(cell.random.uniform(0.05, 2.2))
-            victim.send_signal(signal.SIGCONT)
+        begun = now_ns()
+        victim.send_signal(signal.SIGSTOP)
+        cell.injected()
+        cell.pause(cell.random.uniform(0.05, 2.2))
+        victim.send_signal(signal.SIGCONT)
+        cell.stops.append((victim.pid, begun, now_ns()))
+        if cell.store.name == "sqlite":  # it may be stopped with the lock of the file
+            cell.windows.append((begun, now_ns()))
         cell.pause(0.1)
 
-
-stop_holder.freezes = True
 
 
 def kill_client(cell):
     while cell.time_left():
         cell.pause(0.15)
         index = cell.random.randrange(len(cell.clients))
+        if cell.clients[index].poll() is not None:
+            cell.died.append(cell.clients[index].returncode)
         cell.clients[index].kill()
         cell.clients[index].wait()
+        cell.stops.append((cell.clients[index].pid, now_ns(), KILLED))
         cell.injected()
         cell.clients[index] = cell.client(index)
         cell.replaced += 1
 
 
-def with_proxy(mode, length, gap, reserve=3):
+kill_client.disconnects = False
+
+
+def with_proxy(mode, length, gap, reserve=4.5):
     def fault(cell):
         while cell.time_left(reserve):
             cell.pause(gap)
@@ -260,15 +289,19 @@ def with_proxy(mode, length, gap, reserve=3):
 
 def script_flush(cell):
     while cell.time_left(1):
-        cell.store.command("SCRIPT", "FLUSH")
+        cell.command("SCRIPT", "FLUSH")
         cell.injected()
         cell.pause(0.1)
 
 
+script_flush.disconnects = False
+
+
 def kill_connections_redis(cell):
     while cell.time_left(1):
-        cell.store.command("CLIENT", "KILL", "TYPE", "normal")
-        cell.store.command("CLIENT", "KILL", "TYPE", "pubsub")
+        with cell.window():
+            cell.command("CLIENT", "KILL", "TYPE", "normal")
+            cell.command("CLIENT", "KILL", "TYPE", "pubsub")
         cell.injected()
         cell.repaired()
         cell.pause(0.25)
@@ -279,19 +312,20 @@ def connection_limit_redis(cell):
         while cell.time_left(4):
             cell.pause(0.3)
             with cell.window():
-                cell.store.ask(admin, "CONFIG", "SET", "maxclients", "1")
-                cell.store.ask(admin, "CLIENT", "KILL", "TYPE", "normal")
+                cell.command("CONFIG", "SET", "maxclients", "1", connection=admin)
+                cell.command("CLIENT", "KILL", "TYPE", "normal", connection=admin)
                 cell.injected()
                 cell.pause(0.5)
-                cell.store.ask(admin, "CONFIG", "SET", "maxclients", "10000")
+                cell.command("CONFIG", "SET", "maxclients", "10000", connection=admin)
             cell.repaired()
             cell.pause(0.5)
 
 
 def terminate_backends(cell):
     while cell.time_left(1):
-        cell.store.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                       " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+        with cell.window():
+            cell.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                     " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
         cell.injected()
         cell.repaired()
         cell.pause(0.3)
@@ -301,11 +335,11 @@ def connection_limit_postgres(cell):
     while cell.time_left(4):
         cell.pause(0.3)
         with cell.window():
-            cell.store.sql("ALTER ROLE locker CONNECTION LIMIT 1; SELECT pg_terminate_backend(pid)"
-                           " FROM pg_stat_activity WHERE usename = 'locker'")
+            cell.sql("ALTER ROLE locker CONNECTION LIMIT 1; SELECT pg_terminate_backend(pid)"
+                     " FROM pg_stat_activity WHERE usename = 'locker'")
             cell.injected()
             cell.pause(0.5)
-            cell.store.sql("ALTER ROLE locker CONNECTION LIMIT -1")
+            cell.sql("ALTER ROLE locker CONNECTION LIMIT -1")
         cell.repaired()
         cell.pause(0.5)
 
@@ -318,6 +352,7 @@ def clock_steps(seconds):
                 f.write("%+d\n" % seconds if cell.count % 2 == 0 else "+0\n")
             cell.injected()
     fault.clock = True
+    fault.disconnects = False
     return fault
 
 
@@ -353,31 +388,33 @@ def maintain(*statements):
     def fault(cell):
         while cell.time_left(2):
             for statement in statements:
-                cell.store.sql(statement)
+                cell.sql(statement)
                 cell.injected()
             cell.pause(0.3)
+    fault.disconnects = False
     return fault
 
 
 def lock_rows(cell):
     """Somebody else's transaction holds the rows of all locks, for less than a deadline."""
     while cell.time_left(3):
-        cell.store.sql("BEGIN; SELECT count(*) FROM (SELECT 1 FROM syncguard_locks FOR UPDATE) AS l;"
-                       " SELECT count(*) FROM (SELECT 1 FROM syncguard_fence_counters FOR SHARE)"
-                       " AS f; SELECT pg_sleep(0.15); COMMIT")
+        cell.sql("BEGIN; SELECT count(*) FROM (SELECT 1 FROM syncguard_locks FOR UPDATE) AS l;"
+                 " SELECT count(*) FROM (SELECT 1 FROM syncguard_fence_counters FOR SHARE) AS f;"
+                 " SELECT pg_sleep(0.15); COMMIT")
         cell.injected()
         cell.pause(0.2)
+
+
+lock_rows.disconnects = False
 
 
 def full_disk(cell):
     """A server may end itself for it (Redis with appendfsync always, PostgreSQL without room for
     its log): then it is started again when there is room."""
     filler = os.path.join(cell.store.folder, "filler")
-    while cell.time_left(3):
+    while cell.time_left(5):
         cell.pause(0.5)
-        if cell.store.process is not None:
-            cell.crashed()
-        with cell.window():
+        with cell.window(), cell.crash():
             fill_disk(cell, filler)
         cell.repaired()
         cell.pause(0.5)
@@ -435,12 +472,16 @@ MATRIX = {
 # run does not fail. docs/guarantees.md says why.
 DOCUMENTED = {("redis-volatile", "killed-server"), ("redis-sentinel", "failover"),
               ("redis-cluster-seed", "failover")}
+# Nothing is granted while the standby is away: waiters give up with unknown outcomes, which excuse the others.
+UNJUDGED = {("postgres-standby", "stopped-standby")}
+# What no store can be the reason for.
+NEVER = ("on_lost was called twice", "after on_lost", "on_lost was not called", "accepted a stale fence")
 # Cells that run longer than the others: for the number of operations, or for slow faults.
 LONGER = {("sqlite", "no-fault"): 2, ("redis", "no-fault"): 2, ("postgres", "no-fault"): 2,
           ("firestore", "no-fault"): 6, ("redis-sentinel", "failover"): 2,
           ("redis-cluster-seed", "failover"): 3, ("redis-cluster", "moving-slot"): 2,
-          ("redis", "dropped-packets"): 1.5, ("postgres", "dropped-packets"): 1.5,
-          ("firestore", "dropped-packets"): 1.5}
+          ("postgres-standby", "stopped-standby"): 1.4, ("redis", "dropped-packets"): 1.5,
+          ("postgres", "dropped-packets"): 1.5, ("firestore", "dropped-packets"): 1.5}
 
 
 # Stores that serve more than one cell; each cell has keys of its own.
@@ -448,39 +489,19 @@ SHARED = {}
 
 
 def make_store(name, folder):
-    if name == "sqlite":
-        return stores.Sqlite(folder)
-    if name == "redis":
-        return stores.Redis(folder)
-    if name == "redis-volatile":
-        return stores.Redis(folder, persistent=False)
-    if name == "redis-sentinel":
-        return stores.Sentinel(folder)
-    if name == "redis-cluster":
-        return stores.Cluster(folder)
-    if name == "redis-cluster-seed":
-        return stores.Seed(folder)
-    if name == "postgres":
-        return stores.Postgres(folder)
-    if name.startswith("postgres-pooled-"):
-        return stores.Bouncer(folder, name.rpartition("-")[2])
-    if name == "postgres-standby":
-        return stores.PostgresPair(folder)
+    if name != "firestore":
+        return servers.make(name, folder)
     if name not in SHARED:
-        SHARED[name] = stores.SharedFirestore(folder)
+        SHARED[name] = servers.SharedFirestore(folder)
     return SHARED[name]
 
 
 def prepare(cell, fault):
     """What a store needs before clients come."""
     store = cell.store
+    store.setup(cell.options.build)
     if store.name.startswith("postgres"):
-        store.sql("CREATE ROLE locker LOGIN")
-        subprocess.run([os.path.join(cell.options.build, "syncguard"), "setup", "-b",
-                        store.url(store.port)], check=True, stdout=subprocess.DEVNULL)
-        store.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO locker")
-        whole = store.url
-        store.url = lambda port=None: whole(port).replace("postgres@", "locker@")
+        store.use_role("locker", "SELECT, INSERT, UPDATE, DELETE")  # a mutant deletes counters
     if getattr(fault, "proxy", False) and store.name != "sqlite":
         cell.proxy = Proxy(store.port)
     if getattr(fault, "environment", None):
@@ -507,32 +528,91 @@ def resources(pid):
         return None
 
 
-def recovery_ms(cell):
-    """The longest time from a repair to the first success after it."""
-    successes = []
-    for path in cell.histories:
-        if not os.path.exists(path):
-            continue
-        with open(path, "rb") as f:
-            data = f.read()
-        data = data[: len(data) // RECORD.size * RECORD.size]
-        for r in RECORD.iter_unpack(data):
-            if r[1] in (0, 1) and r[0] < 6:
-                successes.append(r[5])
-    successes.sort()
+class Seen:
+    """What happened at all in a cell, which the checker does not ask."""
+
+    def __init__(self, cell):
+        self.answers = {}  # by client: (call, return, whether it was answered) of operations
+        self.unavailable = []  # (call, return) of commands that could not reach the store
+        self.granted = set()  # clients by number; the last one is the command
+        self.waited = False  # the helper, for longer than a request takes
+        self.codes = set()  # of the command
+        for path in cell.histories:
+            if os.path.exists(path):
+                with open(path, "rb") as f:
+                    self.read(int(os.path.basename(path).split("-")[1]), f.read())
+
+    def read(self, client, data):
+        for r in RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]):
+            kind, outcome, flags = r[0], r[1], r[11]
+            if kind < 6 and outcome < 4 and (outcome == 0 or not flags & 1):
+                call = r[5] if flags & 1 else r[4]  # a waiter may wait for long
+                self.answers.setdefault(client, []).append((call, r[5], outcome in (0, 1)))
+            if kind == 1 and outcome == 0:
+                self.granted.add(client)
+                if flags & 7 == 1 and r[8] - r[4] > WAITED_NS:
+                    self.waited = True
+            if kind == 9 and outcome == 1:
+                self.codes.add(r[10])
+                if r[10] == UNAVAILABLE:
+                    self.unavailable.append((r[4], r[5]))
+
+    def recovery_ms(self, cell):
+        """The longest time from a repair to a client's first answer after it."""
+        windows = sorted(cell.windows + [s[1:] for s in cell.stops])
+        return max((recovery_ms(a, cell.repairs, windows) for a in self.answers.values()), default=0)
+
+    def nothing(self, cell, fault):
+        """What did not happen, so that nothing could be seen of it."""
+        problems = []
+        idle = [i for i in range(cell.options.clients) if i not in self.granted]
+        if idle:
+            problems.append("no grant for clients %s" % idle)
+        if cell.options.single < cell.options.clients and not self.waited:
+            problems.append("nobody waited")
+        # Firestore gives nothing to a client with a wrong clock, and each command is a new client.
+        if cell.options.clients not in self.granted and \
+                not (cell.faketime and cell.store.name == "firestore"):
+            problems.append("no child of the command")
+        lost = [c for c in self.unavailable if not any(
+            a < c[1] and c[0] < b + RECOVERY_MS * 1000000 for a, b in cell.windows)]
+        # A pool of sessions may be used up by others.
+        if lost and not (cell.faketime and cell.store.name == "firestore") and \
+                cell.store.name != "postgres-pooled":
+            problems.append("%d commands found no store outside of faults" % len(lost))
+        if self.codes & CRASHED:
+            problems.append("the command ended with %s" % sorted(self.codes & CRASHED))
+        if cell.count == 0 and fault is not none and not hasattr(fault, "environment"):
+            problems.append("no fault was injected")
+        return problems
+
+
+def working_ns(windows, begun, ended):
+    """The time outside of the windows, which are in order."""
+    work = ended - begun
+    for a, b in windows:
+        work -= max(0, min(b, ended) - max(a, begun))
+        begun = max(begun, min(b, ended))
+    return work
+
+
+def recovery_ms(answers, repairs, windows):
+    """The longest time, outside of faults, that a client tried after a repair without an answer."""
+    answers = sorted(answers, key=lambda a: a[1])
     worst = 0
     at = 0
-    for repair in cell.repairs:
-        while at < len(successes) and successes[at] < repair:
+    for repair in repairs:
+        while at < len(answers) and answers[at][1] < repair:
             at += 1
-        if at == len(successes):
-            return None
-        worst = max(worst, (successes[at] - repair) / 1e6)
+        after = next((i for i in range(at, len(answers)) if answers[i][2]), len(answers) - 1)
+        tried = [max(repair, call) for call, _, _ in answers[at:after + 1]]
+        if tried:
+            worst = max(worst, working_ns(windows, min(tried), answers[after][1]) / 1e6)
     return worst
 
 
 def run_cell(options, store_name, fault_name, fault):
-    folder = stores.make_folder("syncguard-fault-")
+    folder = servers.make_folder("syncguard-fault-")
     mounted = False
     try:
         place = os.path.join(folder, "store")
@@ -580,48 +660,67 @@ def judge(options, cell, store_name, fault_name, fault, before, after, codes):
     slack = "25" if store_name == "firestore" else "5"
     files = [h for h in cell.histories if os.path.exists(h)]
     # Where connections break, a release may be sent again and then find nothing: that is OK.
-    resends = ["--resends"] if cell.count > 0 and cell.store.name != "sqlite" else []
+    breaks = cell.count > 0 and getattr(fault, "disconnects", True)
+    resends = ["--resends"] if breaks and cell.store.name != "sqlite" else []
     # A crash may take back a release that was not on the disk yet (its lock then runs out). Redis
-    # with appendfsync=always has no such excuse.
-    crashes = [word for t in cell.crashes for word in ("--crash-ns", str(t))
-               if store_name.startswith("postgres")]
+    # with appendfsync=always has no such excuse, and a pooler has no memory.
+    crashes = [word for begun, ended in cell.crashes
+               for word in ("--crash-ns", str(begun), str(ended))
+               if store_name in ("postgres", "postgres-standby")]
     # Firestore has no clock to ask: what a client with a wrong one says of a lock is its opinion.
     # What it does to locks is judged.
     stepped = (["--stepped-ms", str(CLOCK_STEP_S * 1000)]
                if store_name == "firestore" and cell.faketime else [])
     windows = [word for begun, ended in cell.windows
                for word in ("--fault-ns", str(begun), str(ended))]
-    frozen = ["--frozen"] if getattr(fault, "freezes", False) else []
+    stops = [str(word) for stop in cell.stops for word in ("--stopped-ns", *stop)]
     checked = subprocess.run([os.path.join(options.build, "tests/fault/fault_check"), "--slack-ms",
-                              slack] + stepped + crashes + resends + windows + frozen + files,
+                              slack] + stepped + crashes + resends + windows + stops + files,
                              check=False, capture_output=True, text=True)
     problems = []
     if checked.returncode != 0:
         problems.append("promises broken" if checked.returncode == 1 else "history unreadable")
-    if any(codes):
-        problems.append("a client ended with %s" % [c for c in codes if c])
-    recovered = recovery_ms(cell) if cell.repairs else 0
-    if recovered is None or recovered > RECOVERY_MS:
+    if any(codes) or cell.died:
+        problems.append("a client ended with %s" % (cell.died + [c for c in codes if c]))
+    seen = Seen(cell)
+    problems += seen.nothing(cell, fault)
+    recovered = seen.recovery_ms(cell) if cell.repairs else 0
+    if recovered > RECOVERY_MS:
         problems.append("no recovery within 2 s")
     if cell.replaced == 0:
         for b, a in zip(before, after):
-            if b and a and (a[0] > b[0] + DESCRIPTORS or a[1] > b[1] + 6):
+            if b and a and (a[0] > b[0] + DESCRIPTORS or a[1] > b[1] + THREADS):
                 problems.append("descriptors/threads grew from %s to %s" % (b, a))
     text = checked.stdout.strip().splitlines()
-    found = re.search(r"(\d+) operations, (\d+) grants, (\d+) by the helper",
+    found = re.search(r"(\d+) operations, (\d+) grants, (\d+) by the helper.*, (\d+) wake-ups",
                       text[-1]) if text else None
-    operations, grants, helper = [int(n) for n in found.groups()] if found else (0, 0, 0)
-    documented = (store_name, fault_name) in DOCUMENTED
+    operations, grants, helper, wakes = [int(n) for n in found.groups()] if found else (0, 0, 0, 0)
+    if wakes < options.wake_ups and checked.returncode == 0 and cell.store.name not in POLL_MS and \
+            (store_name, fault_name) not in UNJUDGED:
+        problems.append("only %d wake-ups judged" % wakes)
+    documented = (store_name, fault_name) in DOCUMENTED and problems in ([], ["promises broken"]) \
+        and not any(what in line for line in text for what in NEVER)
     verdict = "kept" if not problems else ("as documented" if documented else "BROKEN")
-    options.rows.append((store_name, fault_name, verdict, operations, helper, grants, cell.count,
-                         "-" if not cell.repairs or recovered is None else "%d ms" % recovered))
-    print("%-16s %-20s %-13s %8d operations %7d by helper %7d grants %4d faults  recovery %s%s" %
-          (store_name, fault_name, verdict, operations, helper, grants, cell.count,
-           "-" if not cell.repairs or recovered is None else "%d ms" % recovered,
+    options.rows.append((store_name, fault_name, verdict, operations, helper, grants, wakes, cell.count,
+                         "%d ms" % recovered if cell.repairs else "-"))
+    print("%-16s %-20s %-13s %8d operations %7d by helper %7d grants %6d wake-ups %4d faults  recovery %s%s" %
+          (store_name, fault_name, verdict, operations, helper, grants, wakes, cell.count,
+           "%d ms" % recovered if cell.repairs else "-",
            "" if not problems else "  (" + "; ".join(problems) + ")"), flush=True)
     if problems and not documented:
         print("\n".join("    " + line for line in text[:12]), flush=True)
+        print("    histories: " + keep_histories(options, files, store_name, fault_name), flush=True)
     return not problems or documented, operations, helper, cell.count
+
+
+def keep_histories(options, files, store_name, fault_name):
+    """Copies the histories of a broken cell to where they outlast the run."""
+    folder = os.path.join(options.build, "fault-broken", store_name + "-" + fault_name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    for file in files:
+        shutil.copy(file, folder)
+    return folder
 
 
 def soak(cell):
@@ -635,7 +734,6 @@ def soak(cell):
 
 
 soak.proxy = True
-soak.freezes = True
 PROXY_FAULTS = list(PROXIED.values())
 SOAK = {
     "sqlite": [stop_holder, kill_client],
@@ -672,15 +770,15 @@ def record(path, rows):
     """Writes the figures of a run between the marks of a page."""
     lines = ["Matrix of %s, %s, %d cores:" % (time.strftime("%Y-%m-%d"), os.uname().machine,
                                               os.cpu_count()), "",
-             "| store | fault | result | operations | by the helper | grants | faults |"
-             " longest recovery |",
-             "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"]
+             "| store | fault | result | operations | by the helper | grants | wake-ups judged |"
+             " faults | longest recovery |",
+             "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
     sums = {}
     for row in rows:
-        lines.append("| %s | %s | %s | %s | %s | %s | %d | %s |" % (
-            *row[:3], *["{:,}".format(n) for n in row[3:6]], *row[6:]))
+        lines.append("| %s | %s | %s | %s | %s | %s | %s | %d | %s |" % (
+            *row[:3], *["{:,}".format(n) for n in row[3:7]], *row[7:]))
         old = sums.get(row[0], (0, 0, 0, 0))
-        sums[row[0]] = (old[0] + 1, old[1] + row[3], old[2] + row[4], old[3] + row[6])
+        sums[row[0]] = (old[0] + 1, old[1] + row[3], old[2] + row[4], old[3] + row[7])
     lines += ["", "| store | histories | operations | by the helper | faults |",
               "| --- | ---: | ---: | ---: | ---: |"]
     sums["all"] = tuple(sum(column) for column in zip(*sums.values()))
@@ -710,6 +808,8 @@ def parse():
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--keys", type=int, default=8)
     parser.add_argument("--forget", type=int, default=400)
+    parser.add_argument("--wake-ups", type=int, default=3,
+                        help="how many must be judged in a cell of a store that wakes waiters")
     parser.add_argument("--query", default="", help="options for the URL of the store")
     parser.add_argument("--soak", type=float, default=0, metavar="SECONDS",
                         help="random faults on all stores in turn, instead of the matrix")
@@ -730,11 +830,18 @@ def main():
         return run_soak(options)
     good, total, cells = True, [0, 0, 0], 0
     per_store = {}
+    known = {f for store_name in options.stores.split(",") for f in MATRIX[store_name]}
+    if set(wanted) - known:
+        sys.exit("no such cells: %s" % ", ".join(sorted(set(wanted) - known)))
     for store_name in options.stores.split(","):
         for fault_name, fault in MATRIX[store_name].items():
             if wanted and fault_name not in wanted:
                 continue
-            ok, *figures = run_cell(options, store_name, fault_name, fault)
+            try:
+                ok, *figures = run_cell(options, store_name, fault_name, fault)
+            except (OSError, RuntimeError, subprocess.SubprocessError) as failure:
+                print("%-16s %-20s NOT RUN: %s" % (store_name, fault_name, failure), flush=True)
+                ok, figures = False, [0, 0, 0]
             good = good and ok
             cells += 1
             total = [a + b for a, b in zip(total, figures)]

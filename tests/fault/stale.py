@@ -112,7 +112,7 @@ def stale_command(build, url, environment, folder):
 
 
 def try_store(options, name):
-    folder = run.stores.make_folder("syncguard-stale-")
+    folder = run.servers.make_folder("syncguard-stale-")
     place = os.path.join(folder, "store")
     os.mkdir(place)
     store = run.make_store(name, place)
@@ -120,9 +120,7 @@ def try_store(options, name):
     try:
         cell = run.Cell(options, store, folder)
         run.prepare(cell, None)
-        environment = dict(os.environ)
-        if hasattr(store, "environment"):
-            environment.update(store.environment())
+        environment = dict(os.environ, **store.environment())
         stale_handle(options.build, store.url(), environment, folder)
         stale_command(options.build, store.url(), environment, folder)
         print("%-10s the stale holder is refused, its handle says lost, run exits 76" % name,

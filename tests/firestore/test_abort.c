@@ -1,13 +1,10 @@
 /*
- * An abort at each point of an operation: before the read, after it, before the write. The two
+ * An abort at each point of an operation: before the read, after it, before the write. The
  * functions that every request goes through are wrapped (by the linker), so the points are exact.
  */
-#include "standin.h"
+#include "support.h"
 
-#include "backends/firestore/internal.h"
-
-static standin server;
-static syncguard_error err;
+#include "backends/firestore/retry.h"
 
 typedef enum point { BEFORE_READ, AFTER_ANSWER, AFTER_READ, BEFORE_WRITE, POINTS } point;
 static const char *const names[] = {"before the read", "after the answer", "after the read",
@@ -21,36 +18,36 @@ static void reached(point at)
         syncguard_abort_trigger(trigger);
 }
 
-syncguard_status __real_sg_fs_call(fs_backend *backend, fs_call call, json_t *body,
-                                   const syncguard_limits *limits, fs_answer *answer,
-                                   syncguard_error *error);
-syncguard_status __wrap_sg_fs_call(fs_backend *backend, fs_call call, json_t *body,
-                                   const syncguard_limits *limits, fs_answer *answer,
-                                   syncguard_error *error);
-syncguard_status __wrap_sg_fs_call(fs_backend *backend, fs_call call, json_t *body,
-                                   const syncguard_limits *limits, fs_answer *answer,
-                                   syncguard_error *error)
+/* The linker's names of the originals, and of what replaces them. */
+/* clang-format off */
+#define WRAP(name, ...)                                                                            \
+    syncguard_status __real_##name(__VA_ARGS__);                                                   \
+    syncguard_status __wrap_##name(__VA_ARGS__);                                                   \
+    syncguard_status __wrap_##name(__VA_ARGS__)
+/* clang-format on */
+
+WRAP(sg_firestore_call, const sg_firestore_context *ctx, sg_firestore_method method, json_t *body,
+     sg_firestore_answer *answer)
 {
     syncguard_status status;
 
-    reached(call == FS_COMMIT ? BEFORE_WRITE : BEFORE_READ);
-    status = __real_sg_fs_call(backend, call, body, limits, answer, error);
-    if (call != FS_COMMIT)
-        reached(AFTER_ANSWER);
+    reached(BEFORE_READ);
+    status = __real_sg_firestore_call(ctx, method, body, answer);
+    reached(AFTER_ANSWER);
     return status;
 }
 
-syncguard_status __real_sg_fs_read(fs_backend *backend, fs_call call, json_t *body,
-                                   const syncguard_limits *limits, fs_answer *answer,
-                                   syncguard_error *error);
-syncguard_status __wrap_sg_fs_read(fs_backend *backend, fs_call call, json_t *body,
-                                   const syncguard_limits *limits, fs_answer *answer,
-                                   syncguard_error *error);
-syncguard_status __wrap_sg_fs_read(fs_backend *backend, fs_call call, json_t *body,
-                                   const syncguard_limits *limits, fs_answer *answer,
-                                   syncguard_error *error)
+WRAP(sg_firestore_commit, const sg_firestore_context *ctx, json_t *writes,
+     sg_firestore_answer *answer)
 {
-    syncguard_status status = __real_sg_fs_read(backend, call, body, limits, answer, error);
+    reached(BEFORE_WRITE);
+    return __real_sg_firestore_commit(ctx, writes, answer);
+}
+
+WRAP(sg_firestore_read, const sg_firestore_context *ctx, sg_firestore_method method, json_t *body,
+     sg_firestore_answer *answer)
+{
+    syncguard_status status = __real_sg_firestore_read(ctx, method, body, answer);
 
     reached(AFTER_READ);
     return status;
@@ -88,7 +85,7 @@ static void nothing_is_written_after_an_abort(void **state)
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_lock_info before, after;
     syncguard_grant grant;
-    syncguard_backend *holder = standin_open(&server, NULL);
+    syncguard_backend *holder = fake_server_open(&server, NULL);
 
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "held", 60000, NULL, &grant, &err));
@@ -102,44 +99,30 @@ static void nothing_is_written_after_an_abort(void **state)
         /* A read that is complete may be answered. */
         if (number >= WRITING && at >= AFTER_READ)
             continue;
-        other = standin_open(&server, NULL);
+        other = fake_server_open(&server, NULL);
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&trigger, &err));
         call.abort_object = trigger;
-        standin_forget(&server);
+        fake_server_forget(&server);
         trigger_at = at;
         status = operate(other, number, grant.lock_id, &call);
         trigger_at = POINTS;
         if (status != SYNCGUARD_E_ABORTED || !syncguard_abort_triggered(trigger))
             fail_msg("operation %d, abort %s: %s", number, names[at],
                      syncguard_status_name(status));
-        assert_int_equal(standin_calls(&server, "commit"), 0);
-        assert_int_equal(standin_calls(&server, NULL), at == BEFORE_READ ? 0 : 1);
+        assert_int_equal(fake_server_calls(&server, "commit"), 0);
+        assert_int_equal(fake_server_calls(&server, NULL), at == BEFORE_READ ? 0 : 1);
         syncguard_close(other);
         syncguard_abort_free(trigger);
     }
-    assert_null(standin_document(&server, PREFIX "locks/new"));
+    assert_null(fake_server_document(&server, PREFIX "locks/new"));
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(holder, "held", NULL, &after, &err));
     assert_true(after.expires_at_ms == before.expires_at_ms);
     syncguard_close(holder);
-}
-
-static int start(void **state)
-{
-    (void)state;
-    standin_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    standin_stop(&server);
-    return 0;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_written_after_an_abort)};
 
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }

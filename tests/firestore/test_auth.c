@@ -3,16 +3,14 @@
  * nothing of them reaches a message. TLS: verified, with a CA of the caller's choice, HTTP/2
  * offered.
  */
-#include "standin.h"
+#include "support.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <sys/stat.h>
 
-#include "backends/firestore/internal.h"
+#include "backends/firestore/backend.h"
 
-static standin server;
-static syncguard_error err;
 static char folder[64];
 static char key_file[128];
 static char cert_file[128];
@@ -21,13 +19,13 @@ static char user_file[128];
 static char endpoint[64];
 
 /* All messages of all tests, to be searched for secrets at the end. */
-static char heard[65536];
+static char messages[65536];
 
-static void hear(const char *text)
+static void keep_message(const char *text)
 {
-    size_t length = strlen(heard);
+    size_t length = strlen(messages);
 
-    snprintf(heard + length, sizeof heard - length, "%s\n", text);
+    snprintf(messages + length, sizeof messages - length, "%s\n", text);
 }
 
 static void write_json(const char *path, json_t *json)
@@ -77,11 +75,11 @@ static int start(void **state)
     snprintf(account_file, sizeof account_file, "%s/account.json", folder);
     snprintf(user_file, sizeof user_file, "%s/application_default_credentials.json", folder);
     snprintf(command, sizeof command,
-             "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=stand-in "
+             "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=fake-server "
              "-addext subjectAltName=IP:127.0.0.1 -keyout %s -out %s 2>/dev/null",
              key_file, cert_file);
     assert_int_equal(system(command), 0);
-    standin_start(&server, NULL);
+    fake_server_start(&server, NULL);
     snprintf(endpoint, sizeof endpoint, "http://%s", server.host);
     snprintf(uri, sizeof uri, "http://%s/token", server.host);
     write_account(account_file, uri);
@@ -94,7 +92,7 @@ static int stop(void **state)
     char command[128];
 
     (void)state;
-    standin_stop(&server);
+    fake_server_stop(&server);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     assert_int_equal(system(command), 0);
     return 0;
@@ -107,15 +105,15 @@ static int clean(void **state)
     unsetenv("GOOGLE_APPLICATION_CREDENTIALS");
     setenv("CLOUDSDK_CONFIG", "/does/not/exist", 1);
     setenv("GCE_METADATA_HOST", server.host, 1);
-    standin_reset(&server);
+    fake_server_reset(&server);
     return 0;
 }
 
-static void log_heard(void *context, syncguard_log_level level, const char *message)
+static void keep_log(void *context, syncguard_log_level level, const char *message)
 {
     (void)context;
     (void)level;
-    hear(message);
+    keep_message(message);
 }
 
 static syncguard_status open_with(const char *credentials, syncguard_firestore_token_fn token,
@@ -125,7 +123,7 @@ static syncguard_status open_with(const char *credentials, syncguard_firestore_t
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_status status;
 
-    options.log = log_heard;
+    options.log = keep_log;
     options.dispose_timeout_ms = 1;
     own.project = "test";
     own.endpoint = endpoint;
@@ -133,7 +131,7 @@ static syncguard_status open_with(const char *credentials, syncguard_firestore_t
     own.token = token;
     own.token_context = context;
     status = syncguard_firestore_open(&own, &options, out, &err);
-    hear(err.message);
+    keep_message(err.message);
     return status;
 }
 
@@ -145,19 +143,19 @@ static syncguard_backend *opened(const char *credentials)
     return backend;
 }
 
-static syncguard_status look(syncguard_backend *backend)
+static syncguard_status ask(syncguard_backend *backend)
 {
     bool locked;
     syncguard_status status = syncguard_is_locked(backend, "k", NULL, &locked, &err);
 
-    hear(err.message);
+    keep_message(err.message);
     return status;
 }
 
 /* The field of the last request of this kind. */
 static void last_of(const char *call, const char *field, char *out, size_t size)
 {
-    json_t *log = standin_control(&server, "GET", "log", NULL);
+    json_t *log = fake_server_control(&server, "GET", "log", NULL);
 
     out[0] = '\0';
     for (size_t i = 0; i < json_array_size(log); i++) {
@@ -222,9 +220,9 @@ static void service_account(void **state)
     char authorization[256];
 
     (void)state;
-    assert_status(SYNCGUARD_OK, look(mine));
-    assert_status(SYNCGUARD_OK, look(mine));
-    assert_int_equal(standin_calls(&server, "token"), 1);
+    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_int_equal(fake_server_calls(&server, "token"), 1);
     last_of("token", "body", body, sizeof body);
     jwt = strstr(body, "&assertion=");
     assert_non_null(jwt);
@@ -247,7 +245,7 @@ static void service_account(void **state)
                      3600);
     json_decref(claims);
     last_of("batchGet", "authorization", authorization, sizeof authorization);
-    assert_non_null(strstr(authorization, "Bearer standin-token-"));
+    assert_non_null(strstr(authorization, "Bearer fake_server-token-"));
     syncguard_close(mine);
 }
 
@@ -257,7 +255,7 @@ static void user_with_refresh_token(void **state)
     char body[1024];
 
     (void)state;
-    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
     last_of("token", "body", body, sizeof body);
     assert_string_equal(body, "grant_type=refresh_token&client_id=client%26id"
                               "&client_secret=s3cret%2Bword&refresh_token=refresh%2Fword");
@@ -270,8 +268,8 @@ static void metadata_server(void **state)
     char flavor[64];
 
     (void)state;
-    assert_status(SYNCGUARD_OK, look(mine));
-    assert_int_equal(standin_calls(&server, "metadata"), 1);
+    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_int_equal(fake_server_calls(&server, "metadata"), 1);
     last_of("metadata", "flavor", flavor, sizeof flavor);
     assert_string_equal(flavor, "Google");
     syncguard_close(mine);
@@ -308,8 +306,8 @@ static void token_callback(void **state)
 
     (void)state;
     assert_status(SYNCGUARD_OK, open_with(account_file, give_token, &g, &mine));
-    assert_status(SYNCGUARD_OK, look(mine));
-    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
     assert_int_equal(atomic_load(&g.asked), 1);
     last_of("batchGet", "authorization", authorization, sizeof authorization);
     assert_string_equal(authorization, "Bearer called-token");
@@ -317,12 +315,12 @@ static void token_callback(void **state)
 
     g.answer = SYNCGUARD_E_RATE_LIMITED;
     assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
-    assert_status(SYNCGUARD_E_RATE_LIMITED, look(mine));
+    assert_status(SYNCGUARD_E_RATE_LIMITED, ask(mine));
     g.answer = SYNCGUARD_OK;
     g.token = "two\r\nlines: of header";
-    assert_status(SYNCGUARD_E_AUTH_FAILED, look(mine));
+    assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
     g.token = "";
-    assert_status(SYNCGUARD_E_AUTH_FAILED, look(mine));
+    assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
     syncguard_close(mine);
 }
 
@@ -335,29 +333,29 @@ static void order_of_sources(void **state)
     (void)state;
     setenv("CLOUDSDK_CONFIG", folder, 1);
     mine = opened(NULL);
-    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "refresh_token"));
     syncguard_close(mine);
 
     setenv("GOOGLE_APPLICATION_CREDENTIALS", account_file, 1);
     mine = opened(NULL);
-    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "assertion"));
     syncguard_close(mine);
 
     mine = opened(user_file);
-    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "refresh_token"));
     syncguard_close(mine);
 
     setenv("FIRESTORE_EMULATOR_HOST", server.host, 1);
-    standin_forget(&server);
+    fake_server_forget(&server);
     mine = opened(user_file);
-    assert_status(SYNCGUARD_OK, look(mine));
-    assert_int_equal(standin_calls(&server, "token"), 0);
+    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_int_equal(fake_server_calls(&server, "token"), 0);
     last_of("batchGet", "authorization", body, sizeof body);
     assert_string_equal(body, "Bearer owner");
     syncguard_close(mine);
@@ -406,7 +404,7 @@ static void unusable_key(void **state)
     write_json(path, json_pack("{s:s,s:s,s:s,s:s}", "type", "service_account", "client_email", "a",
                                "private_key", "-----BEGIN NONSENSE-----", "token_uri", uri));
     mine = opened(path);
-    assert_status(SYNCGUARD_E_AUTH_FAILED, look(mine));
+    assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
     syncguard_close(mine);
 }
 
@@ -417,7 +415,7 @@ static void rule(const char *call, const char *rest)
     char text[512];
 
     snprintf(text, sizeof text, "[{\"on\":\"%s\",\"times\":-1,%s}]", call, rest);
-    standin_rules(&server, text);
+    fake_server_rules(&server, text);
 }
 
 static void failures_of_the_endpoint(void **state)
@@ -447,10 +445,10 @@ static void failures_of_the_endpoint(void **state)
         syncguard_backend *mine = opened(files[source]);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             rule(files[source] ? "token" : "metadata", cases[i].rest);
-            assert_status(cases[i].wanted, look(mine));
+            assert_status(cases[i].wanted, ask(mine));
         }
-        standin_rules(&server, "[]");
-        assert_status(SYNCGUARD_OK, look(mine));
+        fake_server_rules(&server, "[]");
+        assert_status(SYNCGUARD_OK, ask(mine));
         syncguard_close(mine);
     }
 }
@@ -464,11 +462,11 @@ static void no_endpoint_at_all(void **state)
     snprintf(path, sizeof path, "%s/nobody.json", folder);
     write_account(path, "http://127.0.0.1:9/token");
     mine = opened(path);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, look(mine));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask(mine));
     syncguard_close(mine);
     setenv("GCE_METADATA_HOST", "127.0.0.1:9", 1);
     mine = opened(NULL);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, look(mine));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask(mine));
     syncguard_close(mine);
 }
 
@@ -494,30 +492,30 @@ static void an_idle_connection_that_died(void **state)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_backend *mine;
-    standin tokens;
+    fake_server tokens;
     char path[128];
     char uri[64];
     bool locked;
 
     (void)state;
     memset(&tokens, 0, sizeof tokens);
-    standin_start(&tokens, NULL);
+    fake_server_start(&tokens, NULL);
     snprintf(path, sizeof path, "%s/elsewhere.json", folder);
     snprintf(uri, sizeof uri, "http://%s/token", tokens.host);
     write_account(path, uri);
     mine = opened(path);
-    assert_status(SYNCGUARD_OK, look(mine));
-    standin_stop(&tokens);
+    assert_status(SYNCGUARD_OK, ask(mine));
+    fake_server_stop(&tokens);
     pause_ms(1500); /* it looks for dead ones once a second */
     rule("batchGet", "\"do\":\"hang\"");
     call.timeout_ms = 500;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
-    assert_non_null(((fs_backend *)mine)->pool.idle);
+    assert_non_null(((sg_firestore_backend *)mine)->pool.handles);
     syncguard_close(mine);
 }
 
-static void *look_once(void *context)
+static void *ask_once(void *context)
 {
     syncguard_error mine;
     bool locked;
@@ -534,12 +532,12 @@ static void one_thread_fetches_for_all(void **state)
     (void)state;
     rule("token", "\"do\":\"delay\",\"ms\":200");
     for (size_t i = 0; i < 12; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, look_once, mine), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_once, mine), 0);
     for (size_t i = 0; i < 12; i++) {
         pthread_join(threads[i], &good);
         assert_non_null(good);
     }
-    assert_int_equal(standin_calls(&server, "token"), 1);
+    assert_int_equal(fake_server_calls(&server, "token"), 1);
     syncguard_close(mine);
 }
 
@@ -549,14 +547,14 @@ static void renewed_before_it_ends(void **state)
     int64_t until;
 
     (void)state;
-    json_decref(standin_control(&server, "PUT", "settings", "{\"lifetime_s\":1}"));
+    json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":1}"));
     mine = opened(account_file);
     until = clock_ms() + 2500;
     while (clock_ms() < until) {
-        assert_status(SYNCGUARD_OK, look(mine));
+        assert_status(SYNCGUARD_OK, ask(mine));
         pause_ms(10);
     }
-    assert_in_range(standin_calls(&server, "token"), 3, 5);
+    assert_in_range(fake_server_calls(&server, "token"), 3, 5);
     syncguard_close(mine);
 }
 
@@ -565,15 +563,15 @@ static void early_renewal_may_fail(void **state)
     syncguard_backend *mine;
 
     (void)state;
-    json_decref(standin_control(&server, "PUT", "settings", "{\"lifetime_s\":2}"));
+    json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":2}"));
     mine = opened(account_file);
-    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
     rule("token", "\"do\":\"body\",\"http\":503,\"body\":\"\"");
     pause_ms(1650);
-    assert_status(SYNCGUARD_OK, look(mine));
-    assert_int_equal(standin_calls(&server, "token"), 2);
+    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_int_equal(fake_server_calls(&server, "token"), 2);
     pause_ms(300);
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, look(mine));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask(mine));
     syncguard_close(mine);
 }
 
@@ -584,15 +582,15 @@ static void early_renewal_may_hang(void **state)
     int64_t before;
 
     (void)state;
-    json_decref(standin_control(&server, "PUT", "settings", "{\"lifetime_s\":10}"));
+    json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":10}"));
     mine = opened(account_file);
-    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
     rule("token", "\"do\":\"hang\"");
     pause_ms(8250);
     before = clock_ms();
-    assert_status(SYNCGUARD_OK, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
     assert_true(clock_ms() - before < 2000);
-    assert_int_equal(standin_calls(&server, "token"), 2);
+    assert_int_equal(fake_server_calls(&server, "token"), 2);
     syncguard_close(mine);
 }
 
@@ -601,20 +599,20 @@ static void refused_token_is_replaced(void **state)
     syncguard_backend *mine = opened(account_file);
 
     (void)state;
-    assert_status(SYNCGUARD_OK, look(mine));
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
-                           "\"status\":\"UNAUTHENTICATED\"}]");
-    assert_status(SYNCGUARD_OK, look(mine));
-    assert_int_equal(standin_calls(&server, "token"), 2);
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
-                           "\"status\":\"UNAUTHENTICATED\",\"times\":-1}]");
-    assert_status(SYNCGUARD_E_AUTH_FAILED, look(mine));
+    assert_status(SYNCGUARD_OK, ask(mine));
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
+                               "\"status\":\"UNAUTHENTICATED\"}]");
+    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_int_equal(fake_server_calls(&server, "token"), 2);
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
+                               "\"status\":\"UNAUTHENTICATED\",\"times\":-1}]");
+    assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
     syncguard_close(mine);
 }
 
 /* --- TLS --- */
 
-static syncguard_status look_over_tls(const standin *secure, const char *ca_file)
+static syncguard_status ask_over_tls(const fake_server *secure, const char *ca_file)
 {
     giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
     syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
@@ -629,7 +627,7 @@ static syncguard_status look_over_tls(const standin *secure, const char *ca_file
     own.token = give_token;
     own.token_context = &g;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, NULL, &mine, &err));
-    status = look(mine);
+    status = ask(mine);
     syncguard_close(mine);
     return status;
 }
@@ -637,33 +635,34 @@ static syncguard_status look_over_tls(const standin *secure, const char *ca_file
 static void certificates_are_verified(void **state)
 {
     const char *const arguments[] = {"--cert", cert_file, "--key", key_file, NULL};
-    standin secure;
+    fake_server secure;
 
     (void)state;
-    standin_start(&secure, arguments);
+    fake_server_start(&secure, arguments);
     secure.tls = true;
-    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, look_over_tls(&secure, NULL));
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask_over_tls(&secure, NULL));
     assert_string_equal(err.native, "CURLE_60");
-    assert_int_equal(standin_calls(&secure, "batchGet"), 0);
-    assert_status(SYNCGUARD_OK, look_over_tls(&secure, cert_file));
-    assert_int_equal(standin_calls(&secure, "batchGet"), 1);
-    standin_stop(&secure);
+    assert_int_equal(fake_server_calls(&secure, "batchGet"), 0);
+    assert_status(SYNCGUARD_OK, ask_over_tls(&secure, cert_file));
+    assert_int_equal(fake_server_calls(&secure, "batchGet"), 1);
+    fake_server_stop(&secure);
 }
 
 static void http2_is_spoken(void **state)
 {
     const char *const arguments[] = {"--cert", cert_file, "--key", key_file, "--alpn", "h2", NULL};
-    standin secure;
+    fake_server secure;
 
     (void)state;
-    standin_start(&secure, arguments);
+    fake_server_start(&secure, arguments);
     secure.tls = true;
-    assert_true(look_over_tls(&secure, cert_file) < 0);
-    assert_true(standin_calls(&secure, "http2") >= 1);
-    standin_stop(&secure);
+    assert_true(ask_over_tls(&secure, cert_file) < 0);
+    assert_true(fake_server_calls(&secure, "http2") >= 1);
+    fake_server_stop(&secure);
 }
 
-/* The stand-in as a proxy of libcurl's environment: asked for another server, it answers itself. */
+/* The fake server as a proxy of libcurl's environment: asked for another server, it answers itself.
+ */
 static void proxies_of_the_environment(void **state)
 {
     giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
@@ -676,13 +675,13 @@ static void proxies_of_the_environment(void **state)
     setenv("http_proxy", real, 1);
     assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
     memcpy(endpoint, real, sizeof real);
-    assert_status(SYNCGUARD_OK, look(mine));
-    assert_int_equal(standin_calls(&server, "batchGet"), 1);
+    assert_status(SYNCGUARD_OK, ask(mine));
+    assert_int_equal(fake_server_calls(&server, "batchGet"), 1);
     unsetenv("http_proxy");
     syncguard_close(mine);
 }
 
-/* A proxy that refuses has answered: its code is told, and it is not asked again and again. */
+/* A proxy that refuses has answered: its code is reported, and it is not asked again and again. */
 static void refusals_of_a_proxy(void **state)
 {
     static const struct {
@@ -702,30 +701,30 @@ static void refusals_of_a_proxy(void **state)
         syncguard_backend *mine = NULL;
         char more[32];
         char native[16];
-        standin_forget(&server);
+        fake_server_forget(&server);
         assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
         snprintf(more, sizeof more, "\"do\":\"status\",\"http\":%d", cases[i].http);
         rule("CONNECT", more);
-        assert_status(cases[i].status, look(mine));
+        assert_status(cases[i].status, ask(mine));
         snprintf(native, sizeof native, "HTTP_%d", cases[i].http);
         assert_string_equal(err.native, native);
-        assert_int_equal(standin_calls(&server, "CONNECT"), 1);
+        assert_int_equal(fake_server_calls(&server, "CONNECT"), 1);
         syncguard_close(mine);
     }
     memcpy(endpoint, real, sizeof real);
     unsetenv("https_proxy");
 }
 
-static void nothing_of_it_was_heard(void **state)
+static void no_message_holds_a_secret(void **state)
 {
-    static const char *const secrets[] = {"standin-token", "called-token", "s3cret",
-                                          "refresh/word",  "PRIVATE",      "robot@test",
-                                          "client&id",     "eyJ"};
+    static const char *const secrets[] = {"fake_server-token", "called-token", "s3cret",
+                                          "refresh/word",      "PRIVATE",      "robot@test",
+                                          "client&id",         "eyJ"};
 
     (void)state;
-    assert_true(strlen(heard) > 100);
+    assert_true(strlen(messages) > 100);
     for (size_t i = 0; i < sizeof secrets / sizeof secrets[0]; i++)
-        assert_null(strstr(heard, secrets[i]));
+        assert_null(strstr(messages, secrets[i]));
 }
 
 int main(void)
@@ -751,7 +750,7 @@ int main(void)
         cmocka_unit_test_setup(http2_is_spoken, clean),
         cmocka_unit_test_setup(proxies_of_the_environment, clean),
         cmocka_unit_test_setup(refusals_of_a_proxy, clean),
-        cmocka_unit_test(nothing_of_it_was_heard),
+        cmocka_unit_test(no_message_holds_a_secret),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

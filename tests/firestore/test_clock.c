@@ -1,44 +1,13 @@
 /*
- * The clock that watches itself, against a stand-in that tells wrong times; and the parts of the
- * backend that need no server: estimate, memo, times.
+ * The clock that watches itself, against a fake server that tells wrong times; and the parts of the
+ * backend that need no server: estimate, cache, times.
  */
-#include "standin.h"
+#include "support.h"
 
-#include "backends/firestore/internal.h"
+#include "backends/firestore/backend.h"
+#include "backends/firestore/text.h"
 
 #define ID_A "AAAAAAAAAAAAAAAAAAAAAA"
-
-static standin server;
-static syncguard_error err;
-
-static int start(void **state)
-{
-    (void)state;
-    standin_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    standin_stop(&server);
-    return 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    standin_reset(&server);
-    return 0;
-}
-
-static void server_is_ahead_by(int ms)
-{
-    char text[64];
-
-    snprintf(text, sizeof text, "{\"read_time_ms\":%d}", ms);
-    json_decref(standin_control(&server, "PUT", "settings", text));
-}
 
 static void the_limit_is_an_option(void **state)
 {
@@ -69,7 +38,7 @@ static void the_limit_is_an_option(void **state)
  * clock it can be given back. */
 static void holders_are_not_refused(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_grant grant;
 
     (void)state;
@@ -85,8 +54,8 @@ static void holders_are_not_refused(void **state)
 
 static int64_t stored_expiry(const char *name)
 {
-    json_t *document = standin_document(&server, name);
-    int64_t expires = strtoll(standin_field(document, "expiresAtMs"), NULL, 10);
+    json_t *document = fake_server_document(&server, name);
+    int64_t expires = strtoll(fake_server_field(document, "expiresAtMs"), NULL, 10);
 
     json_decref(document);
     return expires;
@@ -102,27 +71,18 @@ static void extend_is_refused(syncguard_backend *mine, const char *lock_id)
 /* The machine stood still for a minute, and its clocks with it: only the answer tells. */
 static void an_expiry_that_has_passed_is_no_success(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_grant grant;
 
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
     server_is_ahead_by(60000);
     extend_is_refused(mine, grant.lock_id);
-    standin_forget(&server);
+    fake_server_forget(&server);
     extend_is_refused(mine, grant.lock_id);
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
     syncguard_close(mine);
-}
-
-static bool stored(const char *name)
-{
-    json_t *document = standin_document(&server, name);
-    bool there = document != NULL;
-
-    json_decref(document);
-    return there;
 }
 
 /* The same between the read and the commit of an acquire: the grant is given back. */
@@ -130,7 +90,7 @@ static void stand_still_in_acquire(syncguard_backend *mine, int64_t until)
 {
     syncguard_grant grant;
 
-    json_decref(standin_control(&server, "PUT", "settings", "{\"standstill_ms\":60000}"));
+    json_decref(fake_server_control(&server, "PUT", "settings", "{\"standstill_ms\":60000}"));
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
     assert_string_equal(err.native, "CLOCK_DRIFT");
@@ -141,7 +101,7 @@ static void stand_still_in_acquire(syncguard_backend *mine, int64_t until)
 
 static void a_grant_that_has_run_out_is_taken_back(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_grant grant;
     int64_t until = clock_ms() + 10000;
 
@@ -157,40 +117,40 @@ static void a_grant_that_has_run_out_is_taken_back(void **state)
 /* The answer to the commit is lost: the read that finds the grant tells the time. */
 static void so_is_one_that_was_found_again(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
 
     (void)state;
-    standin_rules(&server, "[{\"on\":\"commit\",\"do\":\"reset_after\"}]");
+    fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"reset_after\"}]");
     stand_still_in_acquire(mine, clock_ms() + 10000);
     syncguard_close(mine);
 }
 
-/* What was decided by a reading is judged by that reading, however the clock was set since. */
-static void a_reading_is_judged_as_it_was(void **state)
+/* What was decided by a reading is checked by that reading, however the clock was set since. */
+static void a_reading_is_checked_as_it_was(void **state)
 {
-    fs_clock clock;
+    sg_firestore_clock clock;
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
-    fs_instant at = sg_fs_now();
+    sg_firestore_instant at = sg_firestore_now();
 
     (void)state;
-    assert_int_equal(sg_fs_clock_init(&clock, &err), SYNCGUARD_OK);
-    sg_fs_clock_sample(&clock, at.wall_ns, 0, at.boot_ns - 1000000, at.boot_ns + 1000000);
+    assert_int_equal(sg_firestore_clock_init(&clock, NULL, 500, &err), SYNCGUARD_OK);
+    sg_firestore_clock_sample(&clock, at.wall_ns, 0, at.boot_ns - 1000000, at.boot_ns + 1000000);
     at.wall_ns -= INT64_C(5000000000);
-    assert_true(sg_fs_clock_read(&clock, &at, &info));
+    assert_true(sg_firestore_clock_read(&clock, &at, &info));
     assert_in_range(-info.offset_us, 4990000, 5010000);
     /* What reading took is part of the error. */
     at.span_ns = INT64_C(4000000000);
-    assert_true(sg_fs_clock_read(&clock, &at, &info));
+    assert_true(sg_firestore_clock_read(&clock, &at, &info));
     assert_in_range(info.error_us, 2000000, 2010000);
-    sg_fs_clock_destroy(&clock);
+    sg_firestore_clock_destroy(&clock);
 }
 
 static void deny_once(syncguard_backend *mine)
 {
     int64_t now = syncguard_clock_ns();
 
-    sg_fs_clock_sample(&((fs_backend *)mine)->clock, (wall_ms() + 60000) * 1000000, 0,
-                       now - 1000000, now);
+    sg_firestore_clock_sample(&((sg_firestore_backend *)mine)->clock, (wall_ms() + 60000) * 1000000,
+                              0, now - 1000000, now);
 }
 
 /* A step of the wall clock shows without an answer; answers agree with it. */
@@ -202,22 +162,22 @@ static void step_back(syncguard_backend *mine)
 
 static void no_expiry_is_written_after_a_step_back(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
     syncguard_extend_op item = {.ttl_ms = 3000};
     syncguard_grant grant;
 
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
-    standin_forget(&server);
+    fake_server_forget(&server);
     step_back(mine);
     extend_is_refused(mine, grant.lock_id);
     item.lock_id = grant.lock_id;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   mine->ops->extend_many(mine, &item, 1, &limits, &err));
     assert_true(item.status < 0);
-    assert_int_equal(standin_calls(&server, "commit"), 0);
-    assert_int_equal(standin_calls(&server, "batchWrite"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "batchWrite"), 0);
     assert_int_equal(stored_expiry("locks/k"), grant.expires_at_ms);
     syncguard_close(mine);
 }
@@ -226,7 +186,7 @@ static void no_expiry_is_written_after_a_step_back(void **state)
  * the refused one has to ask, but not at every try. */
 static void a_refusal_ends_with_its_cause(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_grant grant;
     int64_t began;
 
@@ -234,26 +194,26 @@ static void a_refusal_ends_with_its_cause(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     server_is_ahead_by(5000);
     extend_is_refused(mine, grant.lock_id);
-    standin_forget(&server);
+    fake_server_forget(&server);
     began = clock_ms();
     for (int i = 0; i < 50; i++)
         extend_is_refused(mine, grant.lock_id);
-    assert_in_range(standin_calls(&server, "batchGet"), 1, 1 + (clock_ms() - began) / 500);
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_in_range(fake_server_calls(&server, "batchGet"), 1, 1 + (clock_ms() - began) / 500);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     server_is_ahead_by(0);
     pause_ms(600);
-    standin_forget(&server);
+    fake_server_forget(&server);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
-    assert_int_equal(standin_calls(&server, "batchGet"), 1);
+    assert_int_equal(fake_server_calls(&server, "batchGet"), 1);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
-    assert_int_equal(standin_calls(&server, "batchGet"), 1);
-    assert_int_equal(standin_calls(&server, "commit"), 2);
+    assert_int_equal(fake_server_calls(&server, "batchGet"), 1);
+    assert_int_equal(fake_server_calls(&server, "commit"), 2);
     syncguard_close(mine);
 }
 
 static void so_it_does_for_many(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
     syncguard_extend_op items[3];
     syncguard_grant grants[2];
@@ -267,13 +227,13 @@ static void so_it_does_for_many(void **state)
     items[2].lock_id = grants[1].lock_id;
     for (size_t i = 0; i < 3; i++)
         items[i].ttl_ms = 30000;
-    standin_forget(&server);
+    fake_server_forget(&server);
     deny_once(mine);
     assert_status(SYNCGUARD_OK, mine->ops->extend_many(mine, items, 3, &limits, &err));
     assert_int_equal(items[1].status, SYNCGUARD_OK);
     assert_int_equal(items[2].status, SYNCGUARD_OK);
-    assert_int_equal(standin_calls(&server, "batchGet"), 1);
-    assert_int_equal(standin_calls(&server, "batchWrite"), 1);
+    assert_int_equal(fake_server_calls(&server, "batchGet"), 1);
+    assert_int_equal(fake_server_calls(&server, "batchWrite"), 1);
     assert_int_equal(stored_expiry("locks/b"), items[2].expires_at_ms);
     syncguard_close(mine);
 }
@@ -287,7 +247,7 @@ static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
 /* Nobody is told OK for ever: the lease ends while the stored lock is still one. */
 static void a_step_back_ends_the_lease(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     atomic_int reason = SYNCGUARD_LOST_NO;
@@ -303,7 +263,7 @@ static void a_step_back_ends_the_lease(void **state)
     while (atomic_load(&reason) == SYNCGUARD_LOST_NO && clock_ms() < until)
         pause_ms(5);
     assert_int_equal(atomic_load(&reason), SYNCGUARD_LOST_UNCONFIRMED);
-    assert_int_equal(standin_calls(&server, "batchWrite"), 0);
+    assert_int_equal(fake_server_calls(&server, "batchWrite"), 0);
     syncguard_lock_dispose(lock);
     syncguard_close(mine);
 }
@@ -317,16 +277,16 @@ static void a_wrong_clock_deletes_nothing(void **state)
 
     (void)state;
     options.cleanup_in_is_locked = true;
-    mine = standin_open(&server, &options);
+    mine = fake_server_open(&server, &options);
     server_is_ahead_by(-10000);
-    standin_plant(&server, "k", "k", ID_A, wall_ms() - 3000);
+    fake_server_plant(&server, "k", "k", ID_A, wall_ms() - 3000);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_false(locked);
     pause_ms(1000);
-    assert_int_equal(standin_calls(&server, "batchGet"), 2); /* it was looked at again */
+    assert_int_equal(fake_server_calls(&server, "batchGet"), 2); /* it was read again */
     assert_true(stored("locks/k"));
     /* Nor a second document with the same id. */
-    standin_plant(&server, "other", "other", ID_A, wall_ms() + 60000);
+    fake_server_plant(&server, "other", "other", ID_A, wall_ms() + 60000);
     assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
     assert_false(stored("locks/other"));
     assert_true(stored("locks/k"));
@@ -336,14 +296,14 @@ static void a_wrong_clock_deletes_nothing(void **state)
 /* Error answers hold no time, but may have a Date. */
 static void the_date_header_serves_too(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     bool locked;
 
     (void)state;
-    json_decref(standin_control(&server, "PUT", "settings", "{\"date_ms\":-10000}"));
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":503,"
-                           "\"status\":\"UNAVAILABLE\"}]");
+    json_decref(fake_server_control(&server, "PUT", "settings", "{\"date_ms\":-10000}"));
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":503,"
+                               "\"status\":\"UNAVAILABLE\"}]");
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_status(SYNCGUARD_OK, syncguard_firestore_clock(mine, &info, &err));
@@ -366,38 +326,38 @@ static void other_handles_have_no_estimate(void **state)
 
 /* --- parts --- */
 
-static bool clock_tells(fs_clock *clock, syncguard_firestore_clock_info *info)
+static bool clock_tells(sg_firestore_clock *clock, syncguard_firestore_clock_info *info)
 {
-    fs_instant at = sg_fs_now();
+    sg_firestore_instant at = sg_firestore_now();
 
-    return sg_fs_clock_read(clock, &at, info);
+    return sg_firestore_clock_read(clock, &at, info);
 }
 
 static void the_better_sample_stays(void **state)
 {
-    fs_clock clock;
+    sg_firestore_clock clock;
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     int64_t now = syncguard_clock_ns();
     int64_t wall = wall_ms() * 1000000;
     const int64_t ms = 1000000;
 
     (void)state;
-    assert_int_equal(sg_fs_clock_init(&clock, &err), SYNCGUARD_OK);
+    assert_int_equal(sg_firestore_clock_init(&clock, NULL, 500, &err), SYNCGUARD_OK);
     assert_false(clock_tells(&clock, &info));
-    sg_fs_clock_sample(&clock, wall - 1000 * ms, 0, now - 2 * ms, now);
+    sg_firestore_clock_sample(&clock, wall - 1000 * ms, 0, now - 2 * ms, now);
     assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 995000, 1005000);
     assert_in_range(info.error_us, 1000, 1200);
     /* A worse one that does not contradict it changes nothing. */
-    sg_fs_clock_sample(&clock, wall - 1050 * ms, 0, now - 200 * ms, now);
+    sg_firestore_clock_sample(&clock, wall - 1050 * ms, 0, now - 200 * ms, now);
     assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 995000, 1005000);
     /* One that does, replaces it. */
-    sg_fs_clock_sample(&clock, wall - 3000 * ms, 0, now - 200 * ms, now);
+    sg_firestore_clock_sample(&clock, wall - 3000 * ms, 0, now - 200 * ms, now);
     assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 2800000, 3200000);
     assert_int_equal(info.samples, 3);
-    sg_fs_clock_destroy(&clock);
+    sg_firestore_clock_destroy(&clock);
 }
 
 static void certainty_has_a_bound(void **state)
@@ -407,9 +367,9 @@ static void certainty_has_a_bound(void **state)
     (void)state;
     info.offset_us = -500500;
     info.error_us = 500;
-    assert_int_equal(sg_fs_clock_certain_us(&info), 500000);
+    assert_int_equal(sg_firestore_clock_certain_us(&info), 500000);
     info.offset_us = 300;
-    assert_int_equal(sg_fs_clock_certain_us(&info), 0);
+    assert_int_equal(sg_firestore_clock_certain_us(&info), 0);
 }
 
 static void times_are_read(void **state)
@@ -425,14 +385,14 @@ static void times_are_read(void **state)
     int64_t ns = 0;
 
     (void)state;
-    assert_true(sg_fs_time_parse("2024-01-02T03:04:05.678901Z", &ns));
+    assert_true(sg_firestore_time_parse("2024-01-02T03:04:05.678901Z", &ns));
     assert_int_equal(ns, INT64_C(1704164645678901000));
-    assert_true(sg_fs_time_parse("2024-01-02T03:04:05Z", &ns));
+    assert_true(sg_firestore_time_parse("2024-01-02T03:04:05Z", &ns));
     assert_int_equal(ns, INT64_C(1704164645000000000));
-    assert_true(sg_fs_time_parse("2024-01-02T03:04:05.123456789123Z", &ns));
+    assert_true(sg_firestore_time_parse("2024-01-02T03:04:05.123456789123Z", &ns));
     assert_int_equal(ns, INT64_C(1704164645123456789));
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_false(sg_fs_time_parse(bad[i], &ns));
+        assert_false(sg_firestore_time_parse(bad[i], &ns));
 }
 
 static void id_number(int i, char id[SYNCGUARD_LOCK_ID_SIZE])
@@ -440,70 +400,70 @@ static void id_number(int i, char id[SYNCGUARD_LOCK_ID_SIZE])
     snprintf(id, SYNCGUARD_LOCK_ID_SIZE, "%07dAAAAAAAAAAAAAAA", i);
 }
 
-static void the_memo_forgets(void **state)
+static void the_cache_drops_expired_locks(void **state)
 {
-    fs_memo memo;
-    fs_known known;
+    sg_firestore_cache cache;
+    sg_firestore_cached known;
     char id[SYNCGUARD_LOCK_ID_SIZE];
 
     (void)state;
-    assert_int_equal(sg_fs_memo_init(&memo, &err), SYNCGUARD_OK);
+    assert_int_equal(sg_firestore_cache_init(&cache, &err), SYNCGUARD_OK);
     for (int i = 0; i < 5000; i++) {
         id_number(i, id);
-        sg_fs_memo_put(&memo, id, "key", 3, "t", 1000000 + i, 1000000);
+        sg_firestore_cache_put(&cache, id, "key", 3, "t", 1000000 + i, 1000000);
     }
-    assert_int_equal(sg_fs_memo_count(&memo), 5000);
+    assert_int_equal(cache.count, 5000);
     id_number(77, id);
-    assert_true(sg_fs_memo_get(&memo, id, &known));
+    assert_true(sg_firestore_cache_get(&cache, id, &known));
     assert_string_equal(known.key, "key");
     assert_int_equal(known.expires_at_ms, 1000077);
-    sg_fs_memo_put(&memo, id, "key", 3, "later", 2000000, 1000000);
-    assert_true(sg_fs_memo_get(&memo, id, &known));
+    sg_firestore_cache_put(&cache, id, "key", 3, "later", 2000000, 1000000);
+    assert_true(sg_firestore_cache_get(&cache, id, &known));
     assert_string_equal(known.update_time, "later");
-    sg_fs_memo_drop(&memo, id);
-    assert_false(sg_fs_memo_get(&memo, id, &known));
+    sg_firestore_cache_drop(&cache, id);
+    assert_false(sg_firestore_cache_get(&cache, id, &known));
     /* All have expired: they go as new ones come. */
     for (int i = 0; i < 5000; i++) {
         id_number(10000 + i, id);
-        sg_fs_memo_put(&memo, id, "key", 3, "t", 9000000, 3000000);
+        sg_firestore_cache_put(&cache, id, "key", 3, "t", 9000000, 3000000);
     }
-    assert_int_equal(sg_fs_memo_count(&memo), 5000);
-    sg_fs_memo_destroy(&memo);
+    assert_int_equal(cache.count, 5000);
+    sg_firestore_cache_destroy(&cache);
 }
 
 static void loopback_is_told_apart(void **state)
 {
     (void)state;
-    assert_true(sg_fs_url_loopback("http://127.0.0.1:80/x"));
-    assert_true(sg_fs_url_loopback("http://localhost"));
-    assert_true(sg_fs_url_loopback("http://[::1]:5/x"));
-    assert_false(sg_fs_url_loopback("http://127.0.0.1.example.com"));
-    assert_false(sg_fs_url_loopback("http://127.0.0.1@example.com"));
-    assert_false(sg_fs_url_loopback("http://localhost.example.com"));
-    assert_false(sg_fs_url_loopback("http://10.0.0.1"));
+    assert_true(sg_firestore_url_loopback("http://127.0.0.1:80/x"));
+    assert_true(sg_firestore_url_loopback("http://localhost"));
+    assert_true(sg_firestore_url_loopback("http://[::1]:5/x"));
+    assert_false(sg_firestore_url_loopback("http://127.0.0.1.example.com"));
+    assert_false(sg_firestore_url_loopback("http://127.0.0.1@example.com"));
+    assert_false(sg_firestore_url_loopback("http://localhost.example.com"));
+    assert_false(sg_firestore_url_loopback("http://10.0.0.1"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_limit_is_an_option, clean),
-        cmocka_unit_test_setup(holders_are_not_refused, clean),
-        cmocka_unit_test_setup(an_expiry_that_has_passed_is_no_success, clean),
-        cmocka_unit_test_setup(a_grant_that_has_run_out_is_taken_back, clean),
-        cmocka_unit_test_setup(so_is_one_that_was_found_again, clean),
-        cmocka_unit_test(a_reading_is_judged_as_it_was),
-        cmocka_unit_test_setup(no_expiry_is_written_after_a_step_back, clean),
-        cmocka_unit_test_setup(a_refusal_ends_with_its_cause, clean),
-        cmocka_unit_test_setup(so_it_does_for_many, clean),
-        cmocka_unit_test_setup(a_step_back_ends_the_lease, clean),
-        cmocka_unit_test_setup(a_wrong_clock_deletes_nothing, clean),
-        cmocka_unit_test_setup(the_date_header_serves_too, clean),
-        cmocka_unit_test_setup(other_handles_have_no_estimate, clean),
+        cmocka_unit_test_setup(the_limit_is_an_option, reset_server),
+        cmocka_unit_test_setup(holders_are_not_refused, reset_server),
+        cmocka_unit_test_setup(an_expiry_that_has_passed_is_no_success, reset_server),
+        cmocka_unit_test_setup(a_grant_that_has_run_out_is_taken_back, reset_server),
+        cmocka_unit_test_setup(so_is_one_that_was_found_again, reset_server),
+        cmocka_unit_test(a_reading_is_checked_as_it_was),
+        cmocka_unit_test_setup(no_expiry_is_written_after_a_step_back, reset_server),
+        cmocka_unit_test_setup(a_refusal_ends_with_its_cause, reset_server),
+        cmocka_unit_test_setup(so_it_does_for_many, reset_server),
+        cmocka_unit_test_setup(a_step_back_ends_the_lease, reset_server),
+        cmocka_unit_test_setup(a_wrong_clock_deletes_nothing, reset_server),
+        cmocka_unit_test_setup(the_date_header_serves_too, reset_server),
+        cmocka_unit_test_setup(other_handles_have_no_estimate, reset_server),
         cmocka_unit_test(the_better_sample_stays),
         cmocka_unit_test(certainty_has_a_bound),
         cmocka_unit_test(times_are_read),
-        cmocka_unit_test(the_memo_forgets),
+        cmocka_unit_test(the_cache_drops_expired_locks),
         cmocka_unit_test(loopback_is_told_apart),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }

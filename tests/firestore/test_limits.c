@@ -3,11 +3,12 @@
  * answer, reading it, waiting for a connection, and between reading and writing. And what
  * connections mean to the program around them: forks, programs that it starts, other threads.
  */
-#include "standin.h"
+#include "support.h"
 
-#include "backends/firestore/lane.h"
+#include "backends/firestore/backend.h"
 
 #include <arpa/inet.h>
+#include <curl/curl.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <sys/resource.h>
@@ -15,10 +16,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static standin server;
-static syncguard_error err;
-
-/* Stands in for libc's: a name server that does not answer. */
+/* Replaces the one of libc: a name server that does not answer. */
 static atomic_int slow_lookups;
 /* "turning.invalid" is here for so many lookups, and slow afterwards. */
 static atomic_int lookups_left;
@@ -56,27 +54,6 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *restrict node
         pause_ms(3000);
     }
     return EAI_NONAME;
-}
-
-static int start(void **state)
-{
-    (void)state;
-    standin_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    standin_stop(&server);
-    return 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    standin_reset(&server);
-    return 0;
 }
 
 static syncguard_backend *open_at(const char *host)
@@ -132,8 +109,8 @@ static void while_waiting_for_the_answer(void **state)
     syncguard_backend *mine = open_at(server.host);
 
     (void)state;
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1},"
-                           "{\"on\":\"runQuery\",\"do\":\"hang\",\"times\":-1}]");
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1},"
+                               "{\"on\":\"runQuery\",\"do\":\"hang\",\"times\":-1}]");
     ends_in_time(mine);
     syncguard_close(mine);
 }
@@ -143,8 +120,8 @@ static void while_reading_the_answer(void **state)
     syncguard_backend *mine = open_at(server.host);
 
     (void)state;
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"slow\",\"ms\":20,\"times\":-1},"
-                           "{\"on\":\"runQuery\",\"do\":\"slow\",\"ms\":20,\"times\":-1}]");
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"slow\",\"ms\":20,\"times\":-1},"
+                               "{\"on\":\"runQuery\",\"do\":\"slow\",\"ms\":20,\"times\":-1}]");
     ends_in_time(mine);
     syncguard_close(mine);
 }
@@ -263,7 +240,7 @@ static void while_nobody_resolves(void **state)
 
     (void)state;
     call.timeout_ms = 10;
-    for (int i = 0; i < FS_MAX_STUCK + 20; i++) {
+    for (int i = 0; i < SG_FIRESTORE_MAX_ABANDONED + 20; i++) {
         syncguard_status status = syncguard_is_locked(mine, "k", &call, &locked, &err);
         assert_true(status == SYNCGUARD_E_NETWORK_TIMEOUT ||
                     status == SYNCGUARD_E_SERVICE_UNAVAILABLE);
@@ -272,9 +249,10 @@ static void while_nobody_resolves(void **state)
     /* The lookups take three seconds each, on a machine that is not too busy for this. */
     if (clock_ms() - before < 2500)
         assert_true(refused > 0);
-    assert_true(threads_of_this_process() <= 2 * FS_MAX_STUCK + 10);
+    assert_true(threads_of_this_process() <= 2 * SG_FIRESTORE_MAX_ABANDONED + 10);
     before = clock_ms();
-    while (atomic_load(((fs_backend *)mine)->pool.holders) > 1 && clock_ms() - before < 20000)
+    while (atomic_load(((sg_firestore_backend *)mine)->pool.holders) > 1 &&
+           clock_ms() - before < 20000)
         pause_ms(20);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
@@ -298,8 +276,9 @@ static void while_resolving_to_send_again(void **state)
     mine = open_at(host);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     /* As if the minute had passed for which libcurl remembers it. */
-    curl_easy_setopt(((fs_backend *)mine)->pool.idle->easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":-1}]");
+    curl_easy_setopt(((sg_firestore_backend *)mine)->pool.handles->easy, CURLOPT_DNS_CACHE_TIMEOUT,
+                     0L);
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":-1}]");
     call.timeout_ms = 300;
     before = clock_ms();
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
@@ -333,7 +312,7 @@ static void while_all_connections_are_taken(void **state)
     own.emulator_host = server.host;
     own.max_connections = 1;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &mine, &err));
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1}]");
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1}]");
     assert_int_equal(pthread_create(&thread, NULL, hold_connection, mine), 0);
     pause_ms(100);
     ends_in_time(mine);
@@ -349,13 +328,13 @@ static void between_reading_and_writing(void **state)
     later l;
 
     (void)state;
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":200}]");
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":200}]");
     later_start(&l, 60);
     call.abort_object = l.abort_object;
     assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(mine, "k", 30000, &call, &grant, &err));
     later_end(&l);
     pause_ms(300);
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
 
@@ -384,7 +363,7 @@ static void a_slow_read_delays_the_expiry(void **state)
     int64_t before = wall_ms();
 
     (void)state;
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":1000}]");
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":1000}]");
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     assert_true(grant.expires_at_ms >= before + 31000);
     syncguard_close(mine);
@@ -542,7 +521,7 @@ static void child_makes_its_own_connections(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
-    log = standin_control(&server, "GET", "log", NULL);
+    log = fake_server_control(&server, "GET", "log", NULL);
     assert_int_equal(json_array_size(log), 4);
     assert_int_not_equal(json_integer_value(json_object_get(json_array_get(log, 0), "connection")),
                          json_integer_value(json_object_get(json_array_get(log, 2), "connection")));
@@ -555,21 +534,21 @@ static void child_makes_its_own_connections(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(while_waiting_for_the_answer, clean),
-        cmocka_unit_test_setup(while_reading_the_answer, clean),
-        cmocka_unit_test_setup(while_connecting, clean),
-        cmocka_unit_test_setup(while_shaking_hands_for_tls, clean),
-        cmocka_unit_test_setup(while_resolving, clean),
-        cmocka_unit_test_setup(while_nobody_resolves, clean),
-        cmocka_unit_test_setup(while_resolving_to_send_again, clean),
-        cmocka_unit_test_setup(while_all_connections_are_taken, clean),
-        cmocka_unit_test_setup(between_reading_and_writing, clean),
-        cmocka_unit_test_setup(nobody_is_there, clean),
-        cmocka_unit_test_setup(a_slow_read_delays_the_expiry, clean),
-        cmocka_unit_test_setup(started_programs_inherit_nothing, clean),
-        cmocka_unit_test_setup(without_descriptors, clean),
-        cmocka_unit_test_setup(closed_under_our_feet, clean),
-        cmocka_unit_test_setup(child_makes_its_own_connections, clean),
+        cmocka_unit_test_setup(while_waiting_for_the_answer, reset_server),
+        cmocka_unit_test_setup(while_reading_the_answer, reset_server),
+        cmocka_unit_test_setup(while_connecting, reset_server),
+        cmocka_unit_test_setup(while_shaking_hands_for_tls, reset_server),
+        cmocka_unit_test_setup(while_resolving, reset_server),
+        cmocka_unit_test_setup(while_nobody_resolves, reset_server),
+        cmocka_unit_test_setup(while_resolving_to_send_again, reset_server),
+        cmocka_unit_test_setup(while_all_connections_are_taken, reset_server),
+        cmocka_unit_test_setup(between_reading_and_writing, reset_server),
+        cmocka_unit_test_setup(nobody_is_there, reset_server),
+        cmocka_unit_test_setup(a_slow_read_delays_the_expiry, reset_server),
+        cmocka_unit_test_setup(started_programs_inherit_nothing, reset_server),
+        cmocka_unit_test_setup(without_descriptors, reset_server),
+        cmocka_unit_test_setup(closed_under_our_feet, reset_server),
+        cmocka_unit_test_setup(child_makes_its_own_connections, reset_server),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -1,14 +1,20 @@
 /*
- * Out of memory against the stand-in: each allocation of the library, and of jansson, fails once.
- * Nothing crashes, nothing but OutOfMemory is reported (jansson does not always tell, then it is
- * Internal), nothing leaks, and the handle goes on.
+ * Out of memory against the fake server: each allocation of the library, and of jansson, fails
+ * once. Nothing crashes, nothing but OutOfMemory is reported (jansson does not always tell, then it
+ * is Internal), nothing leaks, and the handle goes on.
  */
-#include "standin.h"
+#include "support.h"
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backends/firestore/jwt.h"
+#include "syncguard/sys/alloc.h"
 
 #define MOST 2000
 
-static standin server;
-static syncguard_error err;
 static atomic_long live;
 static atomic_long countdown;
 static bool fail_json;
@@ -60,14 +66,7 @@ static int start(void **state)
     (void)state;
     syncguard_allocator_set(&allocator);
     json_set_alloc_funcs(json_malloc, our_free);
-    standin_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    standin_stop(&server);
+    fake_server_start(&server, NULL);
     return 0;
 }
 
@@ -119,7 +118,7 @@ static void sweep(step before, step under_test)
 {
     for (long n = 1; n < MOST; n++) {
         long before_it = atomic_load(&live);
-        syncguard_backend *mine = standin_open(&server, NULL);
+        syncguard_backend *mine = fake_server_open(&server, NULL);
         syncguard_status status;
 
         if (before)
@@ -139,7 +138,7 @@ static void sweep(step before, step under_test)
         if (atomic_load(&live) != before_it)
             print_error("allocation %ld (%s) left blocks\n", n, syncguard_status_name(status));
         assert_int_equal(atomic_load(&live), before_it);
-        standin_reset(&server);
+        fake_server_reset(&server);
         if (!met)
             return;
     }
@@ -148,7 +147,7 @@ static void sweep(step before, step under_test)
 
 static void sweep_all(void)
 {
-    standin_reset(&server);
+    fake_server_reset(&server);
     sweep(NULL, do_acquire);
     sweep(do_acquire, do_extend);
     sweep(do_acquire, do_release);
@@ -199,12 +198,101 @@ static void at_open(void **state)
     fail_ours = false;
 }
 
+static char *make_key(void)
+{
+    EVP_PKEY_CTX *maker = EVP_PKEY_CTX_new_id(EVP_PKEY_RSA, NULL);
+    BIO *bio = BIO_new(BIO_s_mem());
+    EVP_PKEY *key = NULL;
+    static char pem[4096];
+
+    assert_int_equal(EVP_PKEY_keygen_init(maker), 1);
+    assert_int_equal(EVP_PKEY_keygen(maker, &key), 1);
+    EVP_PKEY_CTX_free(maker);
+    assert_int_equal(PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL), 1);
+    int length = BIO_read(bio, pem, sizeof pem - 1);
+    assert_true(length > 0);
+    pem[length] = '\0';
+    BIO_free(bio);
+    EVP_PKEY_free(key);
+    return pem;
+}
+
+/* Nobody is told that the credentials are wrong. */
+static void of_a_signature(void **state)
+{
+    const char *pem = make_key();
+    bool met = true;
+
+    (void)state;
+    fail_ours = true;
+    for (long n = 1; n < MOST && met; n++) {
+        long before = atomic_load(&live);
+        char *jwt = NULL;
+        atomic_store(&countdown, n);
+        syncguard_status status =
+            sg_firestore_jwt("me", "key", pem, "https://example.com", 1700000000, &jwt, &err);
+        met = atomic_load(&countdown) == 0;
+        atomic_store(&countdown, 0);
+        assert_status(met ? SYNCGUARD_E_OUT_OF_MEMORY : SYNCGUARD_OK, status);
+        syncguard_free_secret(jwt);
+        assert_int_equal(atomic_load(&live), before);
+    }
+    assert_false(met);
+    fail_ours = false;
+}
+
+/* In the child: 0 if the n-th allocation was met, 1 if there are fewer, 2 for a wrong answer. */
+static int use_in_child(syncguard_backend *inherited, bool closes, long n)
+{
+    syncguard_status status = SYNCGUARD_ABSENT;
+
+    atomic_store(&countdown, n);
+    if (closes)
+        syncguard_close(inherited);
+    else
+        status = do_lookup(inherited);
+    bool met = atomic_load(&countdown) == 0;
+    atomic_store(&countdown, 0);
+    if (status != SYNCGUARD_ABSENT && status != SYNCGUARD_E_OUT_OF_MEMORY)
+        return 2;
+    if (!closes) {
+        if (do_lookup(inherited) != SYNCGUARD_ABSENT)
+            return 2;
+        syncguard_close(inherited);
+    }
+    return met ? 0 : 1;
+}
+
+static void in_a_forked_child(void **state)
+{
+    syncguard_backend *mine = fake_server_open(&server, NULL);
+
+    (void)state;
+    fail_ours = true;
+    assert_status(SYNCGUARD_ABSENT, do_lookup(mine));
+    for (int closes = 0; closes < 2; closes++) {
+        int result = 0;
+        for (long n = 1; n < MOST && result == 0; n++) {
+            int state_of_child = 0;
+            pid_t child = fork();
+            if (child == 0)
+                _exit(use_in_child(mine, closes, n));
+            assert_int_equal(waitpid(child, &state_of_child, 0), child);
+            assert_true(WIFEXITED(state_of_child));
+            result = WEXITSTATUS(state_of_child);
+        }
+        assert_int_equal(result, 1);
+    }
+    fail_ours = false;
+    syncguard_close(mine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(at_open),
-        cmocka_unit_test(of_the_library),
-        cmocka_unit_test(of_jansson),
+        cmocka_unit_test(at_open),           cmocka_unit_test(of_the_library),
+        cmocka_unit_test(of_jansson),        cmocka_unit_test(of_a_signature),
+        cmocka_unit_test(in_a_forked_child),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start, stop_server);
 }

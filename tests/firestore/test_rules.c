@@ -1,47 +1,14 @@
 /*
- * Against the stand-in: what is stored, what is read from documents of other programs, options,
- * duplicates of a lock id, cleaning up, examining.
+ * Against the fake server: what is stored, what is read from documents of other programs, options,
+ * duplicates of a lock id, cleaning up, doctor.
  */
-#include "standin.h"
+#include "support.h"
 
 #include <syncguard/sys/backend.h>
 
 extern const syncguard_module syncguard_module_firestore;
 
-static standin server;
-static syncguard_error err;
-
 #define ID_A "AAAAAAAAAAAAAAAAAAAAAA"
-
-static int start(void **state)
-{
-    (void)state;
-    standin_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    standin_stop(&server);
-    return 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    standin_reset(&server);
-    return 0;
-}
-
-static bool stored(const char *name)
-{
-    json_t *document = standin_document(&server, name);
-    bool there = document != NULL;
-
-    json_decref(document);
-    return there;
-}
 
 static const char *type_of(const json_t *document, const char *field)
 {
@@ -61,29 +28,30 @@ static void documents_are_the_agreed_ones(void **state)
 
     (void)state;
     options.owner = "me@here:1";
-    mine = standin_open(&server, &options);
+    mine = fake_server_open(&server, &options);
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "job", 30000, NULL, &grant, &err));
-    lock = standin_document(&server, "locks/job");
+    lock = fake_server_document(&server, "locks/job");
     assert_int_equal(json_object_size(json_object_get(lock, "fields")), 6);
-    assert_string_equal(standin_field(lock, "lockId"), grant.lock_id);
-    assert_string_equal(standin_field(lock, "key"), "job");
-    assert_string_equal(standin_field(lock, "fence"), grant.fence);
-    assert_string_equal(standin_field(lock, "owner"), "me@here:1");
+    assert_string_equal(fake_server_field(lock, "lockId"), grant.lock_id);
+    assert_string_equal(fake_server_field(lock, "key"), "job");
+    assert_string_equal(fake_server_field(lock, "fence"), grant.fence);
+    assert_string_equal(fake_server_field(lock, "owner"), "me@here:1");
     assert_string_equal(type_of(lock, "expiresAtMs"), "integerValue");
     assert_string_equal(type_of(lock, "acquiredAtMs"), "integerValue");
-    assert_int_equal(strtoll(standin_field(lock, "expiresAtMs"), NULL, 10), grant.expires_at_ms);
-    assert_int_equal(strtoll(standin_field(lock, "acquiredAtMs"), NULL, 10),
+    assert_int_equal(strtoll(fake_server_field(lock, "expiresAtMs"), NULL, 10),
+                     grant.expires_at_ms);
+    assert_int_equal(strtoll(fake_server_field(lock, "acquiredAtMs"), NULL, 10),
                      grant.expires_at_ms - 30000);
-    counter = standin_document(&server, "fence_counters/fence:job");
+    counter = fake_server_document(&server, "fence_counters/fence:job");
     assert_int_equal(json_object_size(json_object_get(counter, "fields")), 2);
     assert_string_equal(type_of(counter, "fence"), "stringValue");
-    assert_string_equal(standin_field(counter, "fence"), "000000000000001");
-    assert_string_equal(standin_field(counter, "keyDebug"), "job");
+    assert_string_equal(fake_server_field(counter, "fence"), "000000000000001");
+    assert_string_equal(fake_server_field(counter, "keyDebug"), "job");
     json_decref(lock);
     json_decref(counter);
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
     assert_false(stored("locks/job"));
-    counter = standin_document(&server, "fence_counters/fence:job");
+    counter = fake_server_document(&server, "fence_counters/fence:job");
     assert_non_null(counter);
     json_decref(counter);
     syncguard_close(mine);
@@ -91,17 +59,17 @@ static void documents_are_the_agreed_ones(void **state)
 
 static void an_extend_touches_the_expiry_alone(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     json_t *before;
     json_t *after;
     int64_t expires = 0;
 
     (void)state;
-    standin_plant(&server, "k", "k", ID_A, wall_ms() + 20000);
-    before = standin_document(&server, "locks/k");
+    fake_server_plant(&server, "k", "k", ID_A, wall_ms() + 20000);
+    before = fake_server_document(&server, "locks/k");
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 50000, NULL, &expires, &err));
-    after = standin_document(&server, "locks/k");
-    assert_int_equal(strtoll(standin_field(after, "expiresAtMs"), NULL, 10), expires);
+    after = fake_server_document(&server, "locks/k");
+    assert_int_equal(strtoll(fake_server_field(after, "expiresAtMs"), NULL, 10), expires);
     json_object_del(json_object_get(before, "fields"), "expiresAtMs");
     json_object_del(json_object_get(after, "fields"), "expiresAtMs");
     assert_true(json_equal(json_object_get(before, "fields"), json_object_get(after, "fields")));
@@ -113,8 +81,8 @@ static void an_extend_touches_the_expiry_alone(void **state)
 static void keys_that_are_no_document_ids(void **state)
 {
     static const char *const keys[] = {"a/b", ".", "..", "__x__", "____", "/", "projects/x"};
-    syncguard_backend *mine = standin_open(&server, NULL);
-    syncguard_backend *other = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
+    syncguard_backend *other = fake_server_open(&server, NULL);
 
     (void)state;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -149,12 +117,12 @@ static void plant_raw(const char *name, const char *fields)
     char text[1024];
 
     snprintf(text, sizeof text, "{\"%s%s\":%s}", PREFIX, name, fields);
-    json_decref(standin_control(&server, "PUT", "documents", text));
+    json_decref(fake_server_control(&server, "PUT", "documents", text));
 }
 
 static void doubles_are_read(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_lock_info info;
     syncguard_grant grant;
     char fields[512];
@@ -180,7 +148,7 @@ static void a_lock_without_a_key_can_be_kept(void **state)
     static const char *const keys[] = {
         "", ",\"key\":{\"stringValue\":\"\"},\"fence\":{\"stringValue\":\"000000000000005\"},"
             "\"acquiredAtMs\":{\"integerValue\":\"1\"}"};
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
@@ -210,7 +178,7 @@ static void counters_at_their_end_and_beyond(void **state)
         "{\"fence\":{\"integerValue\":\"5\"}}",
         "{}",
     };
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_grant grant;
 
     (void)state;
@@ -219,7 +187,7 @@ static void counters_at_their_end_and_beyond(void **state)
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     }
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     assert_false(stored("locks/k"));
     plant_raw("fence_counters/fence:k", "{\"fence\":{\"stringValue\":\"899999999999999\"}}");
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
@@ -239,10 +207,10 @@ static void the_single_live_one_counts(void **state)
     (void)state;
     options.log = log_book_write;
     options.log_context = &book;
-    mine = standin_open(&server, &options);
-    standin_plant(&server, "a-dead", "a-dead", ID_A, wall_ms() - 60000);
-    standin_plant(&server, "b-live", "b-live", ID_A, wall_ms() + 60000);
-    standin_plant(&server, "c-dying", "c-dying", ID_A, wall_ms() - 1500);
+    mine = fake_server_open(&server, &options);
+    fake_server_plant(&server, "a-dead", "a-dead", ID_A, wall_ms() - 60000);
+    fake_server_plant(&server, "b-live", "b-live", ID_A, wall_ms() + 60000);
+    fake_server_plant(&server, "c-dying", "c-dying", ID_A, wall_ms() - 1500);
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(mine, ID_A, NULL, &raw, &err));
     assert_string_equal(raw.key, "b-live");
     assert_int_equal(book.warnings, 1);
@@ -267,33 +235,33 @@ static void several_live_ones_are_left_alone(void **state)
     (void)state;
     options.log = log_book_write;
     options.log_context = &book;
-    mine = standin_open(&server, &options);
-    standin_plant(&server, "a", "a", ID_A, wall_ms() + 60000);
-    standin_plant(&server, "b", "b", ID_A, wall_ms() + 60000);
-    standin_plant(&server, "c", "c", ID_A, wall_ms() - 60000);
+    mine = fake_server_open(&server, &options);
+    fake_server_plant(&server, "a", "a", ID_A, wall_ms() + 60000);
+    fake_server_plant(&server, "b", "b", ID_A, wall_ms() + 60000);
+    fake_server_plant(&server, "c", "c", ID_A, wall_ms() - 60000);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
     assert_int_equal(book.warnings, 3);
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
 
 static void a_single_dead_one_stays(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
 
     (void)state;
-    standin_plant(&server, "a", "a", ID_A, wall_ms() - 60000);
+    fake_server_plant(&server, "a", "a", ID_A, wall_ms() - 60000);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
 
 static void the_owner_is_compared_after_a_query(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_lock_info info;
     char rule[1200];
 
@@ -305,19 +273,19 @@ static void the_owner_is_compared_after_a_query(void **state)
              "\\\"lockId\\\":{\\\"stringValue\\\":\\\"BBBBBBBBBBBBBBBBBBBBBB\\\"},"
              "\\\"expiresAtMs\\\":{\\\"integerValue\\\":\\\"%lld\\\"}}}}]\"}]",
              (long long)wall_ms() + 60000);
-    standin_rules(&server, rule);
+    fake_server_rules(&server, rule);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
 
 /* --- time --- */
 
-static void the_remembered_expiry_is_judged(void **state)
+static void the_cached_expiry_is_checked(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_grant released;
     syncguard_grant extended;
     syncguard_grant inside;
@@ -328,11 +296,11 @@ static void the_remembered_expiry_is_judged(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "i", 1000, NULL, &inside, &err));
     pause_ms(1300);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, inside.lock_id, 30000, NULL, NULL, &err));
-    standin_forget(&server);
+    fake_server_forget(&server);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, released.lock_id, NULL, &err));
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(mine, extended.lock_id, 30000, NULL, NULL, &err));
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
 
@@ -348,23 +316,23 @@ static void cleaning_up_spares_counters(void **state)
 
     (void)state;
     options.cleanup_in_is_locked = true;
-    mine = standin_open(&server, &options);
-    standin_plant(&server, "old", "old", ID_A, wall_ms() - 60000);
-    standin_plant(&server, "young", "young", ID_A, wall_ms() - 1700);
+    mine = fake_server_open(&server, &options);
+    fake_server_plant(&server, "old", "old", ID_A, wall_ms() - 60000);
+    fake_server_plant(&server, "young", "young", ID_A, wall_ms() - 1700);
     plant_raw("fence_counters/fence:old", "{\"fence\":{\"stringValue\":\"000000000000007\"}}");
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "young", NULL, &locked, &err));
     assert_false(locked);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "old", NULL, &locked, &err));
     assert_false(locked);
-    while ((left = standin_document(&server, "locks/old")) != NULL && clock_ms() < until) {
+    while ((left = fake_server_document(&server, "locks/old")) != NULL && clock_ms() < until) {
         json_decref(left);
         pause_ms(20);
     }
     assert_null(left);
-    left = standin_document(&server, "locks/young");
+    left = fake_server_document(&server, "locks/young");
     assert_non_null(left);
     json_decref(left);
-    left = standin_document(&server, "fence_counters/fence:old");
+    left = fake_server_document(&server, "fence_counters/fence:old");
     assert_non_null(left);
     json_decref(left);
     syncguard_close(mine);
@@ -381,7 +349,7 @@ static bool count_lock(void *context, const syncguard_lock_info *info)
 
 static void listing_goes_through_all_pages(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     json_t *many = json_object();
     char *text;
     int seen = 0;
@@ -402,13 +370,13 @@ static void listing_goes_through_all_pages(void **state)
                                     expires, "acquiredAtMs", "integerValue", "1"));
     }
     text = json_dumps(many, 0);
-    json_decref(standin_control(&server, "PUT", "documents", text));
+    json_decref(fake_server_control(&server, "PUT", "documents", text));
     free(text);
     json_decref(many);
-    standin_forget(&server);
+    fake_server_forget(&server);
     assert_status(SYNCGUARD_OK, syncguard_list(mine, NULL, count_lock, &seen, &err));
     assert_int_equal(seen, 350);
-    assert_int_equal(standin_calls(&server, "runQuery"), 3);
+    assert_int_equal(fake_server_calls(&server, "runQuery"), 3);
     syncguard_close(mine);
 }
 
@@ -500,26 +468,27 @@ static void collections_may_be_chosen(void **state)
     syncguard_close(mine);
 }
 
-/* --- examine --- */
+/* --- doctor --- */
 
 typedef struct findings {
     syncguard_severity worst;
     char text[1024];
 } findings;
 
-static void note(void *context, syncguard_severity severity, const char *topic, const char *text)
+static void note(void *context, const syncguard_finding *finding)
 {
     findings *f = context;
     size_t length = strlen(f->text);
 
-    if (severity > f->worst)
-        f->worst = severity;
-    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)severity, topic, text);
+    if (finding->severity > f->worst)
+        f->worst = finding->severity;
+    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)finding->severity,
+             finding->topic, finding->text);
 }
 
-static void examining_tells_what_is_missing(void **state)
+static void doctor_reports_what_is_missing(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     findings f = {SYNCGUARD_FINE, ""};
 
     (void)state;
@@ -528,19 +497,25 @@ static void examining_tells_what_is_missing(void **state)
     assert_non_null(strstr(f.text, "0 clock:"));
     assert_non_null(strstr(f.text, "0 index:"));
     assert_non_null(strstr(f.text, "0 permissions:"));
+    assert_non_null(strstr(f.text, "0 tls:"));
     assert_false(stored("locks/syncguard-doctor"));
-    standin_rules(&server, "[{\"on\":\"runQuery\",\"do\":\"status\",\"http\":400,"
-                           "\"status\":\"FAILED_PRECONDITION\",\"array\":true}]");
+    fake_server_rules(&server, "[{\"on\":\"runQuery\",\"do\":\"status\",\"http\":400,"
+                               "\"status\":\"FAILED_PRECONDITION\",\"array\":true}]");
     f = (findings){SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
     assert_non_null(strstr(f.text, "2 index:"));
-    standin_rules(&server, "[{\"on\":\"commit\",\"do\":\"status\",\"http\":403,"
-                           "\"status\":\"PERMISSION_DENIED\"}]");
+    fake_server_rules(&server, "[{\"on\":\"runQuery\",\"do\":\"status\",\"http\":403,"
+                               "\"status\":\"PERMISSION_DENIED\",\"array\":true}]");
+    f = (findings){SYNCGUARD_FINE, ""};
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+    assert_non_null(strstr(f.text, "2 permissions: documents may not be queried"));
+    fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"status\",\"http\":403,"
+                               "\"status\":\"PERMISSION_DENIED\"}]");
     f = (findings){SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
     assert_non_null(strstr(f.text, "2 permissions:"));
-    standin_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":403,"
-                           "\"status\":\"PERMISSION_DENIED\"}]");
+    fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":403,"
+                               "\"status\":\"PERMISSION_DENIED\"}]");
     f = (findings){SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
     assert_non_null(strstr(f.text, "2 permissions:"));
@@ -550,24 +525,24 @@ static void examining_tells_what_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(documents_are_the_agreed_ones, clean),
-        cmocka_unit_test_setup(an_extend_touches_the_expiry_alone, clean),
-        cmocka_unit_test_setup(keys_that_are_no_document_ids, clean),
-        cmocka_unit_test_setup(doubles_are_read, clean),
-        cmocka_unit_test_setup(a_lock_without_a_key_can_be_kept, clean),
-        cmocka_unit_test_setup(counters_at_their_end_and_beyond, clean),
-        cmocka_unit_test_setup(the_single_live_one_counts, clean),
-        cmocka_unit_test_setup(several_live_ones_are_left_alone, clean),
-        cmocka_unit_test_setup(a_single_dead_one_stays, clean),
-        cmocka_unit_test_setup(the_owner_is_compared_after_a_query, clean),
-        cmocka_unit_test_setup(the_remembered_expiry_is_judged, clean),
-        cmocka_unit_test_setup(cleaning_up_spares_counters, clean),
-        cmocka_unit_test_setup(listing_goes_through_all_pages, clean),
-        cmocka_unit_test_setup(bad_options_are_named_at_open, clean),
-        cmocka_unit_test_setup(collections_may_be_chosen, clean),
-        cmocka_unit_test_setup(examining_tells_what_is_missing, clean),
+        cmocka_unit_test_setup(documents_are_the_agreed_ones, reset_server),
+        cmocka_unit_test_setup(an_extend_touches_the_expiry_alone, reset_server),
+        cmocka_unit_test_setup(keys_that_are_no_document_ids, reset_server),
+        cmocka_unit_test_setup(doubles_are_read, reset_server),
+        cmocka_unit_test_setup(a_lock_without_a_key_can_be_kept, reset_server),
+        cmocka_unit_test_setup(counters_at_their_end_and_beyond, reset_server),
+        cmocka_unit_test_setup(the_single_live_one_counts, reset_server),
+        cmocka_unit_test_setup(several_live_ones_are_left_alone, reset_server),
+        cmocka_unit_test_setup(a_single_dead_one_stays, reset_server),
+        cmocka_unit_test_setup(the_owner_is_compared_after_a_query, reset_server),
+        cmocka_unit_test_setup(the_cached_expiry_is_checked, reset_server),
+        cmocka_unit_test_setup(cleaning_up_spares_counters, reset_server),
+        cmocka_unit_test_setup(listing_goes_through_all_pages, reset_server),
+        cmocka_unit_test_setup(bad_options_are_named_at_open, reset_server),
+        cmocka_unit_test_setup(collections_may_be_chosen, reset_server),
+        cmocka_unit_test_setup(doctor_reports_what_is_missing, reset_server),
     };
     if (syncguard_module_register(&syncguard_module_firestore, NULL) != SYNCGUARD_OK)
         return 1;
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -3,7 +3,7 @@
  * credentials, its proxy or its files by that. This program starts a copy of itself, once as it is
  * (then the variables count) and once setuid, as another user.
  */
-#include "standin.h"
+#include "fake_server.h"
 
 #include <grp.h>
 #include <sys/auxv.h>
@@ -13,7 +13,7 @@
 #define OWNER 65534 /* of the setuid file */
 #define CALLER 1    /* who starts it */
 
-static standin server;
+static fake_server server;
 static char folder[] = "/tmp/syncguard-secure-XXXXXX";
 static char ordinary[64];
 static char setuid_copy[64];
@@ -113,7 +113,7 @@ static int start(void **state)
     (void)state;
     if (geteuid() != 0)
         return 0;
-    standin_start(&server, NULL);
+    fake_server_start(&server, NULL);
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chmod(folder, 0777), 0);
     snprintf(ordinary, sizeof ordinary, "%s/ordinary", folder);
@@ -138,7 +138,7 @@ static int stop(void **state)
     (void)state;
     if (geteuid() != 0)
         return 0;
-    standin_stop(&server);
+    fake_server_stop(&server);
     unlink(ordinary);
     unlink(setuid_copy);
     unlink(key_log);
@@ -155,15 +155,15 @@ static void only_root_can_try(void)
     }
 }
 
-/* The variable leads an ordinary program to the stand-in, and a setuid one nowhere. */
+/* The variable leads an ordinary program to the fake server, and a setuid one nowhere. */
 static void leads_nowhere(const char *how, const char *variable)
 {
-    standin_forget(&server);
+    fake_server_forget(&server);
     assert_int_equal(run(false, how, variable), 0);
-    assert_true(standin_calls(&server, NULL) > 0);
-    standin_forget(&server);
+    assert_true(fake_server_calls(&server, NULL) > 0);
+    fake_server_forget(&server);
     assert_int_equal(run(true, how, variable), 0);
-    if (standin_calls(&server, NULL) > 0)
+    if (fake_server_calls(&server, NULL) > 0)
         fail_msg("a setuid program obeyed %.20s", variable);
 }
 

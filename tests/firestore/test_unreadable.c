@@ -2,33 +2,9 @@
  * Documents that cannot be read, or not wholly: one meaning in every operation (ADR 0043). The
  * expiry decides whether a lock is live; only what must hand out a field that cannot be read fails.
  */
-#include "standin.h"
+#include "support.h"
 
 #define ID_A "AAAAAAAAAAAAAAAAAAAAAA"
-
-static standin server;
-static syncguard_error err;
-
-static int start(void **state)
-{
-    (void)state;
-    standin_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    standin_stop(&server);
-    return 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    standin_reset(&server);
-    return 0;
-}
 
 /* A good lock document, with one field replaced by value (NULL: the field is missing). */
 static void plant(const char *key, int64_t expires_at_ms, const char *field, const char *value)
@@ -52,7 +28,7 @@ static void plant(const char *key, int64_t expires_at_ms, const char *field, con
     snprintf(name, sizeof name, PREFIX "locks/%s", key);
     body = json_pack("{s:o}", name, fields);
     text = json_dumps(body, 0);
-    json_decref(standin_control(&server, "PUT", "documents", text));
+    json_decref(fake_server_control(&server, "PUT", "documents", text));
     free(text);
     json_decref(body);
 }
@@ -92,7 +68,7 @@ static void nobody_guesses_an_expiry(void **state)
         "{\"nullValue\":null}",
         "{\"booleanValue\":true}",
     };
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
@@ -111,14 +87,14 @@ static void nobody_guesses_an_expiry(void **state)
         assert_string_equal(err.message, "the stored record cannot be read");
         assert_int_equal(listed(mine), 0);
     }
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
 
 /* A second document with the same id and an expiry that nobody can read: is that one live? */
 static void nor_beside_a_live_one(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
 
     (void)state;
     plant("a", wall_ms() + 60000, "owner", NULL);
@@ -126,7 +102,7 @@ static void nor_beside_a_live_one(void **state)
     plant("c", wall_ms() - 60000, "owner", NULL);
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(mine, ID_A, NULL, &err));
-    assert_int_equal(standin_calls(&server, "commit"), 0);
+    assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
 
@@ -157,7 +133,7 @@ static void what_is_live_is_held_and_its_owner_may_go_on(void **state)
     (void)state;
     options.log = log_book_write;
     options.log_context = &book;
-    mine = standin_open(&server, &options);
+    mine = fake_server_open(&server, &options);
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
         plant_again(shown[i].field, shown[i].value);
         assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
@@ -181,7 +157,7 @@ static void an_id_that_nobody_can_have(void **state)
 {
     static const char *const ids[] = {NULL, "{\"integerValue\":\"1\"}",
                                       "{\"stringValue\":\"short\"}"};
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
@@ -201,7 +177,7 @@ static void an_id_that_nobody_can_have(void **state)
 
 static void what_is_dead_is_taken_over(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
@@ -231,7 +207,7 @@ static void what_nobody_needs_fails_nothing(void **state)
         {"acquiredAtMs", NULL},
         {"acquiredAtMs", "{\"stringValue\":\"yesterday\"}"},
     };
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_lock_info_raw raw;
 
     (void)state;
@@ -248,7 +224,7 @@ static void what_nobody_needs_fails_nothing(void **state)
 /* 200 times e and a combining acute accent: 600 bytes as stored, 400 in NFC. */
 static void a_key_is_normalised_when_it_is_read(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_lock_info_raw raw;
     char stored[601];
     char composed[401];
@@ -273,18 +249,18 @@ static void a_key_is_normalised_when_it_is_read(void **state)
  * out, and the lock must not stay behind. */
 static void a_grant_without_a_fence_is_taken_back(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_grant grant;
     json_t *document = NULL;
 
     (void)state;
     call.timeout_ms = 5000;
-    standin_rules(&server, "[{\"on\":\"commit\",\"do\":\"damage_fence\",\"times\":1}]");
+    fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"damage_fence\",\"times\":1}]");
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(mine, "k", 30000, &call, &grant, &err));
     for (int i = 0; i < 100; i++) {
         json_decref(document);
-        document = standin_document(&server, "locks/k");
+        document = fake_server_document(&server, "locks/k");
         if (!document)
             break;
         pause_ms(50);
@@ -298,20 +274,20 @@ typedef struct findings {
     char text[2048];
 } findings;
 
-static void note(void *context, syncguard_severity severity, const char *topic, const char *message)
+static void note(void *context, const syncguard_finding *finding)
 {
     findings *f = context;
     size_t length = strlen(f->text);
 
-    if (severity > f->worst)
-        f->worst = severity;
-    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)severity, topic,
-             message);
+    if (finding->severity > f->worst)
+        f->worst = finding->severity;
+    snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)finding->severity,
+             finding->topic, finding->text);
 }
 
 static void doctor_finds_them(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     findings f = {SYNCGUARD_FINE, ""};
 
     (void)state;
@@ -322,10 +298,10 @@ static void doctor_finds_them(void **state)
     assert_non_null(strstr(f.text, "0 records:"));
     plant("secret-a", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
     plant("secret-b", wall_ms() + 60000, "fence", NULL);
-    json_decref(standin_control(&server, "PUT", "documents",
-                                "{\"" PREFIX "fence_counters/fence:x\":{},"
-                                "\"" PREFIX "fence_counters_2/y\":{},"
-                                "\"" PREFIX "locks-2/y\":{}}"));
+    json_decref(fake_server_control(&server, "PUT", "documents",
+                                    "{\"" PREFIX "fence_counters/fence:x\":{},"
+                                    "\"" PREFIX "fence_counters_2/y\":{},"
+                                    "\"" PREFIX "locks-2/y\":{}}"));
     f = (findings){SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
     assert_non_null(strstr(f.text, "1 records: 2 locks and 1 counters"));
@@ -337,12 +313,12 @@ static void doctor_finds_them(void **state)
 /* The TypeScript library takes the key for a path: a/b/c is document c below document a. */
 static void doctor_finds_locks_of_keys_with_slashes(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     findings f = {SYNCGUARD_FINE, ""};
 
     (void)state;
     plant("a/b/c", wall_ms() + 60000, "owner", NULL);
-    json_decref(standin_control(
+    json_decref(fake_server_control(
         &server, "PUT", "documents",
         "{\"" PREFIX "fence_counters/fence:a/b/c\":{\"fence\":{\"stringValue\":\"1\"}}}"));
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
@@ -354,17 +330,17 @@ static void doctor_finds_locks_of_keys_with_slashes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(nobody_guesses_an_expiry, clean),
-        cmocka_unit_test_setup(nor_beside_a_live_one, clean),
-        cmocka_unit_test_setup(what_is_live_is_held_and_its_owner_may_go_on, clean),
-        cmocka_unit_test_setup(an_id_that_nobody_can_have, clean),
-        cmocka_unit_test_setup(what_is_dead_is_taken_over, clean),
-        cmocka_unit_test_setup(what_nobody_needs_fails_nothing, clean),
-        cmocka_unit_test_setup(a_key_is_normalised_when_it_is_read, clean),
-        cmocka_unit_test_setup(a_grant_without_a_fence_is_taken_back, clean),
-        cmocka_unit_test_setup(doctor_finds_them, clean),
-        cmocka_unit_test_setup(doctor_finds_locks_of_keys_with_slashes, clean),
+        cmocka_unit_test_setup(nobody_guesses_an_expiry, reset_server),
+        cmocka_unit_test_setup(nor_beside_a_live_one, reset_server),
+        cmocka_unit_test_setup(what_is_live_is_held_and_its_owner_may_go_on, reset_server),
+        cmocka_unit_test_setup(an_id_that_nobody_can_have, reset_server),
+        cmocka_unit_test_setup(what_is_dead_is_taken_over, reset_server),
+        cmocka_unit_test_setup(what_nobody_needs_fails_nothing, reset_server),
+        cmocka_unit_test_setup(a_key_is_normalised_when_it_is_read, reset_server),
+        cmocka_unit_test_setup(a_grant_without_a_fence_is_taken_back, reset_server),
+        cmocka_unit_test_setup(doctor_finds_them, reset_server),
+        cmocka_unit_test_setup(doctor_finds_locks_of_keys_with_slashes, reset_server),
     };
 
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }

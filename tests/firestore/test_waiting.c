@@ -2,33 +2,9 @@
  * What waiting costs: Firestore reports no release and bills every read, so waiters poll, and all
  * waiters of a handle together stay below a rate.
  */
-#include "standin.h"
+#include "support.h"
 
 #define WAITERS 200
-
-static standin server;
-static syncguard_error err;
-
-static int start(void **state)
-{
-    (void)state;
-    standin_start(&server, NULL);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    standin_stop(&server);
-    return 0;
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    standin_reset(&server);
-    return 0;
-}
 
 typedef struct waiter {
     pthread_t thread;
@@ -72,22 +48,22 @@ static void begin(waiter *w, syncguard_backend *backend, syncguard_abort *abort_
 static double rate_of(size_t count, bool one_key, int64_t settle_ms, int64_t measure_ms)
 {
     static waiter waiters[WAITERS];
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_abort *abort_object = NULL;
     size_t tries;
 
     for (size_t i = 0; i < count; i++) {
         char key[16];
         snprintf(key, sizeof key, "k%d", one_key ? 0 : (int)i);
-        standin_plant(&server, key, key, "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
+        fake_server_plant(&server, key, key, "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
     }
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
     for (size_t i = 0; i < count; i++)
         begin(&waiters[i], mine, abort_object, one_key ? 0 : (int)i);
     pause_ms(settle_ms);
-    standin_forget(&server);
+    fake_server_forget(&server);
     pause_ms(measure_ms);
-    tries = standin_calls(&server, "batchGet");
+    tries = fake_server_calls(&server, "batchGet");
     syncguard_abort_trigger(abort_object);
     for (size_t i = 0; i < count; i++) {
         pthread_join(waiters[i].thread, NULL);
@@ -115,25 +91,25 @@ static void waiters_of_one_key_share_one_poll(void **state)
 /* A single waiter is as quick as ever, and reads the lock alone, not the counter. */
 static void one_waiter_is_not_slowed_down(void **state)
 {
-    syncguard_backend *mine = standin_open(&server, NULL);
+    syncguard_backend *mine = fake_server_open(&server, NULL);
     waiter w;
     int64_t released;
     json_t *log;
 
     (void)state;
-    standin_plant(&server, "k7", "k7", "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
+    fake_server_plant(&server, "k7", "k7", "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
     begin(&w, mine, NULL, 7);
     pause_ms(3000);
-    standin_forget(&server);
+    fake_server_forget(&server);
     pause_ms(3000);
-    log = standin_control(&server, "GET", "log", NULL);
+    log = fake_server_control(&server, "GET", "log", NULL);
     assert_true(json_array_size(log) >= 2);
     for (size_t i = 0; i < json_array_size(log); i++) {
         const json_t *body = json_object_get(json_array_get(log, i), "body");
         assert_int_equal(json_array_size(json_object_get(body, "documents")), 1);
     }
     json_decref(log);
-    json_decref(standin_control(&server, "PUT", "documents", "{\"" PREFIX "locks/k7\":null}"));
+    json_decref(fake_server_control(&server, "PUT", "documents", "{\"" PREFIX "locks/k7\":null}"));
     released = clock_ms();
     pthread_join(w.thread, NULL);
     assert_int_equal(w.status, SYNCGUARD_OK);
@@ -144,10 +120,10 @@ static void one_waiter_is_not_slowed_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(many_waiters_share_a_rate, clean),
-        cmocka_unit_test_setup(waiters_of_one_key_share_one_poll, clean),
-        cmocka_unit_test_setup(one_waiter_is_not_slowed_down, clean),
+        cmocka_unit_test_setup(many_waiters_share_a_rate, reset_server),
+        cmocka_unit_test_setup(waiters_of_one_key_share_one_poll, reset_server),
+        cmocka_unit_test_setup(one_waiter_is_not_slowed_down, reset_server),
     };
 
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -26,6 +26,7 @@
 #define REPETITIONS 5
 #define END_MS 150
 #define SLOW_MS 500
+#define QUEUED 64
 
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): libc's are reserved */
 __attribute__((visibility("default"))) int getaddrinfo(const char *node, const char *service,
@@ -54,6 +55,7 @@ static double now_ms(void)
 
 typedef struct world {
     syncguard_backend *backend;
+    syncguard_queue *queue;
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
 } world;
 
@@ -120,12 +122,40 @@ static syncguard_status do_helper(world *w, syncguard_call *call)
     return status;
 }
 
+/* Far more requests than a queue has threads: the last completion counts. */
+static syncguard_status do_queue(world *w, syncguard_call *call)
+{
+    syncguard_lock_options options =
+        SYNCGUARD_LOCK_OPTIONS_WAIT_MS(call->abort_object != NULL ? 5000 : call->timeout_ms);
+    syncguard_request requests[QUEUED];
+    syncguard_completion done = {.status = SYNCGUARD_E_INTERNAL};
+    int open = 0;
+    if (w->queue == NULL && syncguard_queue_open(w->backend, NULL, &w->queue, NULL) != SYNCGUARD_OK)
+        exit(70);
+    while (open < QUEUED && syncguard_lock_acquire_async(w->queue, "hang:other", &options, NULL,
+                                                         &requests[open], NULL) == SYNCGUARD_OK)
+        open++;
+    struct pollfd fds[2] = {{syncguard_queue_fd(w->queue), POLLIN, 0},
+                            {syncguard_abort_fd(call->abort_object), POLLIN, 0}};
+    while (open > 0) {
+        (void)poll(fds, 2, -1);
+        if (fds[1].fd >= 0 && fds[1].revents != 0) {
+            for (int i = 0; i < QUEUED; i++)
+                (void)syncguard_queue_cancel(w->queue, requests[i]);
+            fds[1].fd = -1;
+        }
+        for (; syncguard_queue_next(w->queue, &done); open--)
+            syncguard_lock_dispose(done.lock);
+    }
+    return done.status;
+}
+
 static const struct {
     const char *name;
     syncguard_status (*call)(world *w, syncguard_call *call);
 } operations[] = {{"acquire", do_acquire},     {"extend", do_extend},   {"is_locked", do_is_locked},
                   {"get_by_key", do_by_key},   {"get_by_id", do_by_id}, {"list", do_list},
-                  {"lock_acquire", do_helper}, {"release", do_release}};
+                  {"lock_acquire", do_helper}, {"queue", do_queue},     {"release", do_release}};
 
 /* ---- ending them ------------------------------------------------------------------------------
  */
@@ -202,7 +232,7 @@ static int open_late(const char *url)
 
 int main(int argc, char **argv)
 {
-    world w = {NULL, ""};
+    world w = {NULL, NULL, ""};
     syncguard_grant grant;
     syncguard_error err;
     bool named = argc == 3 && strcmp(argv[1], "--named") == 0;

@@ -119,6 +119,8 @@ static void initialisers_agree(void **state)
     CHECK_TWINS(syncguard_options, SYNCGUARD_OPTIONS_INIT, syncguard_options_init);
     CHECK_TWINS(syncguard_call, SYNCGUARD_CALL_INIT, syncguard_call_init);
     CHECK_TWINS(syncguard_lock_options, SYNCGUARD_LOCK_OPTIONS_INIT, syncguard_lock_options_init);
+    CHECK_TWINS(syncguard_queue_options, SYNCGUARD_QUEUE_OPTIONS_INIT,
+                syncguard_queue_options_init);
     CHECK_TWINS(syncguard_lock_options, SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000), wait_a_minute);
     CHECK_TWINS(syncguard_telemetry_options, SYNCGUARD_TELEMETRY_OPTIONS_INIT,
                 syncguard_telemetry_options_init);

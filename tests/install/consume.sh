@@ -57,7 +57,7 @@ grep -q 'open_store(&backend' "$work/readme/embedded.c"
 grep -q sqlite_static "$work/readme/recipe.cmake"
 
 recipe() { # PROGRAM: takes the default store, which is a file of the user or of the variable
-    SYNCGUARD_URL="sqlite:$work/readme.db" "$1" | grep -q 'mine, with fence'
+    SYNCGUARD_URL="sqlite:$work/readme.db" "$1" | grep -q 'acquired, fence'
 }
 
 use() { # PROGRAM
@@ -74,6 +74,12 @@ pkgconfig-shared)
     # shellcheck disable=SC2046
     "$cc" "$work/readme/billing.c" $(pkg-config --cflags --libs syncguard) -o "$work/billing"
     LD_LIBRARY_PATH=$libdir recipe "$work/billing"
+    # The C++ program of README.md, and its line.
+    fenced cpp 1 >"$work/readme/billing.cpp"
+    line=$(sed -n 's/^c++ \(-std=c++17 billing\.cpp .*\) -o billing$/\1/p' "$top/README.md")
+    [ -n "$line" ]
+    (cd "$work/readme" && quiet eval "\"\${CXX:-c++}\" $line -o billing-cpp")
+    LD_LIBRARY_PATH=$libdir recipe "$work/readme/billing-cpp"
     for backend in "$@"; do
         # shellcheck disable=SC2046
         "$cc" "$here/consumer/consumer.c" -o "$work/program-$backend" \

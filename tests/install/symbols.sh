@@ -1,6 +1,7 @@
 #!/bin/sh
 # What a library shows to the world and what it keeps:
 #   - the .so exports exactly the names listed in symbols-LIBRARY.txt;
+#   - the names that the headers in sys/ declare, and the module, have a version of their own;
 #   - the .a defines no global name outside our prefixes;
 #   - there is no writable global state but that listed in state-LIBRARY.txt.
 #
@@ -10,7 +11,10 @@ build=$1 library=$2
 here=$(cd "$(dirname "$0")" && pwd)
 failed=0
 
-exported=$(nm -D --defined-only "$build/lib$library.so" | awk '{print $3}' | LC_ALL=C sort)
+top=$(cd "$here/../.." && pwd)
+versioned=$(nm -D --with-symbol-versions --defined-only "$build/lib$library.so" | awk '$2 != "A" {print $3}' |
+    LC_ALL=C sort)
+exported=$(printf '%s\n' "$versioned" | sed 's/@.*//')
 # Writable for good: .data and .bss, but not .data.rel.ro, which is constant after loading. The
 # names that begin with an underscore or "completed" are the compiler's start-up code, "DW.ref."
 # is how code with cleanups finds its unwinder.
@@ -34,6 +38,15 @@ compare() { # FILE TEXT WHAT
 }
 compare "$here/symbols-$library.txt" "$exported" "exported names"
 compare "$here/state-$library.txt" "$state" "writable globals"
+
+abi=$(sed -n 's/^#define SYNCGUARD_ABI //p' "$top/include/syncguard/sys/module.h")
+in_sys=" $(cat "$top"/include/syncguard/sys/*.h | grep -oE '(^|[ *])syncguard_[a-z0-9_]+\(' | tr -d ' *(' | tr '\n' ' ')"
+for symbol in $versioned; do
+    name=${symbol%%@*}
+    node=SYNCGUARD_0
+    case $name$in_sys in syncguard_module_* | *" $name "*) node=SYNCGUARD_SYS_$abi ;; esac
+    [ "$symbol" = "$name@@$node" ] || { echo "lib$library.so: $symbol does not have the version $node" && failed=1; }
+done
 
 foreign=$(nm --defined-only --extern-only "$build/lib$library.a" 2>/dev/null |
     awk 'NF == 3 {print $3}' | grep -vE '^(syncguard_|sg_|DW[.]ref[.])')

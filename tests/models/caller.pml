@@ -4,9 +4,9 @@
  * A request that was sent may be carried out at any later moment, even after its caller has given it up: a server that
  * was stopped reads what lies in its sockets. Only the reply to the latest sending is heard.
  *
- * The code: sg_acquire_once and undo in src/core/backend.c, carry_out, put_back and is_over in src/core/background.c,
- * hand_out in src/core/lock_acquire.c, conclude in src/core/heartbeat.c, sg_redis_call_run in src/backends/redis/call.c,
- * sg_pg_flush_run in src/backends/postgres/flush.c.
+ * The code: sg_acquire_once in src/core/operations.c, carry_out, put_back and is_over in src/core/background.c,
+ * hand_out in src/core/lock_acquire.c, conclude in src/core/heartbeat.c, sg_redis_request_run in src/backends/redis/request.c,
+ * sg_pg_request_run in src/backends/postgres/request.c.
  */
 #ifndef SENDS
 #define SENDS 2

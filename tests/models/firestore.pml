@@ -2,18 +2,18 @@
  * Firestore: every change is a commit whose writes carry preconditions on what was read before (src/backends/firestore/).
  * The server has no clock to ask, so every caller decides by its own.
  *
- *     decide           decide and take_own in acquire.c; the guard is sg_fs_clock_guard in clock.c
- *     apply_acquire    the commit of commit_grant in acquire.c: lock and counter, each conditional
- *     decide_extend    commit_change in change.c, batch_add and batch_send
- *     decide_release   change_known and change_found in change.c
- *     undo             fs_undo in ops.c (ABSENT is not final: the commit may still come)
- *     Cleanup          fs_cleanup in ops.c
+ *     decide           evaluate and take_own in mutate.c; the guard is sg_firestore_clock_check in clock.c
+ *     apply_acquire    the commit of commit_grant in mutate.c: lock and counter, each conditional
+ *     decide_extend    commit_change in mutate.c, add and send in renew.c
+ *     decide_release   change_cached and change_found in mutate.c
+ *     undo             sg_firestore_undo in mutate.c (ABSENT is not final: the commit may still come)
+ *     Cleanup          sg_firestore_cleanup in mutate.c
  *
- * A tick is half of the tolerance, 500 ms: that is also the ladder's end. A caller's clock may be stepped at any moment, so
- * each look at it is off by as much as the guard lets pass: -1 or 1, extends -1 or 2 (a clock that is ahead harms nobody
- * there); what lies between decides between what these decide. The guard is taken to know the offset exactly. A read and the decision on it are one step: whatever
- * comes between them fails the precondition. Versions are kept as bits: whether the precondition of a commit under way
- * still holds.
+ * A tick is half of the tolerance, 500 ms: that is also the limit of clock drift. A caller's clock may be stepped at
+ * any moment, so each reading of it is off by as much as the guard lets pass: -1 or 1, extends -1 or 2 (a clock that is
+ * ahead harms nobody there); what lies between decides between what these decide. The guard is taken to know the offset
+ * exactly. A read and the decision on it are one step: whatever comes between them fails the precondition. Versions are
+ * kept as bits: whether the precondition of a commit under way still holds.
  *
  * -DCLEANUP has the cleanup, and no extends.
  *
@@ -66,20 +66,20 @@ bit counting[N];
 mtype reply[N] = NONE;
 byte clock = 2;      /* of the caller that looks at it; 2 between the steps */
 
-inline look_at_clock()
+inline read_clock()
 {
     if
     :: clock = 1
     :: clock = 3
-#ifdef BROKEN_CLOCKS_BEYOND_THE_LADDER
+#ifdef BROKEN_CLOCKS_BEYOND_THE_LIMIT
     :: clock = 0
     :: clock = 4
 #endif
     fi
 }
 
-/* What can never be applied any more is as good as without content. */
-inline hopeless(c)
+/* What can never be applied any more has no content. */
+inline void_if_refused(c)
 {
     if
     :: c.sent && !(COUNTER_FITS(c) && (c.absent || c.lock_as_read)) ->
@@ -92,7 +92,7 @@ inline hopeless(c)
     fi
 }
 
-inline hopeless_extend(c)
+inline void_if_refused_extend(c)
 {
     if
     :: !c.lock_as_read -> c.left = 0; c.ttl = 0
@@ -108,9 +108,9 @@ inline lock_written()
         old[j].lock_as_read = 0;
         ext[j].lock_as_read = 0;
         rel[j].lock_as_read = 0;
-        hopeless(acq[j]);
-        hopeless(old[j]);
-        hopeless_extend(ext[j])
+        void_if_refused(acq[j]);
+        void_if_refused(old[j]);
+        void_if_refused_extend(ext[j])
     }
 }
 
@@ -148,8 +148,8 @@ inline apply_acquire(i, c, heard)
         for (j : 0 .. N - 1) {
             acq[j].counter_as_read = 0;
             old[j].counter_as_read = 0;
-            hopeless(acq[j]);
-            hopeless(old[j])
+            void_if_refused(acq[j]);
+            void_if_refused(old[j])
         }
         reply[i] = (heard -> GRANTED : reply[i])
     :: else -> reply[i] = (heard -> CONFLICT : reply[i])
@@ -207,7 +207,7 @@ start:
     do
     :: atomic { /* batchGet, decision, and the commit leaves */
         !acq[i].sent && reply[i] == NONE ->
-        look_at_clock();
+        read_clock();
         if
         :: owner == i -> /* one of ours was applied: take_own */
             clock = 2;
@@ -412,7 +412,7 @@ active proctype Cleanup()
 #ifdef BROKEN_CLEANUP_BY_ANY_CLOCK
         clock = BASE + TTL + TOL;
 #else
-        look_at_clock();
+        read_clock();
 #endif
         if
         :: left < clock -> printf("cleanup removes %d\n", owner); remove()

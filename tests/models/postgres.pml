@@ -1,12 +1,12 @@
 /*
  * PostgreSQL: each operation is one transaction that first takes the key's advisory lock, so that one follows the other,
- * and reads the server's clock (src/backends/postgres/sql.c, mutate.c, batch.c).
+ * and reads the server's clock (src/backends/postgres/sql.c, mutate.c, renew.c).
  *
- *     store_acquire   SG_PG_ACQUIRE_LOOK and SG_PG_ACQUIRE, sg_pg_acquire and read_acquire in mutate.c; confirming:
+ *     store_acquire   SG_PG_CURRENT_ROW and SG_PG_ACQUIRE, sg_pg_acquire and read_acquire in mutate.c; confirming:
  *                     confirm_grant there (ADR 0034)
  *     store_release   SG_PG_RELEASE, sg_pg_release: commits with synchronous_commit off, so nobody waits for the standby
  *     store_extend    SG_PG_EXTEND and SG_PG_EXTEND_MANY, sg_pg_extend and sg_pg_extend_many
- *     answer          CANCELLED is SG_PG_UNCONFIRMED in flush.c
+ *     answer          CANCELLED is SG_PG_UNCONFIRMED in request.c
  *     store_undo      SG_PG_UNDO, sg_pg_undo (ABSENT while a request of the id may still be under way)
  *     Cleanup         SG_PG_CLEANUP, sg_pg_cleanup
  *

@@ -1,18 +1,18 @@
 /*
  * Redis: each operation is one script, which runs alone and reads the server's clock (src/backends/redis/scripts/).
  *
- *     store_acquire   acquire.lua, asked by sg_redis_acquire in src/backends/redis/ops.c
+ *     store_acquire   acquire.lua, asked by sg_redis_acquire in src/backends/redis/mutate.c
  *     store_release   release.lua, sg_redis_release
  *     store_extend    extend.lua, sg_redis_extend and sg_redis_extend_many
  *     store_undo      undo.lua, sg_redis_undo (a tombstone under the index name of the id)
- *     DURABLE         send_once in call.c: WAIT leaves with the script, for acquire and extend
+ *     DURABLE         send_once in request.c: WAIT leaves with the script, for acquire and extend
  *
  * The server drops a lock's key when TTL + tolerance have passed since it was last written. Persistence is at every write
  * (guarantees, note 1), so a restart changes nothing and is left out; and so is cleanup.lua, for which nothing remains.
  *
  * -DREPLICA  wait_replicas=1 with one replica, which is promoted at some moment. The replica has a prefix of what the
  *            primary wrote; since confirmations may be seen late, copying all of it at any moment is the same. The claim
- *            is about grants; extends are not waited for, so -DRENEWALS shows what a failover may then do.
+ *            is about grants and extends: both are waited for.
  * -DASYNC    with REPLICA: wait_replicas=0. Nothing is promised then.
  */
 #include "key.pml"

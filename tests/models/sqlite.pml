@@ -2,13 +2,13 @@
  * SQLite: a transaction reads, reads the boot clock, and writes; SQLite lets the write through only if nothing was
  * committed since the read (src/backends/sqlite/). There are no messages: a process either commits or does not.
  *
- *     begin acquire    attempt_acquire in locks.c: sg_sqlite_find, then the clock
- *     commit           grant and commit_grant in locks.c
- *     sync             sg_sqlite_sync in durability.c: a grant is told when the WAL is on the disk
- *     extend           renew_one in renew.c
- *     release, undo    attempt_release in locks.c
- *     Cleanup          attempt_cleanup in locks.c
- *     LIVE             sg_sqlite_remaining_ms in locks.c, sg_boot_read in boot.c
+ *     begin acquire    attempt_acquire in mutate.c: sg_sqlite_record_find, then the clock
+ *     commit           grant and commit_grant in mutate.c
+ *     sync             sg_sqlite_wal_sync in wal.c: a grant is reported when the WAL is on the disk
+ *     extend           sg_sqlite_extend_row in mutate.c
+ *     release, undo    attempt_release in mutate.c
+ *     Cleanup          attempt_cleanup in mutate.c
+ *     LIVE             remaining_ms in record.c, sg_sqlite_boot_read in boot.c
  *
  * Processes may know the kernel's boot id or not (a container runtime that mounts another file over it). Two known ids
  * that differ are two boots. If either is unknown, the clock decides; a row of an earlier boot may then count too long,

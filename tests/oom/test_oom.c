@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,6 +264,11 @@ static syncguard_status op_list(scene *s)
     return status;
 }
 
+static syncguard_status op_prune(scene *s)
+{
+    return syncguard_prune(s->backend, NULL, false, NULL, NULL, &s->err);
+}
+
 static syncguard_status op_list_raw(scene *s)
 {
     int seen = 0;
@@ -272,13 +278,9 @@ static syncguard_status op_list_raw(scene *s)
     return status;
 }
 
-static void see_finding(void *context, syncguard_severity severity, const char *topic,
-                        const char *text)
+static void see_finding(void *context, const syncguard_finding *finding)
 {
-    (void)context;
-    (void)severity;
-    (void)topic;
-    (void)text;
+    (void)context, (void)finding;
 }
 
 static syncguard_status op_examine(scene *s)
@@ -308,6 +310,22 @@ static syncguard_status op_lock_acquire(scene *s)
 static syncguard_status op_lock_auto_extend(scene *s)
 {
     return take_lock(s, true);
+}
+
+static syncguard_status op_lock_set(scene *s)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_set *set = NULL;
+    char other[sizeof s->key + 8];
+    snprintf(other, sizeof other, "%s/e\xcc\x81", s->key); /* normalising allocates */
+    const char *const keys[] = {s->key, other, s->key};
+    options.auto_extend = true;
+    syncguard_status status =
+        syncguard_lock_acquire_all(s->backend, keys, 3, &options, &set, &s->err);
+    assert_true((status == SYNCGUARD_OK) == (set != NULL));
+    disarm();
+    syncguard_lock_set_dispose(set);
+    return status;
 }
 
 static syncguard_status op_lock_wait(scene *s)
@@ -408,6 +426,66 @@ static syncguard_status op_abort(scene *s)
     return status;
 }
 
+static syncguard_status next_of(scene *s, syncguard_queue *queue, syncguard_lock **lock)
+{
+    struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
+    syncguard_completion done;
+
+    assert_int_equal(poll(&fd, 1, 30000), 1);
+    assert_true(syncguard_queue_next(queue, &done));
+    s->err = done.error;
+    *lock = done.lock;
+    return done.status;
+}
+
+/* A release is started without memory, whatever happened before. */
+static syncguard_status extend_and_release(scene *s, syncguard_queue *queue, syncguard_lock *lock)
+{
+    syncguard_lock *none = NULL;
+    syncguard_status status =
+        syncguard_lock_extend_async(queue, lock, 60000, NULL, NULL, NULL, &s->err);
+    syncguard_error err;
+
+    if (status == SYNCGUARD_OK)
+        status = next_of(s, queue, &none);
+    err = s->err;
+    assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, NULL, &s->err),
+                     SYNCGUARD_OK);
+    syncguard_status released = next_of(s, queue, &none);
+    assert_null(none);
+    if (status != SYNCGUARD_OK)
+        s->err = err;
+    return status != SYNCGUARD_OK ? status : released;
+}
+
+static syncguard_status op_queue(scene *s)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_queue *queue = NULL;
+    syncguard_lock *lock = NULL;
+    syncguard_status status = syncguard_queue_open(s->backend, NULL, &queue, &s->err);
+
+    options.max_retries = 2;
+    options.retry_delay_ms = 1;
+    options.auto_extend = true;
+    if (status == SYNCGUARD_OK)
+        status = syncguard_lock_acquire_async(queue, s->key, &options, NULL, NULL, &s->err);
+    if (status == SYNCGUARD_OK)
+        status = next_of(s, queue, &lock);
+    if (status == SYNCGUARD_OK)
+        status = extend_and_release(s, queue, lock);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_lock_acquire_async(queue, s->held_key, &options, NULL, NULL, &s->err);
+    if (status == SYNCGUARD_OK) {
+        status = next_of(s, queue, &lock);
+        assert_null(lock);
+        status = status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
+    }
+    disarm();
+    syncguard_queue_close(queue);
+    return status;
+}
+
 static atomic_int events;
 
 static void count_event(void *context, const syncguard_event *event)
@@ -501,14 +579,17 @@ static const struct {
     {"owns", op_owns},
     {"list", op_list},
     {"list_raw", op_list_raw},
+    {"prune", op_prune},
     {"examine", op_examine},
     {"lock_acquire", op_lock_acquire},
     {"lock_acquire (auto_extend)", op_lock_auto_extend},
+    {"lock_set", op_lock_set},
     {"lock_acquire (waiting)", op_lock_wait},
     {"with_lock", op_with_lock},
     {"lock_extend", op_lock_extend},
     {"lock_release", op_lock_release},
     {"lock_dispose", op_lock_dispose},
+    {"queue", op_queue},
     {"abort_create", op_abort},
     {"telemetry", op_telemetry},
     {"hash", op_hash},

@@ -1,21 +1,22 @@
 /*
- * PostgreSQL servers that a test or a bench starts for itself: own folder, free
- * loopback port, a user other than root, gone when the program ends. Whatever
- * fails here ends the program with a message: without a server nothing is shown.
+ * PostgreSQL servers that a test starts, stops and asks: those of tests/servers, with
+ * URLs and SQL. Whatever fails here ends the program with a message: without a server
+ * nothing is shown.
  */
 #ifndef TEST_POSTGRES_SERVER_H
 #define TEST_POSTGRES_SERVER_H
 
 #include <libpq-fe.h>
 #include <stdbool.h>
-#include <sys/types.h>
+
+#include "servers/client.h"
 
 typedef struct pg_server {
-    char folder[64];
+    test_server process;
+    const char *folder;
     char data[96];
     int port;
-    pid_t pid;
-    char settings[1024]; /* NULL-terminated "-c name=value" words, separated by newlines */
+    char settings[1024]; /* lines "name=value", for the next start */
     char text[4][512];
     int next_text;
 } pg_server;
@@ -46,11 +47,11 @@ void pg_make_database(pg_server *server, const char *name);
 /* Its sessions begin as serializable, and only READ COMMITTED may write locks and counters. */
 void pg_make_serializable(PGconn *pg, const char *database);
 
-/* PgBouncer in transaction mode in front of a server: its port. Ended with the program. more: a
- * further line of its configuration. */
-int pg_bouncer(pg_server *server, const char *more, pid_t *pid);
+/* PgBouncer in transaction mode in front of a server: its port. Ended with the program. more:
+ * further lines of its configuration. */
+int pg_bouncer(pg_server *server, const char *more);
 /* The same with sessions of that role, whoever connects. */
-int pg_bouncer_as(pg_server *server, const char *user, const char *more, pid_t *pid);
+int pg_bouncer_as(pg_server *server, const char *user, const char *more);
 
 int pg_free_port(void);
 void pg_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "backends/postgres/pg.h"
+#include "backends/postgres/target.h"
 
 #define DATABASE "client"
 

@@ -50,9 +50,14 @@ static void set_age(const char *key, int ms_past_expiry)
            ms_past_expiry, key);
 }
 
-/* Not even the row's hidden fields move, nor is a transaction number used up. */
+/* Not even the row's hidden fields move, nor is a transaction number used up; past its expiry the
+ * row is locked for a moment. */
 static void contended_acquire_changes_nothing(void **state)
 {
+    static const char visible[] =
+        "SELECT (SELECT l::text || l.xmin || l.ctid FROM syncguard_locks l WHERE key = 'busy') || "
+        "(SELECT f::text || f.xmin || f.ctid FROM syncguard_fence_counters f WHERE fence_key = "
+        "'fence:busy')";
     static const char facts[] =
         "SELECT (SELECT l::text || l.xmin || l.xmax || l.ctid FROM syncguard_locks l WHERE key = "
         "'busy') || (SELECT f::text || f.xmin || f.xmax || f.ctid FROM syncguard_fence_counters f "
@@ -65,11 +70,11 @@ static void contended_acquire_changes_nothing(void **state)
     for (int past = 0; past < 2; past++) {
         if (past) /* its expiry, but within the tolerance */
             set_age("busy", 0);
-        snprintf(before, sizeof before, "%s", pg_sql(plain, facts));
+        snprintf(before, sizeof before, "%s", pg_sql(plain, past ? visible : facts));
         for (int i = 0; i < (past ? 3 : 20); i++)
             assert_status(SYNCGUARD_LOCKED,
                           syncguard_acquire(backend, "busy", 30000, NULL, &grant, &err));
-        assert_string_equal(before, pg_sql(plain, facts));
+        assert_string_equal(before, pg_sql(plain, past ? visible : facts));
     }
     (void)syncguard_release(backend, holder.lock_id, NULL, &err);
 }
@@ -81,7 +86,8 @@ static void *commit_soon(void *context)
     return NULL;
 }
 
-/* Nor if the lock was dead when we looked, and is extended by one who takes only the row. */
+/* Nor if the lock was dead when its row was read, and is extended by a session that locks only the
+ * row. */
 static void overtaken_acquire_changes_nothing(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
@@ -502,27 +508,26 @@ static void list_goes_over_pages(void **state)
     pg_sql(plain, "DELETE FROM syncguard_locks WHERE key LIKE 'page%%'");
 }
 
-typedef struct finding {
+typedef struct findings {
     int worst;
     char topics[512];
-} finding;
+} findings;
 
-static void note(void *context, syncguard_severity severity, const char *topic, const char *text)
+static void note(void *context, const syncguard_finding *finding)
 {
-    finding *self = context;
+    findings *self = context;
 
-    (void)text;
-    if ((int)severity > self->worst)
-        self->worst = (int)severity;
-    if (severity != SYNCGUARD_FINE)
+    if ((int)finding->severity > self->worst)
+        self->worst = (int)finding->severity;
+    if (finding->severity != SYNCGUARD_FINE)
         snprintf(self->topics + strlen(self->topics), sizeof self->topics - strlen(self->topics),
-                 "%s ", topic);
+                 "%s ", finding->topic);
 }
 
-static void examine_tells_what_is_wrong(void **state)
+static void diagnose_reports_what_is_wrong(void **state)
 {
     syncguard_backend *fresh = NULL;
-    finding found = {0, ""};
+    findings found = {0, ""};
 
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note, &found, &err));
@@ -536,11 +541,11 @@ static void examine_tells_what_is_wrong(void **state)
     syncguard_close(fresh);
 }
 
-/* The server asks for a standby's word, and our sessions do not wait for it. */
-static void examine_tells_of_standbys_that_are_not_waited_for(void **state)
+/* The server has a synchronous standby, and our sessions do not wait for it. */
+static void diagnose_reports_standbys_that_are_not_waited_for(void **state)
 {
     syncguard_backend *fresh = NULL;
-    finding found = {0, ""};
+    findings found = {0, ""};
 
     (void)state;
     pg_sql(plain, "SET synchronous_commit = local");
@@ -577,8 +582,8 @@ int main(void)
         cmocka_unit_test(spinning_ends_in_time),
         cmocka_unit_test(long_keys_and_odd_keys),
         cmocka_unit_test(list_goes_over_pages),
-        cmocka_unit_test(examine_tells_what_is_wrong),
-        cmocka_unit_test(examine_tells_of_standbys_that_are_not_waited_for),
+        cmocka_unit_test(diagnose_reports_what_is_wrong),
+        cmocka_unit_test(diagnose_reports_standbys_that_are_not_waited_for),
     };
     int failed;
 

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "backends/postgres/pg.h"
+#include "backends/postgres/operations.h"
 
 #define DATABASE "faults"
 
@@ -121,8 +121,8 @@ static void *terminate(void *context)
     return NULL;
 }
 
-/* Sessions are ended all the time. One resend per operation does not always do, and what was left
- * in doubt takes a moment to be undone; but fences only rise, and what fails says so. */
+/* Sessions are ended all the time. One resend per operation is not always enough, and an
+ * unresolved request takes a moment to be undone; but fences only rise, and what fails says so. */
 static void terminated_in_the_middle(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
@@ -160,12 +160,59 @@ static void terminated_in_the_middle(void **state)
     syncguard_close(backend);
 }
 
+/* Connections that telemetry has counted as replaced. */
+static long reconnects(const syncguard_backend *backend)
+{
+    static const char name[] = "\nsyncguard_reconnects_total{";
+    static char text[65536];
+
+    (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
+    const char *at = strstr(text, name);
+    assert_non_null(at);
+    return strtol(strchr(at, '}') + 1, NULL, 10);
+}
+
+static atomic_int replaced_lines;
+
+static void count_lines(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context, (void)level;
+    if (strstr(message, "had to be replaced"))
+        atomic_fetch_add(&replaced_lines, 1);
+}
+
+/* Sessions that the server has ended are replaced, counted and logged; first ones are not. */
+static void reconnects_are_counted(void **state)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *bare = NULL;
+    syncguard_backend *counted = NULL;
+
+    (void)state;
+    options.log = count_lines;
+    atomic_store(&replaced_lines, 0);
+    assert_status(SYNCGUARD_OK, syncguard_open(pg_url(server, DATABASE, "application_name=counted"),
+                                               &options, &bare, &err));
+    assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, NULL, &counted, &err));
+    pair(counted, "counted");
+    assert_int_equal(reconnects(counted), 0);
+    for (int i = 1; i <= 2; i++) {
+        pg_sql(plain, "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE "
+                      "application_name = 'counted'");
+        pair(counted, "counted");
+        assert_int_equal(reconnects(counted), i);
+        assert_int_equal(atomic_load(&replaced_lines), i);
+    }
+    syncguard_close(counted);
+}
+
 /* The server process that serves us is stopped: it neither answers nor dies. */
 static void hanging_server(void **state)
 {
     syncguard_backend *backend =
         open_url(pg_url(server, DATABASE, "pool_max=1&application_name=hang"));
     syncguard_call call = call_of(300, NULL);
+    syncguard_call longer = call_of(4000, NULL);
     syncguard_grant grant;
     int64_t began;
     pid_t pid;
@@ -182,7 +229,7 @@ static void hanging_server(void **state)
                   syncguard_acquire(backend, "hang", 3000, &call, &grant, &err));
     assert_in_range(now_ms() - began, 280, 2500);
     /* The next one has a connection of its own. */
-    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "other", &call, &locked, &err));
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "other", &longer, &locked, &err));
     /* What was on its way is carried out when the process wakes up, and undone. */
     assert_int_equal(kill(pid, SIGCONT), 0);
     sleep_ms(1500);
@@ -191,7 +238,7 @@ static void hanging_server(void **state)
     syncguard_close(backend);
 }
 
-/* Somebody listens and never says a word. */
+/* A peer that accepts connections and never answers. */
 static void silent_peer(void **state)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -514,6 +561,7 @@ int main(void)
         cmocka_unit_test(restart_is_not_noticed),
         cmocka_unit_test(server_that_is_down),
         cmocka_unit_test(terminated_in_the_middle),
+        cmocka_unit_test(reconnects_are_counted),
         cmocka_unit_test(hanging_server),
         cmocka_unit_test(silent_peer),
         cmocka_unit_test(credentials),

@@ -5,7 +5,7 @@
  */
 #include "support.h"
 
-#include "backends/postgres/pg.h"
+#include "backends/postgres/sql.h"
 
 #define DATABASE "pooled"
 
@@ -20,12 +20,17 @@ static void expect_bound(const char *url)
     syncguard_backend *backend = open_url(url);
     syncguard_grant grant;
 
+    bool answered = false;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bound'))");
-    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
-                  syncguard_acquire(backend, "bound", 30000, NULL, &grant, &err));
-    /* The limits of lock and statement are nearly the same: either may be the first to end it. */
-    assert_true(strcmp(err.native, "55P03") == 0 || strcmp(err.native, "57014") == 0);
+    /* On a busy machine the answer may come after the caller's own deadline. */
+    for (int i = 0; i < 5 && !answered; i++) {
+        assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                      syncguard_acquire(backend, "bound", 30000, NULL, &grant, &err));
+        /* The limits of lock and statement are nearly the same: either may be the first. */
+        answered = strcmp(err.native, "55P03") == 0 || strcmp(err.native, "57014") == 0;
+    }
+    assert_true(answered);
     pg_sql(foreign, "COMMIT");
     PQfinish(foreign);
     syncguard_close(backend);
@@ -126,25 +131,23 @@ static void handles_keep_their_tables(void **state)
 /* Two tables, or two versions of a text, never share a name. */
 static void names_tell_texts_apart(void **state)
 {
-    char names[SG_PG_STATEMENTS][2][SG_PG_NAME_SIZE];
-    sg_pg_table locks, fences, other;
+    sg_pg_statements ours = {.locks.bare = ""}, other = {.locks.bare = ""};
 
     (void)state;
-    assert_status(SYNCGUARD_OK, sg_pg_table_read("locks", "x", &locks, &err));
-    assert_status(SYNCGUARD_OK, sg_pg_table_read("other", "x", &other, &err));
-    assert_status(SYNCGUARD_OK, sg_pg_table_read("fences", "x", &fences, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("locks", "x", &ours.locks, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("other", "x", &other.locks, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("fences", "x", &ours.fences, &err));
+    other.fences = ours.fences;
+    assert_status(SYNCGUARD_OK, sg_pg_statements_write(&ours, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_statements_write(&other, &err));
     for (int i = 0; i < SG_PG_STATEMENTS; i++) {
-        for (int k = 0; k < 2; k++) {
-            char *sql = sg_pg_sql((sg_pg_statement)i, k ? &other : &locks, &fences, true);
-
-            sg_pg_statement_name(sql, names[i][k]);
-            syncguard_free(sql);
-        }
         for (int k = 0; k < i; k++)
-            assert_string_not_equal(names[i][0], names[k][0]);
+            assert_string_not_equal(ours.names[1][i], ours.names[1][k]);
     }
-    assert_string_not_equal(names[SG_PG_ACQUIRE][0], names[SG_PG_ACQUIRE][1]);
-    assert_string_not_equal(names[SG_PG_RELEASE][0], names[SG_PG_RELEASE][1]);
+    assert_string_not_equal(ours.names[1][SG_PG_ACQUIRE], other.names[1][SG_PG_ACQUIRE]);
+    assert_string_not_equal(ours.names[1][SG_PG_RELEASE], other.names[1][SG_PG_RELEASE]);
+    sg_pg_statements_free(&ours);
+    sg_pg_statements_free(&other);
 }
 
 /* Waiting leaves nothing behind in sessions that belong to everybody. */
@@ -191,7 +194,6 @@ int main(void)
         cmocka_unit_test(listener_leaves_the_sessions_alone),
         cmocka_unit_test(level_holds_whatever_the_session_was_told),
     };
-    pid_t pid;
     int failed;
 
     server = pg_server_start("fsync=off");
@@ -199,8 +201,7 @@ int main(void)
     plain = pg_plain(server, DATABASE);
     via = *server;
     via.port = pg_bouncer(
-        server, "ignore_startup_parameters=options\ndefault_pool_size=2\nserver_round_robin=1",
-        &pid);
+        server, "ignore_startup_parameters=options\ndefault_pool_size=2\nserver_round_robin=1");
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);

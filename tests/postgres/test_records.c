@@ -133,14 +133,12 @@ static void unreadable_expiry_is_left_alone(void **state)
     }
 }
 
-static void note_finding(void *context, syncguard_severity severity, const char *topic,
-                         const char *text)
+static void note_finding(void *context, const syncguard_finding *finding)
 {
     char *found = context;
 
-    (void)text;
-    if (severity == SYNCGUARD_WARN)
-        found[strlen(found)] = topic[0];
+    if (finding->severity == SYNCGUARD_WARN)
+        found[strlen(found)] = finding->topic[0];
 }
 
 /* The doctor finds records that cannot be read, and snapshots that slow busy keys down. */

@@ -2,7 +2,8 @@
  * least rights, on tables that others have made. */
 #include "support.h"
 
-#include "backends/postgres/pg.h"
+#include "backends/postgres/sql.h"
+#include "backends/postgres/target.h"
 
 static pg_server *server;
 

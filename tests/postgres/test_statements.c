@@ -4,7 +4,8 @@
  */
 #include "support.h"
 
-#include "backends/postgres/pg.h"
+#include "backends/postgres/errors.h"
+#include "backends/postgres/sql.h"
 
 #define DATABASE "statements"
 #define ID "AAAAAAAAAAAAAAAAAAAAAA"
@@ -15,25 +16,26 @@ static PGconn *plain;
 static PGconn *ours;
 static PGconn *foreign;
 
-/* The text of a statement; to be freed. */
-static char *text_of(sg_pg_statement statement)
-{
-    sg_pg_table locks, fences;
-    char *sql;
+static sg_pg_statements statements;
 
-    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_locks", "x", &locks, &err));
-    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_fence_counters", "x", &fences, &err));
-    sql = sg_pg_sql(statement, &locks, &fences, true);
-    assert_non_null(sql);
-    return sql;
+static const char *text_of(sg_pg_statement statement)
+{
+    return statements.sql[1][statement];
+}
+
+static void write_statements(void)
+{
+    assert_status(SYNCGUARD_OK, sg_pg_table_read("syncguard_locks", "x", &statements.locks, &err));
+    assert_status(SYNCGUARD_OK,
+                  sg_pg_table_read("syncguard_fence_counters", "x", &statements.fences, &err));
+    assert_status(SYNCGUARD_OK, sg_pg_statements_write(&statements, &err));
 }
 
 static void send_ours(sg_pg_statement statement, int count, const char *const *values)
 {
-    char *sql = text_of(statement);
+    const char *sql = text_of(statement);
 
     assert_int_equal(PQsendQueryParams(ours, sql, count, NULL, values, NULL, NULL, 0), 1);
-    syncguard_free(sql);
 }
 
 /* The answer to what was sent; to be cleared. */
@@ -80,8 +82,8 @@ static void plant(const char *key, int left_ms)
 /* Acquire, extend and release take the advisory lock before the row: no deadlocks. */
 static void advisory_lock_comes_before_the_row(void **state)
 {
-    char *extend = text_of(SG_PG_LOCK_ID);
-    char *release = text_of(SG_PG_RELEASE);
+    const char *extend = text_of(SG_PG_LOCK_ID);
+    const char *release = text_of(SG_PG_RELEASE);
     const char *filter;
     PGresult *result;
 
@@ -105,8 +107,6 @@ static void advisory_lock_comes_before_the_row(void **state)
         assert_true(strstr(filter, "lock_id = ") < strstr(filter, "pg_advisory_xact_lock"));
     }
     PQclear(result);
-    syncguard_free(extend);
-    syncguard_free(release);
 }
 
 /* What another session does while a release waits for it, and what the release then finds. */
@@ -126,7 +126,7 @@ static const struct {
  * The lock is live when the release comes, and past its end when the row, or the advisory lock,
  * is to be had: what counts is the row as it is then, and the time.
  */
-static void release_is_judged_after_the_wait(void **state)
+static void release_is_evaluated_after_the_wait(void **state)
 {
     static const char *const holds[] = {
         "SELECT 1 FROM syncguard_locks FOR UPDATE",
@@ -186,8 +186,9 @@ static int64_t counter(void)
 }
 
 /*
- * The other library's extend takes only the row. A lock that our decision finds dead may be
- * extended by one that is under way: then nothing must have happened, not even to the counter.
+ * The other library's extend takes only the row. A lock that was not past its expiry when
+ * its row was read may be dead when SG_PG_ACQUIRE runs, and extended by one that is under way: then
+ * nothing must have happened, not even to the counter.
  */
 static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
 {
@@ -195,10 +196,10 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
     PGresult *result;
 
     (void)state;
-    plant("wanted", -500);
+    plant("wanted", 300);
     pg_sql(ours, "BEGIN");
     PQclear(ask_ours(SG_PG_LOCK_KEY, 1, (const char *const[]){"wanted"}));
-    result = ask_ours(SG_PG_ACQUIRE_LOOK, 2, (const char *const[]){"wanted", OTHER_ID});
+    result = ask_ours(SG_PG_CURRENT_ROW, 2, (const char *const[]){"wanted", OTHER_ID});
     assert_int_equal(PQntuples(result), 1);
     PQclear(result);
     pg_sql(foreign, "BEGIN");
@@ -208,7 +209,7 @@ static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
                                "floor(extract(epoch from clock_timestamp()) * 1000) - 1000 "
                                "RETURNING 1) SELECT count(*) FROM x"),
                      1);
-    sleep_ms(700);
+    sleep_ms(1500);
     send_acquire();
     await_wait();
     pg_sql(foreign, "COMMIT");
@@ -257,13 +258,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(advisory_lock_comes_before_the_row),
-        cmocka_unit_test(release_is_judged_after_the_wait),
+        cmocka_unit_test(release_is_evaluated_after_the_wait),
         cmocka_unit_test(release_leaves_no_setting_behind),
         cmocka_unit_test(takeover_spares_a_lock_that_was_extended_meanwhile),
         cmocka_unit_test(takeover_of_a_dead_row_that_was_held),
     };
     int failed;
 
+    write_statements();
     server = pg_server_start(NULL);
     pg_make_database(server, DATABASE);
     plain = pg_plain(server, DATABASE);
@@ -274,5 +276,6 @@ int main(void)
     PQfinish(ours);
     PQfinish(plain);
     pg_server_end(server);
+    sg_pg_statements_free(&statements);
     return failed;
 }

@@ -22,7 +22,7 @@ static long nth(const char *variable, int n)
         at = at != NULL ? at + 1 : NULL;
     }
     if (at == NULL) {
-        fprintf(stderr, "run this test through with-redis\n");
+        fprintf(stderr, "run this test through tests/servers\n");
         exit(2);
     }
     return strtol(at, NULL, 10);
@@ -175,6 +175,50 @@ syncguard_backend *open_port(int port, const char *extra)
     return open_url(url);
 }
 
+syncguard_backend *store;
+
+int open_store(void **state)
+{
+    (void)state;
+    store = open_url(test_url);
+    return 0;
+}
+
+int close_store(void **state)
+{
+    (void)state;
+    syncguard_close(store);
+    return 0;
+}
+
+int flush_all(void **state)
+{
+    (void)state;
+    raw_do("FLUSHALL");
+    return 0;
+}
+
+syncguard_call call_of(int64_t timeout_ms)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = timeout_ms;
+    return call;
+}
+
+syncguard_grant take_lock(const char *key, int64_t ttl_ms)
+{
+    syncguard_grant grant;
+    assert_status(syncguard_acquire(store, key, ttl_ms, NULL, &grant, &err), SYNCGUARD_OK);
+    return grant;
+}
+
+bool count_records(void *context, const syncguard_lock_info_raw *info)
+{
+    (void)info;
+    ++*(int *)context;
+    return true;
+}
+
 /* --- servers --- */
 
 static int free_port(void)
@@ -189,65 +233,34 @@ static int free_port(void)
     return ntohs(address.sin_port);
 }
 
-static void exec_server(const server *s, const char *const *options)
-{
-    char port[16];
-    const char *words[32] = {"redis-server", "--port", port,  "--bind",
-                             "127.0.0.1",    "--dir",  s->dir};
-    int count = 7;
-    snprintf(port, sizeof port, "%d", s->port);
-    for (int i = 0; options != NULL && options[i] != NULL && count < 31; i++)
-        words[count++] = options[i];
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int null = open("/dev/null", O_RDWR);
-    dup2(null, 1);
-    dup2(null, 2);
-    execvp("redis-server", (char *const *)words);
-    _exit(127);
-}
-
 void server_start(server *s, int port, const char *const *options)
 {
+    char number[16];
+    const char *words[32] = {number};
+    int count = 1;
+
     if (port == 0) {
-        snprintf(s->dir, sizeof s->dir, "/tmp/syncguard-redis-test.XXXXXX");
-        assert_non_null(mkdtemp(s->dir));
+        servers_ask(&s->process, "redis", options);
+    } else {
+        snprintf(number, sizeof number, "%d", port);
+        for (int i = 0; options != NULL && options[i] != NULL && count < 31; i++)
+            words[count++] = options[i];
+        servers_change(&s->process, "redis_again", words);
     }
-    s->port = port != 0 ? port : free_port();
-    s->pid = fork();
-    if (s->pid == 0)
-        exec_server(s, options);
-    for (int i = 0; i < 500; i++) {
-        redisContext *context = redisConnect("127.0.0.1", s->port);
-        bool up = context != NULL && context->err == 0;
-        redisReply *reply = up ? redisCommand(context, "PING") : NULL;
-        up = reply != NULL &&
-             (reply->type == REDIS_REPLY_STATUS || strncmp(reply->str, "LOADING", 7) != 0);
-        if (reply != NULL)
-            freeReplyObject(reply);
-        if (context != NULL)
-            redisFree(context);
-        if (up)
-            return;
-        pause_ms(10);
-    }
-    fail_msg("the server does not start");
+    s->pid = s->process.pid;
+    s->port = s->process.port;
 }
 
 void server_kill(server *s)
 {
-    kill(s->pid, SIGCONT);
-    kill(s->pid, SIGKILL);
-    waitpid(s->pid, NULL, 0);
+    servers_change(&s->process, "down", (const char *[]){"9", NULL});
     s->pid = -1;
 }
 
 void server_remove(server *s)
 {
-    char command[128];
-    if (s->pid > 0)
-        server_kill(s);
-    snprintf(command, sizeof command, "rm -rf '%s'", s->dir);
-    assert_int_equal(system(command), 0);
+    servers_change(&s->process, "end", NULL);
+    s->pid = -1;
 }
 
 /* --- proxy --- */
@@ -276,7 +289,8 @@ typedef struct parcel {
 } parcel;
 
 /* Passes bytes from one side to the other; false if the pair must be closed. */
-static bool pass(proxy *p, int from, int to, nfds_t to_index, bool reply, bool deaf, parcel ***last)
+static bool pass(proxy *p, int from, int to, nfds_t to_index, bool reply, bool silent,
+                 parcel ***last)
 {
     char buffer[65536];
     ssize_t n = recv(from, buffer, sizeof buffer, 0);
@@ -284,7 +298,7 @@ static bool pass(proxy *p, int from, int to, nfds_t to_index, bool reply, bool d
         atomic_fetch_add(&p->resets, 1);
     if (n <= 0)
         return false;
-    if (deaf)
+    if (silent)
         return true;
     if (reply && atomic_load(&p->lose) > 0) {
         atomic_fetch_sub(&p->lose, 1);
@@ -300,7 +314,7 @@ static bool pass(proxy *p, int from, int to, nfds_t to_index, bool reply, bool d
     return true;
 }
 
-/* Delivers what is due; returns when to look again. */
+/* Delivers what is due; returns when more may be due. */
 static int deliver_parcels(parcel **first, parcel ***last, const struct pollfd *fds)
 {
     while (*first != NULL) {
@@ -332,7 +346,7 @@ static void *proxy_run(void *argument)
             if (fds[i].revents == 0 || fds[i].fd < 0)
                 continue;
             if (!pass(p, fds[i].fd, fds[other].fd, other, (i - 1) % 2 == 1,
-                      (int)((i - 1) / 2) < atomic_load(&p->deaf), &last)) {
+                      (int)((i - 1) / 2) < atomic_load(&p->silent), &last)) {
                 close(fds[i].fd);
                 close(fds[other].fd);
                 fds[i].fd = fds[other].fd = -1;
@@ -363,7 +377,7 @@ void proxy_start(proxy *p, int target)
     p->port = free_port();
     p->target = target;
     atomic_init(&p->lose, 0);
-    atomic_init(&p->deaf, 0);
+    atomic_init(&p->silent, 0);
     atomic_init(&p->resets, 0);
     atomic_init(&p->delay_ms, 0);
     atomic_init(&p->accepted, 0);

@@ -1,8 +1,8 @@
 /*
- * What the Redis tests share: a raw client to look at the store, more servers
- * if a test needs its own, and a proxy that loses replies. They run through
- * with-redis, whose last argument is the URL and whose environment says where
- * the servers are.
+ * What the Redis tests share: a raw client to see what is stored, more servers
+ * if a test needs its own, and a proxy that loses replies. They run beside
+ * servers that tests/servers starts: the last argument is the URL, the environment
+ * says where the servers are.
  */
 #ifndef TESTS_REDIS_SUPPORT_H
 #define TESTS_REDIS_SUPPORT_H
@@ -23,11 +23,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "servers/client.h"
 #include "syncguard.h"
 #include "syncguard/redis.h"
 #include "syncguard/sys/backend.h"
 
-/* The URL that with-redis gave, and port and pid of the n-th server. */
+/* The URL that tests/servers gave, and port and pid of the n-th server. */
 extern const char *test_url;
 int test_port(int n);
 pid_t test_pid(int n);
@@ -49,11 +50,24 @@ syncguard_backend *open_url(const char *url);
 syncguard_backend *open_with(const char *extra);
 syncguard_backend *open_port(int port, const char *extra);
 
+/* The handle of a group of tests on test_url: open_store and close_store are its setup. */
+extern syncguard_backend *store;
+int open_store(void **state);
+int close_store(void **state);
+/* Setup of a single test: an empty server. */
+int flush_all(void **state);
+/* A lock id of another writer. */
+#define OTHER_ID "Zm9yZWlnbi1sb2NrLWlkLQ"
+syncguard_call call_of(int64_t timeout_ms);
+syncguard_grant take_lock(const char *key, int64_t ttl_ms);
+/* For syncguard_list_raw: counts into the int of context. */
+bool count_records(void *context, const syncguard_lock_info_raw *info);
+
 /* One more server, for tests that stop, stall or restart it. */
 typedef struct server {
+    test_server process;
     pid_t pid;
     int port;
-    char dir[64];
 } server;
 /* options: further command line words for redis-server, or NULL. port 0: a free one. */
 void server_start(server *s, int port, const char *const *options);
@@ -62,13 +76,13 @@ void server_kill(server *s);
 void server_remove(server *s);
 
 /* Stands between client and server: passes on, but loses the next `lose` replies by hanging up, and
- * swallows what the first `deaf` connections say. */
+ * never answers the first `silent` connections. */
 typedef struct proxy {
     int port;
     int target;
     int listener;
     atomic_int lose;
-    atomic_int deaf;
+    atomic_int silent;
     atomic_int resets;   /* connections that the client cut off, rather than closed */
     atomic_int delay_ms; /* each way */
     atomic_int accepted; /* connections so far */

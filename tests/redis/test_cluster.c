@@ -8,25 +8,9 @@
  */
 #include "support.h"
 
-#include "backends/redis/internal.h"
+#include "backends/redis/mutate.h"
 
 enum { PRIMARIES = 3, NODES = 6 };
-
-static syncguard_backend *store;
-
-static int open_store(void **state)
-{
-    (void)state;
-    store = open_url(test_url);
-    return 0;
-}
-
-static int close_store(void **state)
-{
-    (void)state;
-    syncguard_close(store);
-    return 0;
-}
 
 /* --- moving a slot --- */
 
@@ -360,7 +344,7 @@ static void *work(void *argument)
 enum { HELD = 300 };
 static syncguard_grant held[HELD];
 
-/* Looks after locks that are held all the time. */
+/* Checks locks that are held all the time. */
 static void *keep(void *argument)
 {
     (void)argument;
@@ -424,7 +408,7 @@ static void heartbeat_follows_a_moving_slot(void **state)
     char key[32];
     move m;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    options.ttl_ms = 3000;
+    options.ttl_ms = 6000; /* a sanitizer on a busy machine renews late */
     options.auto_extend = true;
     for (int i = 0; i < LOCKS; i++) {
         snprintf(key, sizeof key, "renewed:%d", i);
@@ -435,7 +419,7 @@ static void heartbeat_follows_a_moving_slot(void **state)
         snprintf(key, sizeof key, "renewed:%d", i);
         spread(&m, key, syncguard_lock_id(locks[i]), i);
     }
-    pause_ms(6000);
+    pause_ms(8000);
     for (int i = 0; i < LOCKS; i++)
         assert_int_equal(syncguard_lock_lost(locks[i]), SYNCGUARD_LOST_NO);
     end_move(&m);
@@ -564,6 +548,30 @@ static void waiters_follow_the_slot(void **state)
 
 /* --- the death of nodes --- */
 
+/* The other nodes hear of a new owner from each other, after the client may have found it. */
+static int owner_in_the_end(int slot, int expected)
+{
+    char id[64];
+    int owner = owner_of(slot, id);
+    for (int i = 0; i < 200 && owner != expected; i++) {
+        pause_ms(100);
+        owner = owner_of(slot, id);
+    }
+    return owner;
+}
+
+/* A cluster answers again once all its nodes have agreed. */
+static syncguard_status acquire_in_the_end(syncguard_backend *other, const char *key,
+                                           syncguard_grant *grant)
+{
+    syncguard_status status = syncguard_acquire(other, key, 60000, NULL, grant, &err);
+    for (int i = 0; i < 200 && status == SYNCGUARD_E_SERVICE_UNAVAILABLE; i++) {
+        pause_ms(100);
+        status = syncguard_acquire(other, key, 60000, NULL, grant, &err);
+    }
+    return status;
+}
+
 /* The only server that the handle was given is the one that dies. */
 static void cluster_outlives_its_seed(void **state)
 {
@@ -590,7 +598,7 @@ static void cluster_outlives_its_seed(void **state)
     }
     assert_status(status, SYNCGUARD_OK);
     print_message("followed after %d ms\n", (int)(now_ms() - start));
-    assert_int_equal(owner_of(slot, id), owner + PRIMARIES);
+    assert_int_equal(owner_in_the_end(slot, owner + PRIMARIES), owner + PRIMARIES);
     assert_status(syncguard_release(other, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     syncguard_close(other);
 }
@@ -608,7 +616,7 @@ static void stranger_is_not_taken_for_a_node(void **state)
         witness = (owner + 1) % PRIMARIES;
     snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(witness));
     syncguard_backend *other = open_url(url);
-    assert_status(syncguard_acquire(other, "strange", 60000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_status(acquire_in_the_end(other, "strange", &grant), SYNCGUARD_OK);
     server_start(&stranger, 0, NULL);
     server_kill(&stranger);
     kill(test_pid(owner), SIGKILL);

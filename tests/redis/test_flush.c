@@ -30,7 +30,7 @@ static void thousand_holders_learn_of_a_flush(void **state)
 {
     (void)state;
     static syncguard_lock *locks[HOLDERS];
-    syncguard_backend *store = open_url(test_url);
+    syncguard_backend *backend = open_url(test_url);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
@@ -39,7 +39,8 @@ static void thousand_holders_learn_of_a_flush(void **state)
         char key[32];
         snprintf(key, sizeof key, "flushed-%d", i);
         options.on_lost_context = &told[i];
-        assert_status(syncguard_lock_acquire(store, key, &options, &locks[i], &err), SYNCGUARD_OK);
+        assert_status(syncguard_lock_acquire(backend, key, &options, &locks[i], &err),
+                      SYNCGUARD_OK);
     }
     pause_ms(TTL_MS); /* they live by their renewals */
     assert_int_equal(count_told(), 0);
@@ -56,7 +57,7 @@ static void thousand_holders_learn_of_a_flush(void **state)
         assert_false(syncguard_lock_held(locks[i]));
         syncguard_lock_dispose(locks[i]);
     }
-    syncguard_close(store);
+    syncguard_close(backend);
 }
 
 int main(int argc, char **argv)

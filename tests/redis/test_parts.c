@@ -1,11 +1,14 @@
 /* Parts of the Redis backend that need no server: stored values, error words, redirections. */
 #include "support.h"
 
-#include "backends/redis/internal.h"
+#include "backends/redis/errors.h"
+#include "backends/redis/record.h"
+#include "backends/redis/text.h"
+#include "backends/redis/topology.h"
 
 static bool reads(const char *text, syncguard_record *record)
 {
-    return sg_redis_value_read(text, strlen(text), record) == SG_VALUE_WHOLE;
+    return sg_redis_record_read(text, strlen(text), record) == SG_REDIS_WHOLE;
 }
 
 #define BODY                                                                                       \
@@ -128,7 +131,7 @@ static void rubbish_is_not_read(void **state)
     for (size_t n = 0; n < strlen(whole); n++) {
         char *copy = malloc(n > 0 ? n : 1);
         memcpy(copy, whole, n);
-        assert_int_equal(sg_redis_value_read(copy, n, &record), SG_VALUE_UNREADABLE);
+        assert_int_equal(sg_redis_record_read(copy, n, &record), SG_REDIS_UNREADABLE);
         free(copy);
     }
 }
@@ -139,30 +142,30 @@ static void damaged_fields_are_left_empty(void **state)
     (void)state;
     static const struct {
         const char *text;
-        sg_value found;
+        sg_redis_legibility found;
         const char *key, *fence, *lock_id;
     } cases[] = {
-        {"{" BODY "}", SG_VALUE_DAMAGED, "", "000000000000001", "AbCdEfGhIjKlMnOpQrStUv"},
-        {"{" BODY ",\"key\":7}", SG_VALUE_DAMAGED, "", "000000000000001", "AbCdEfGhIjKlMnOpQrStUv"},
-        {"{" BODY ",\"key\":\"k\",\"fence\":\"0000000000000001\"}", SG_VALUE_DAMAGED, "k", "",
+        {"{" BODY "}", SG_REDIS_DAMAGED, "", "000000000000001", "AbCdEfGhIjKlMnOpQrStUv"},
+        {"{" BODY ",\"key\":7}", SG_REDIS_DAMAGED, "", "000000000000001", "AbCdEfGhIjKlMnOpQrStUv"},
+        {"{" BODY ",\"key\":\"k\",\"fence\":\"0000000000000001\"}", SG_REDIS_DAMAGED, "k", "",
          "AbCdEfGhIjKlMnOpQrStUv"},
-        {"{" BODY ",\"key\":\"k\",\"fence\":\"-00000000000001\"}", SG_VALUE_DAMAGED, "k", "",
+        {"{" BODY ",\"key\":\"k\",\"fence\":\"-00000000000001\"}", SG_REDIS_DAMAGED, "k", "",
          "AbCdEfGhIjKlMnOpQrStUv"},
-        {"{" BODY ",\"key\":\"k\",\"fence\":[{}]}", SG_VALUE_DAMAGED, "k", "",
+        {"{" BODY ",\"key\":\"k\",\"fence\":[{}]}", SG_REDIS_DAMAGED, "k", "",
          "AbCdEfGhIjKlMnOpQrStUv"},
-        {"{" BODY ",\"key\":\"k\",\"lockId\":null}", SG_VALUE_DAMAGED, "k", "000000000000001", ""},
-        {"{" BODY ",\"key\":\"k\",\"acquiredAtMs\":\"x\",\"owner\":7}", SG_VALUE_WHOLE, "k",
+        {"{" BODY ",\"key\":\"k\",\"lockId\":null}", SG_REDIS_DAMAGED, "k", "000000000000001", ""},
+        {"{" BODY ",\"key\":\"k\",\"acquiredAtMs\":\"x\",\"owner\":7}", SG_REDIS_WHOLE, "k",
          "000000000000001", "AbCdEfGhIjKlMnOpQrStUv"},
-        {"{" BODY ",\"key\":\"e\xCC\x81\"}", SG_VALUE_WHOLE, "\xC3\xA9", "000000000000001",
+        {"{" BODY ",\"key\":\"e\xCC\x81\"}", SG_REDIS_WHOLE, "\xC3\xA9", "000000000000001",
          "AbCdEfGhIjKlMnOpQrStUv"},
-        {"{\"expiresAtMs\":10}", SG_VALUE_DAMAGED, "", "", ""},
-        {"{" BODY ",\"key\":\"k\",\"expiresAtMs\":\"10\"}", SG_VALUE_UNREADABLE, "k",
+        {"{\"expiresAtMs\":10}", SG_REDIS_DAMAGED, "", "", ""},
+        {"{" BODY ",\"key\":\"k\",\"expiresAtMs\":\"10\"}", SG_REDIS_UNREADABLE, "k",
          "000000000000001", "AbCdEfGhIjKlMnOpQrStUv"},
     };
     syncguard_record record;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *text = cases[i].text;
-        if (sg_redis_value_read(text, strlen(text), &record) != cases[i].found)
+        if (sg_redis_record_read(text, strlen(text), &record) != cases[i].found)
             fail_msg("%s", text);
         assert_string_equal(record.key, cases[i].key);
         assert_string_equal(record.fence, cases[i].fence);
@@ -178,9 +181,9 @@ static void quoting_is_undone_by_reading(void **state)
     size_t length = 0;
     for (int c = 1; c < 128; c++)
         key[length++] = (char)c;
-    sg_text out;
+    sg_redis_text out;
     sg_redis_text_init(&out);
-    sg_redis_value_quote(&out, key, length);
+    sg_redis_record_quote(&out, key, length);
     snprintf(text, sizeof text, "{" BODY ",\"key\":%.*s}", (int)out.length, out.data);
     sg_redis_text_free(&out);
     assert_true(reads(text, &record));
@@ -219,6 +222,13 @@ static void errors_are_told_by_their_word(void **state)
         {"OOM x", SYNCGUARD_E_RATE_LIMITED, "OOM"},
         {"WRONGTYPE x", SYNCGUARD_E_INTERNAL, "WRONGTYPE"},
         {"ERR something NOAUTH OOM", SYNCGUARD_E_INTERNAL, "ERR"},
+        /* Inside a script: 6.2, 7.0 and 7.2. */
+        {"ERR Error running script (call to f_0): @user_script:9: The user executing the script "
+         "can't run this command or subcommand",
+         SYNCGUARD_E_AUTH_FAILED, "NOPERM"},
+        {"ERR The user executing the script can't access at least one of the keys",
+         SYNCGUARD_E_AUTH_FAILED, "NOPERM"},
+        {"NOPERM ACL failure in script: x", SYNCGUARD_E_AUTH_FAILED, "NOPERM"},
         {"lower case", SYNCGUARD_E_INTERNAL, ""},
         {"", SYNCGUARD_E_INTERNAL, ""},
     };
@@ -235,33 +245,33 @@ static void redirections_are_read(void **state)
     char host[256];
     int port = 0;
     redisReply reply = error_reply("MOVED 3999 10.0.0.1:6381");
-    assert_true(sg_redis_route_parse(&reply, "p:1", host, &port));
+    assert_true(sg_redis_topology_redirection(&reply, "p:1", host, &port));
     assert_string_equal(host, "10.0.0.1");
     assert_int_equal(port, 6381);
     reply = error_reply("ASK 1 2001:db8::1:7000");
-    assert_true(sg_redis_route_parse(&reply, "p:1", host, &port));
+    assert_true(sg_redis_topology_redirection(&reply, "p:1", host, &port));
     assert_string_equal(host, "2001:db8::1");
     reply = error_reply("MOVED 3999 :6381");
-    assert_true(sg_redis_route_parse(&reply, "peer.example:1", host, &port));
+    assert_true(sg_redis_topology_redirection(&reply, "peer.example:1", host, &port));
     assert_string_equal(host, "peer.example");
-    assert_true(sg_redis_route_port("65535", &port));
+    assert_true(sg_redis_topology_port("65535", &port));
     assert_int_equal(port, 65535);
     static const char *const ports[] = {"", "0", "-1", "65536", "99999999999999999999", "6379x"};
     for (size_t i = 0; i < sizeof ports / sizeof ports[0]; i++)
-        assert_false(sg_redis_route_port(ports[i], &port));
+        assert_false(sg_redis_topology_port(ports[i], &port));
     static const char *const bad[] = {"MOVED",         "MOVED 1",     "MOVED 1 host",
                                       "MOVED 1 host:", "MOVED 1 h:0", "MOVED 1 h:99999",
                                       "ERR x y:1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         reply = error_reply(bad[i]);
-        assert_false(sg_redis_route_parse(&reply, "p:1", host, &port));
+        assert_false(sg_redis_topology_redirection(&reply, "p:1", host, &port));
     }
 }
 
 static void commands_are_encoded(void **state)
 {
     (void)state;
-    sg_text text;
+    sg_redis_text text;
     sg_redis_text_init(&text);
     sg_redis_text_command(&text, 3);
     sg_redis_text_arg_str(&text, "SET");
@@ -278,28 +288,29 @@ static void commands_are_encoded(void **state)
 
 /* --- other servers --- */
 
-static sg_route learn(const char *text, void (*read)(sg_route *, const redisReply *))
+static sg_redis_topology learn(const char *text,
+                               void (*read)(sg_redis_topology *, const redisReply *))
 {
-    static sg_route route;
+    static sg_redis_topology topology;
     void *reply = NULL;
     redisReader *reader = redisReaderCreate();
-    memset(&route, 0, sizeof route);
-    pthread_mutex_init(&route.mutex, NULL);
-    route.node_count = 1; /* what was known before */
-    snprintf(route.nodes[0].host, sizeof route.nodes[0].host, "before");
+    memset(&topology, 0, sizeof topology);
+    pthread_mutex_init(&topology.mutex, NULL);
+    topology.node_count = 1; /* what was known before */
+    snprintf(topology.nodes[0].host, sizeof topology.nodes[0].host, "before");
     redisReaderFeed(reader, text, strlen(text));
     assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
     assert_non_null(reply);
-    read(&route, reply);
+    read(&topology, reply);
     freeReplyObject(reply);
     redisReaderFree(reader);
-    pthread_mutex_destroy(&route.mutex);
-    return route;
+    pthread_mutex_destroy(&topology.mutex);
+    return topology;
 }
 
-static void read_slots(sg_route *route, const redisReply *reply)
+static void read_slots(sg_redis_topology *topology, const redisReply *reply)
 {
-    sg_redis_topology_read(route, reply, "seed.example:7000");
+    sg_redis_topology_read_slots(topology, reply, "seed.example:7000");
 }
 
 #define NODE(host, port) "*3\r\n" host ":" port "\r\n$1\r\nx\r\n"
@@ -308,25 +319,25 @@ static void read_slots(sg_route *route, const redisReply *reply)
 static void nodes_of_a_cluster_are_learnt(void **state)
 {
     (void)state;
-    sg_route route = learn(
+    sg_redis_topology topology = learn(
         "*2\r\n"
         "*4\r\n:0\r\n:99\r\n" NODE("$5\r\na.net\r\n", "7001")
             NODE("$4\r\n10.1\r\n", "7002") "*3\r\n:100\r\n:199\r\n" NODE("$5\r\na.net\r\n", "7001"),
         read_slots);
-    assert_int_equal(route.node_count, 2);
-    assert_string_equal(route.nodes[0].host, "a.net");
-    assert_int_equal(route.nodes[0].port, 7001);
-    assert_string_equal(route.nodes[1].host, "10.1");
+    assert_int_equal(topology.node_count, 2);
+    assert_string_equal(topology.nodes[0].host, "a.net");
+    assert_int_equal(topology.nodes[0].port, 7001);
+    assert_string_equal(topology.nodes[1].host, "10.1");
     /* A host that is not told is the one that was asked, or the address beside it. */
-    route = learn("*1\r\n*6\r\n:0\r\n:99\r\n" NODE(NOBODY, "7001") NODE("$0\r\n\r\n", "7002")
-                      NODE("$1\r\n?\r\n", "7003") "*4\r\n$1\r\n?\r\n:7004\r\n$1\r\nx\r\n"
-                                                  "*2\r\n$2\r\nip\r\n$4\r\n10.9\r\n",
-                  read_slots);
-    assert_int_equal(route.node_count, 4);
+    topology = learn("*1\r\n*6\r\n:0\r\n:99\r\n" NODE(NOBODY, "7001") NODE("$0\r\n\r\n", "7002")
+                         NODE("$1\r\n?\r\n", "7003") "*4\r\n$1\r\n?\r\n:7004\r\n$1\r\nx\r\n"
+                                                     "*2\r\n$2\r\nip\r\n$4\r\n10.9\r\n",
+                     read_slots);
+    assert_int_equal(topology.node_count, 4);
     for (int i = 0; i < 3; i++)
-        assert_string_equal(route.nodes[i].host, "seed.example");
-    assert_int_equal(route.nodes[2].port, 7003);
-    assert_string_equal(route.nodes[3].host, "10.9");
+        assert_string_equal(topology.nodes[i].host, "seed.example");
+    assert_int_equal(topology.nodes[2].port, 7003);
+    assert_string_equal(topology.nodes[3].host, "10.9");
 }
 
 /* What makes no sense leaves the list as it was. */
@@ -344,11 +355,11 @@ static void nonsense_about_nodes_is_ignored(void **state)
         "*1\r\n*3\r\n:0\r\n:99\r\n" NODE("$1\r\na\r\n", "65536"),
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        sg_route route = learn(texts[i], read_slots);
-        assert_int_equal(route.node_count, 1);
-        assert_string_equal(route.nodes[0].host, "before");
-        route = learn(texts[i], sg_redis_topology_read_sentinels);
-        assert_int_equal(route.node_count, 1);
+        sg_redis_topology topology = learn(texts[i], read_slots);
+        assert_int_equal(topology.node_count, 1);
+        assert_string_equal(topology.nodes[0].host, "before");
+        topology = learn(texts[i], sg_redis_topology_read_sentinels);
+        assert_int_equal(topology.node_count, 1);
     }
 }
 
@@ -360,21 +371,22 @@ static void the_list_of_nodes_is_bounded(void **state)
     for (int i = 0; i < 1000; i++)
         length += snprintf(text + length, sizeof text - (size_t)length,
                            "*3\r\n$1\r\na\r\n:%d\r\n$1\r\nx\r\n", 7000 + i);
-    assert_int_equal(learn(text, read_slots).node_count, SG_MAX_NODES);
+    assert_int_equal(learn(text, read_slots).node_count, SG_REDIS_MAX_NODES);
 }
 
 static void other_sentinels_are_learnt(void **state)
 {
     (void)state;
-    sg_route route = learn("*2\r\n"
-                           "*6\r\n$2\r\nip\r\n$4\r\n10.1\r\n$4\r\nport\r\n$5\r\n26379\r\n"
-                           "$5\r\nrunid\r\n$3\r\nabc\r\n"
-                           "*4\r\n$4\r\nport\r\n$5\r\n26380\r\n$2\r\nip\r\n$1\r\nx\r\n",
-                           sg_redis_topology_read_sentinels);
-    assert_int_equal(route.node_count, 1); /* the second could not be recognised */
-    assert_string_equal(route.nodes[0].host, "10.1");
-    assert_string_equal(route.nodes[0].id, "abc");
-    assert_int_equal(route.nodes[0].port, 26379);
+    sg_redis_topology topology =
+        learn("*2\r\n"
+              "*6\r\n$2\r\nip\r\n$4\r\n10.1\r\n$4\r\nport\r\n$5\r\n26379\r\n"
+              "$5\r\nrunid\r\n$3\r\nabc\r\n"
+              "*4\r\n$4\r\nport\r\n$5\r\n26380\r\n$2\r\nip\r\n$1\r\nx\r\n",
+              sg_redis_topology_read_sentinels);
+    assert_int_equal(topology.node_count, 1); /* the second could not be recognised */
+    assert_string_equal(topology.nodes[0].host, "10.1");
+    assert_string_equal(topology.nodes[0].id, "abc");
+    assert_int_equal(topology.nodes[0].port, 26379);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /*
- * The rights that docs/backends/redis.md asks for (with-redis reads them there): with all of them
- * the server refuses nothing of what we do, and without any single one it refuses something. The
- * server's own log of refusals tells.
+ * The rights that docs/backends/redis.md asks for (tests/servers reads them there): with all of
+ * them the server refuses nothing of what we do, and without any single one it refuses something.
+ * The server's own log of refusals tells. The doctor finds the one that is missing.
  */
 #include "support.h"
 
@@ -111,10 +111,13 @@ static bool ignore_one(void *context, const syncguard_lock_info *info)
     return true;
 }
 
-static void ignore_finding(void *context, syncguard_severity severity, const char *topic,
-                           const char *text)
+static char lacking[1024]; /* what the doctor said of permissions */
+
+static void note_finding(void *context, const syncguard_finding *finding)
 {
-    (void)context, (void)severity, (void)topic, (void)text;
+    (void)context;
+    if (strcmp(finding->topic, "permissions") == 0 && finding->severity != SYNCGUARD_FINE)
+        snprintf(lacking + strlen(lacking), sizeof lacking - strlen(lacking), "%s ", finding->text);
 }
 
 static void *wait_for_it(void *backend)
@@ -151,6 +154,7 @@ static void did(syncguard_status status)
 {
     if (status < 0) {
         failures++;
+        assert_int_not_equal(status, SYNCGUARD_E_INTERNAL); /* also inside a script */
         print_message("    %s: %s\n", syncguard_status_name(status), err.message);
     }
 }
@@ -179,7 +183,8 @@ static void do_everything(void)
         did(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err));
         did(syncguard_release(backend, grant.lock_id, NULL, &err));
     }
-    did(syncguard_examine(backend, NULL, ignore_finding, NULL, &err));
+    lacking[0] = '\0';
+    did(syncguard_examine(backend, NULL, note_finding, NULL, &err));
     if (failures == 0) {
         did(syncguard_acquire(backend, "waited", 5000, NULL, &grant, &err));
         assert_int_equal(pthread_create(&waiter, NULL, wait_for_it, backend), 0);
@@ -215,6 +220,13 @@ static void documented_rights_are_enough(void **state)
     do_everything();
     assert_int_equal(failures, 0);
     assert_int_equal(refusals(true), 0);
+    assert_string_equal(lacking, "");
+}
+
+/* Without these no connection is made, and there is nothing to ask the server with. */
+static bool is_for_connecting(const char *right)
+{
+    return strcmp(right, "+select") == 0 || strcmp(right, "+role") == 0;
 }
 
 static void each_documented_right_is_needed(void **state)
@@ -229,6 +241,10 @@ static void each_documented_right_is_needed(void **state)
         do_everything();
         if (refusals(false) == 0) {
             print_error("not needed: %s\n", rights[i]);
+            unneeded++;
+        }
+        if (!is_for_connecting(rights[i]) && strstr(lacking, rights[i]) == NULL) {
+            print_error("the doctor does not find that %s is missing: %s\n", rights[i], lacking);
             unneeded++;
         }
     }

@@ -81,11 +81,100 @@ static void the_reason_costs_no_command(void **state)
     syncguard_close(bare);
 }
 
+/* Connections that telemetry has counted as replaced. */
+static long reconnects(const syncguard_backend *backend)
+{
+    static const char name[] = "\nsyncguard_reconnects_total{";
+    static char text[65536];
+
+    (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
+    const char *at = strstr(text, name);
+    assert_non_null(at);
+    return strtol(strchr(at, '}') + 1, NULL, 10);
+}
+
+static atomic_int replaced_lines, renewal_lines;
+
+static void count_lines(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context, (void)level;
+    if (strstr(message, "had to be replaced") != NULL)
+        atomic_fetch_add(&replaced_lines, 1);
+    if (strncmp(message, "renewing 1 ", 11) == 0)
+        atomic_fetch_add(&renewal_lines, 1);
+    if (strstr(message, "s3cret") != NULL)
+        abort();
+}
+
+static syncguard_backend *open_counted(int port)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *bare = NULL, *decorated = NULL;
+    char url[64];
+
+    options.log = count_lines;
+    atomic_store(&replaced_lines, 0);
+    atomic_store(&renewal_lines, 0);
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d/0?connections=1", port);
+    assert_status(syncguard_open(url, &options, &bare, &err), SYNCGUARD_OK);
+    assert_status(syncguard_telemetry_wrap(bare, NULL, &decorated, &err), SYNCGUARD_OK);
+    return decorated;
+}
+
+/* Connections that the server has closed are replaced, counted and logged; first ones are not. */
+static void reconnects_are_counted(void **state)
+{
+    server s;
+    static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
+    syncguard_grant grant;
+
+    (void)state;
+    server_start(&s, 0, plain);
+    syncguard_backend *watched = open_counted(s.port);
+    assert_status(syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_int_equal(reconnects(watched), 0);
+    for (int i = 1; i <= 2; i++) {
+        freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
+        assert_status(syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err),
+                      SYNCGUARD_LOCKED);
+        assert_int_equal(reconnects(watched), i);
+        assert_int_equal(atomic_load(&replaced_lines), i);
+    }
+    syncguard_close(watched);
+    server_remove(&s);
+}
+
+/* A server that hangs for a while leaves a line, also if the lock survives. */
+static void a_hang_is_logged(void **state)
+{
+    server s;
+    static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    server_start(&s, 0, plain);
+    syncguard_backend *watched = open_counted(s.port);
+    options.ttl_ms = 6000;
+    options.auto_extend = true;
+    assert_status(syncguard_lock_acquire(watched, "s3cret", &options, &lock, &err), SYNCGUARD_OK);
+    kill(s.pid, SIGSTOP);
+    for (int i = 0; i < 3000 && atomic_load(&renewal_lines) == 0; i++)
+        usleep(10000);
+    kill(s.pid, SIGCONT);
+    assert_true(atomic_load(&renewal_lines) > 0);
+    syncguard_lock_dispose(lock);
+    syncguard_close(watched);
+    server_remove(&s);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_records_have_their_reason),
         cmocka_unit_test(the_reason_costs_no_command),
+        cmocka_unit_test(reconnects_are_counted),
+        cmocka_unit_test(a_hang_is_logged),
     };
 
     test_begin(argc, argv);

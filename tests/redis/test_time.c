@@ -9,8 +9,6 @@
 #define ROUNDS 4000 /* at most */
 #define ENOUGH 15   /* operations whose millisecond is known */
 
-static syncguard_backend *store;
-
 static int64_t server_ms(void)
 {
     redisReply *time = raw("TIME");

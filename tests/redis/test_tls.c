@@ -85,15 +85,15 @@ static void many_threads_share_a_session(void **state)
 {
     (void)state;
     pthread_t threads[16];
-    syncguard_backend *store = open_url(test_url);
+    syncguard_backend *backend = open_url(test_url);
     for (int i = 0; i < 16; i++)
-        pthread_create(&threads[i], NULL, hammer, store);
+        pthread_create(&threads[i], NULL, hammer, backend);
     for (int i = 0; i < 16; i++) {
         void *result = NULL;
         pthread_join(threads[i], &result);
         assert_non_null(result);
     }
-    syncguard_close(store);
+    syncguard_close(backend);
 }
 
 static const char *url_via(const proxy *p)
@@ -117,12 +117,12 @@ static void short_deadlines_connect_in_the_end(void **state)
     brief.timeout_ms = 70;
     proxy_start(&p, (int)strtol(host, NULL, 10));
     atomic_store(&p.delay_ms, 20);
-    syncguard_backend *store = open_url(url_via(&p));
+    syncguard_backend *backend = open_url(url_via(&p));
     for (int i = 0; i < 100; i++)
-        good += syncguard_is_locked(store, "short", &brief, &locked, &err) == SYNCGUARD_OK;
+        good += syncguard_is_locked(backend, "short", &brief, &locked, &err) == SYNCGUARD_OK;
     print_message("%d of 100\n", good);
     assert_true(good > 50);
-    syncguard_close(store);
+    syncguard_close(backend);
     proxy_stop(&p);
 }
 
@@ -133,11 +133,11 @@ static void *keep_connecting(void *argument)
     syncguard_call brief = SYNCGUARD_CALL_INIT;
     brief.timeout_ms = 20;
     for (;;) {
-        syncguard_backend *store = NULL;
-        if (syncguard_open(argument, NULL, &store, NULL) == SYNCGUARD_OK &&
-            syncguard_is_locked(store, "exit", &brief, &locked, NULL) != SYNCGUARD_OK)
+        syncguard_backend *backend = NULL;
+        if (syncguard_open(argument, NULL, &backend, NULL) == SYNCGUARD_OK &&
+            syncguard_is_locked(backend, "exit", &brief, &locked, NULL) != SYNCGUARD_OK)
             locked = false;
-        syncguard_close(store);
+        syncguard_close(backend);
     }
     return NULL;
 }

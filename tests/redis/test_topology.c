@@ -2,25 +2,9 @@
  * More than one server: the backend follows a failover of Sentinel, and counts
  * replicas. Clusters: see test_cluster.c.
  *
- * Order of the servers in the environment: see with-redis.
+ * Order of the servers in the environment: see tests/servers.
  */
 #include "support.h"
-
-static syncguard_backend *store;
-
-static int open_store(void **state)
-{
-    (void)state;
-    store = open_url(test_url);
-    return 0;
-}
-
-static int close_store(void **state)
-{
-    (void)state;
-    syncguard_close(store);
-    return 0;
-}
 
 /* --- wake-up --- */
 
@@ -267,7 +251,7 @@ static void extend_waits_for_replicas(void **state)
 static void extend_many_waits_for_replicas(void **state)
 {
     (void)state;
-    enum { LOCKS = 300 };
+    enum { LOCKS = SYNCGUARD_BATCH_MAX };
     static syncguard_grant grants[LOCKS];
     static syncguard_extend_op items[LOCKS];
     char key[32];

@@ -12,36 +12,35 @@
 
 const char *worker_path;
 
-int make_place(void **state)
+int create_folder(void **state)
 {
     const char *base = getenv("TMPDIR");
-    place *here = calloc(1, sizeof *here);
-    if (here == NULL)
+    test_dir *dir = calloc(1, sizeof *dir);
+    if (dir == NULL)
         return -1;
-    snprintf(here->folder, sizeof here->folder, "%.80s/syncguard-sqlite-XXXXXX",
+    snprintf(dir->path, sizeof dir->path, "%.80s/syncguard-sqlite-XXXXXX",
              base == NULL ? "/tmp" : base);
-    if (mkdtemp(here->folder) == NULL)
+    if (mkdtemp(dir->path) == NULL)
         return -1;
-    snprintf(here->file, sizeof here->file, "%s/locks.db", here->folder);
-    snprintf(here->url, sizeof here->url, "sqlite:%s/locks.db", here->folder);
-    *state = here;
+    snprintf(dir->file, sizeof dir->file, "%s/locks.db", dir->path);
+    snprintf(dir->url, sizeof dir->url, "sqlite:%s/locks.db", dir->path);
+    *state = dir;
     return 0;
 }
 
-int remove_place(void **state)
+int remove_folder(void **state)
 {
-    place *here = *state;
+    test_dir *dir = *state;
     char command[PATH_BYTES];
-    snprintf(command, sizeof command, "chmod -R u+rwX '%s'; rm -rf '%s'", here->folder,
-             here->folder);
+    snprintf(command, sizeof command, "chmod -R u+rwX '%s'; rm -rf '%s'", dir->path, dir->path);
     int result = system(command);
-    free(here);
+    free(dir);
     return result;
 }
 
-const char *beside(const place *here, const char *name, char out[PATH_BYTES])
+const char *beside(const test_dir *dir, const char *name, char out[PATH_BYTES])
 {
-    snprintf(out, PATH_BYTES, "%s/%s", here->folder, name);
+    snprintf(out, PATH_BYTES, "%s/%s", dir->path, name);
     return out;
 }
 

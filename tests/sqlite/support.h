@@ -24,17 +24,17 @@
 extern const char *worker_path;
 
 /* A test's own folder, removed with all it holds. */
-typedef struct place {
-    char folder[128];
-    char file[PATH_BYTES]; /* folder/locks.db */
+typedef struct test_dir {
+    char path[128];
+    char file[PATH_BYTES]; /* path/locks.db */
     char url[PATH_BYTES];
-} place;
+} test_dir;
 
-int make_place(void **state);
-int remove_place(void **state);
+int create_folder(void **state);
+int remove_folder(void **state);
 
-/* folder/name. */
-const char *beside(const place *here, const char *name, char out[PATH_BYTES]);
+/* The path of name in the folder. */
+const char *beside(const test_dir *dir, const char *name, char out[PATH_BYTES]);
 void write_file(const char *path, const void *bytes, size_t length);
 /* A checksum of the content; fails the test if the file is not there. */
 uint64_t file_sum(const char *path);

@@ -49,24 +49,24 @@ for durability in full normal; do
     done
 done
 
-# The sync must come after the commit's last write and before the worker tells the grant.
+# The sync must come after the commit's last write and before the worker reports the grant.
 strace -f -o "$folder/trace" -e trace=fdatasync,pwrite64,write "$worker" grants \
     "sqlite:$folder/full.db" 1 >"$folder/out"
 order=$(sed -n 's/.*\(pwrite64\|fdatasync\|write\)(\([0-9]*\).*/\1\2/p' "$folder/trace" |
     uniq | tr '\n' ' ')
 case $order in
-*pwrite64*fdatasync*write1*) say "ok: written, synced, told" ;;
-*) say "FAILED: order of writing and telling: $order" ;;
+*pwrite64*fdatasync*write1*) say "ok: written, synced, reported" ;;
+*) say "FAILED: order of writing and reporting: $order" ;;
 esac
 
-# A sync that fails: the grant is not told and is taken back; the next one works, with a new fence.
+# A sync that fails: the grant is not reported and is taken back; the next one works, with a new fence.
 base=$(grep -c fdatasync "$folder/trace" || true)
 strace -f -o "$folder/trace" -e trace=fdatasync -e inject=fdatasync:error=EIO:when=$((base + 1)) \
     "$worker" grants "sqlite:$folder/full.db" 4 >"$folder/out" || true
 if [ "$(grep -c '^granted' "$folder/out")" = 3 ] &&
     grep -q '^acquire: ServiceUnavailable EIO: .*full.db-wal' "$folder/out" &&
     grep '^granted' "$folder/out" | sort -c -u; then
-    say "ok: a failed sync is told as such, and nothing else is lost"
+    say "ok: a failed sync is reported as such, and nothing else is lost"
 else
     say "FAILED: a failed sync ends in: $(cat "$folder/out")"
 fi

@@ -1,11 +1,15 @@
 /*
- * What is stored and how it is judged: rows of another boot, planted garbage,
+ * What is stored and how it is interpreted: rows of another boot, planted garbage,
  * counters at their limits, attempts that must write nothing, batches, listings.
  */
 #include "support.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "syncguard/diagnostics.h"
@@ -26,29 +30,29 @@ static syncguard_limits soon(void)
 
 static void layout(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char text[256];
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    own.path = here->file;
+    own.path = dir->file;
     options.owner = "somebody@here";
     assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
     syncguard_grant grant = acquire(backend, "caf\xc3\xa9", 30000);
-    sql(here->file,
+    sql(dir->file,
         "SELECT key || '|' || user_key || '|' || fence || '|' || owner FROM syncguard_locks", text,
         sizeof text);
     assert_string_equal(text, "caf\xc3\xa9|caf\xc3\xa9|000000000000001|somebody@here");
-    sql(here->file,
+    sql(dir->file,
         "SELECT lock_id FROM syncguard_locks WHERE expires_at_ms - acquired_at_ms = 30000", text,
         sizeof text);
     assert_string_equal(text, grant.lock_id);
-    sql(here->file, "SELECT fence_key || '|' || fence FROM syncguard_fence_counters", text,
+    sql(dir->file, "SELECT fence_key || '|' || fence FROM syncguard_fence_counters", text,
         sizeof text);
     assert_string_equal(text, "fence:caf\xc3\xa9|1");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
-    sql(here->file,
+    sql(dir->file,
         "SELECT (SELECT count(*) FROM syncguard_locks) || '|' || fence"
         " FROM syncguard_fence_counters",
         text, sizeof text);
@@ -58,13 +62,13 @@ static void layout(void **state)
 
 static void a_lock_of_another_boot_is_dead(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
     bool locked = true;
     syncguard_lock_info info;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = acquire(backend, "k", 3600000);
-    sql(here->file, "UPDATE syncguard_locks SET boot_id = 'earlier'", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET boot_id = 'earlier'", NULL, 0);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
     assert_false(locked);
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(backend, "k", NULL, &info, &err), &err);
@@ -77,7 +81,7 @@ static void a_lock_of_another_boot_is_dead(void **state)
 }
 
 /* Sets the counter, tries, and expects Internal with everything as it was. */
-static void refuse_counter(const place *here, syncguard_backend *backend, const char *value)
+static void refuse_counter(const test_dir *dir, syncguard_backend *backend, const char *value)
 {
     char statement[200];
     char before[128];
@@ -85,46 +89,46 @@ static void refuse_counter(const place *here, syncguard_backend *backend, const 
     syncguard_grant grant;
     syncguard_error err;
     snprintf(statement, sizeof statement, "UPDATE syncguard_fence_counters SET fence = %s", value);
-    sql(here->file, statement, NULL, 0);
-    sql(here->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", before,
+    sql(dir->file, statement, NULL, 0);
+    sql(dir->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", before,
         sizeof before);
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                   &err);
-    sql(here->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", after,
+    sql(dir->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", after,
         sizeof after);
     assert_string_equal(before, after);
-    sql(here->file, "SELECT count(*) FROM syncguard_locks", after, sizeof after);
+    sql(dir->file, "SELECT count(*) FROM syncguard_locks", after, sizeof after);
     assert_string_equal(after, "0");
 }
 
 static void counters_at_their_limits(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = acquire(backend, "k", 1000);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
-    refuse_counter(here, backend, "-1");
-    refuse_counter(here, backend, "'garbage'");
-    refuse_counter(here, backend, "1.5");
-    refuse_counter(here, backend, "x'31'");
-    refuse_counter(here, backend, "1000000000000000");
-    refuse_counter(here, backend, "900000000000000");
-    sql(here->file, "UPDATE syncguard_fence_counters SET fence = 899999999999999", NULL, 0);
+    refuse_counter(dir, backend, "-1");
+    refuse_counter(dir, backend, "'garbage'");
+    refuse_counter(dir, backend, "1.5");
+    refuse_counter(dir, backend, "x'31'");
+    refuse_counter(dir, backend, "1000000000000000");
+    refuse_counter(dir, backend, "900000000000000");
+    sql(dir->file, "UPDATE syncguard_fence_counters SET fence = 899999999999999", NULL, 0);
     grant = acquire(backend, "k", 1000);
     assert_string_equal(grant.fence, "900000000000000");
     syncguard_close(backend);
 }
 
-/* Nobody can tell whether it is live: nothing is answered and nothing changed. */
+/* Whether it is live is unknown: nothing is answered and nothing changed. */
 static void an_unreadable_expiry_is_internal_everywhere(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
     syncguard_grant grant;
     syncguard_lock_info info;
     bool locked = false;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     syncguard_grant held = acquire(backend, "k", 30000);
     static const char *const damages[] = {
         "UPDATE syncguard_locks SET boot_expires_ms = 'soon'",
@@ -138,8 +142,8 @@ static void an_unreadable_expiry_is_internal_everywhere(void **state)
         char after[256];
         static const char whole[] = "SELECT quote(lock_id) || quote(fence) || quote(boot_id) ||"
                                     " quote(boot_expires_ms) FROM syncguard_locks";
-        sql(here->file, damages[i], NULL, 0);
-        sql(here->file, whole, before, sizeof before);
+        sql(dir->file, damages[i], NULL, 0);
+        sql(dir->file, whole, before, sizeof before);
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
         assert_non_null(strstr(err.message, "the stored record cannot be read"));
@@ -151,7 +155,7 @@ static void an_unreadable_expiry_is_internal_everywhere(void **state)
                       syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err), &err);
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(backend, held.lock_id, NULL, &err),
                       &err);
-        sql(here->file, whole, after, sizeof after);
+        sql(dir->file, whole, after, sizeof after);
         assert_string_equal(before, after);
     }
     syncguard_close(backend);
@@ -174,7 +178,7 @@ static void note_line(void *context, syncguard_log_level level, const char *mess
 /* Live or dead by its expiry, whatever else is wrong; its owner can renew and release it. */
 static void a_damaged_lock_is_still_held(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     static const char *const damages[] = {
         "fence = '0000000000000001'", /* 16 digits */
         "fence = '-00000000000001'",
@@ -189,7 +193,7 @@ static void a_damaged_lock_is_still_held(void **state)
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    own.path = here->file;
+    own.path = dir->file;
     options.log = note_line;
     options.log_context = &lines;
     assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
@@ -201,7 +205,7 @@ static void a_damaged_lock_is_still_held(void **state)
         bool locked = false;
         syncguard_grant held = acquire(backend, "k", 30000);
         snprintf(statement, sizeof statement, "UPDATE syncguard_locks SET %s", damages[i]);
-        sql(here->file, statement, NULL, 0);
+        sql(dir->file, statement, NULL, 0);
         assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                       &err);
         assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
@@ -219,19 +223,19 @@ static void a_damaged_lock_is_still_held(void **state)
         assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
         /* Dead, it is taken over. */
         (void)acquire(backend, "k", 30000);
-        sql(here->file, statement, NULL, 0);
-        sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
+        sql(dir->file, statement, NULL, 0);
+        sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
         held = acquire(backend, "k", 1000);
         assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
     }
     /* An id that is none matches none; a key that is none does not keep its owner from it. */
     syncguard_grant held = acquire(backend, "k", 30000);
-    sql(here->file, "UPDATE syncguard_locks SET key = x'00'", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET key = x'00'", NULL, 0);
     assert_status(SYNCGUARD_OK, syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err),
                   &err);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
     (void)acquire(backend, "k", 30000);
-    sql(here->file, "UPDATE syncguard_locks SET lock_id = 'much too long for the id of a lock'",
+    sql(dir->file, "UPDATE syncguard_locks SET lock_id = 'much too long for the id of a lock'",
         NULL, 0);
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &held, &err), &err);
     syncguard_close(backend);
@@ -239,20 +243,20 @@ static void a_damaged_lock_is_still_held(void **state)
 
 static void reads_and_refusals_write_nothing(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char wal[PATH_BYTES];
     char wake[PATH_BYTES];
     syncguard_error err;
     syncguard_grant grant;
     syncguard_lock_info info;
     bool locked = false;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     (void)acquire(backend, "k", 30000);
     syncguard_grant gone = acquire(backend, "gone", 1000);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, gone.lock_id, NULL, &err), &err);
-    uint64_t file_before = file_sum(here->file);
-    uint64_t wal_before = file_sum(beside(here, "locks.db-wal", wal));
-    uint64_t wake_before = file_sum(beside(here, "locks.db-wake", wake));
+    uint64_t file_before = file_sum(dir->file);
+    uint64_t wal_before = file_sum(beside(dir, "locks.db-wal", wal));
+    uint64_t wake_before = file_sum(beside(dir, "locks.db-wake", wake));
     for (int i = 0; i < 100; i++) {
         assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                       &err);
@@ -263,7 +267,7 @@ static void reads_and_refusals_write_nothing(void **state)
         assert_status(SYNCGUARD_ABSENT,
                       syncguard_extend(backend, gone.lock_id, 1000, NULL, NULL, &err), &err);
     }
-    assert_true(file_before == file_sum(here->file));
+    assert_true(file_before == file_sum(dir->file));
     assert_true(wal_before == file_sum(wal));
     assert_true(wake_before == file_sum(wake));
     syncguard_close(backend);
@@ -271,9 +275,9 @@ static void reads_and_refusals_write_nothing(void **state)
 
 static void the_same_request_again_is_the_grant(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     syncguard_acquire_op op = {.key = "k",
                                .key_length = 1,
                                .lock_id = "AAAAAAAAAAAAAAAAAAAAAA",
@@ -305,10 +309,10 @@ static void the_same_request_again_is_the_grant(void **state)
 
 static void cleanup_removes_only_what_it_saw(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char text[64];
     syncguard_error err;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = acquire(backend, "k", 1000);
     syncguard_cleanup_op op = {.key = "k",
                                .key_length = 1,
@@ -316,23 +320,23 @@ static void cleanup_removes_only_what_it_saw(void **state)
                                .expires_at_ms = grant.expires_at_ms,
                                .limits = soon()};
     /* Expired, past the tolerance, but not past the guard. */
-    sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 2300", NULL, 0);
-    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
-    sql(here->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
+    sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 2300", NULL, 0);
+    assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err), &err);
+    sql(dir->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
     assert_string_equal(text, "1");
-    sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 1000", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - 1000", NULL, 0);
     op.expires_at_ms++;
-    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
-    sql(here->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
+    assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err), &err);
+    sql(dir->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
     assert_string_equal(text, "1");
     op.expires_at_ms--;
     op.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
-    assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
-    sql(here->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
+    assert_status(SYNCGUARD_ABSENT, backend->ops->cleanup(backend, &op, &err), &err);
+    sql(dir->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
     assert_string_equal(text, "1");
     op.lock_id = grant.lock_id;
     assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
-    sql(here->file,
+    sql(dir->file,
         "SELECT (SELECT count(*) FROM syncguard_locks) || (SELECT count(*) FROM"
         " syncguard_fence_counters)",
         text, sizeof text);
@@ -340,13 +344,13 @@ static void cleanup_removes_only_what_it_saw(void **state)
     syncguard_close(backend);
 }
 
-#define MANY 1500
+#define MANY SYNCGUARD_BATCH_MAX
 
-static void many_renewals_in_few_transactions(void **state)
+static void many_renewals_in_one_transaction(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     syncguard_extend_op *items = calloc(MANY, sizeof *items);
     syncguard_grant *grants = calloc(MANY, sizeof *grants);
     assert_non_null(items);
@@ -376,6 +380,32 @@ static void many_renewals_in_few_transactions(void **state)
     syncguard_close(backend);
 }
 
+/* Only the damaged one is left undecided. */
+static void a_damaged_record_does_not_stop_other_renewals(void **state)
+{
+    const test_dir *dir = *state;
+    static const char *const keys[] = {"a", "b", "c"};
+    syncguard_error err;
+    syncguard_grant grants[3];
+    syncguard_extend_op items[3] = {{.ttl_ms = 90000}, {.ttl_ms = 90000}, {.ttl_ms = 90000}};
+    syncguard_backend *backend = open_file(dir->file);
+    for (int i = 0; i < 3; i++) {
+        grants[i] = acquire(backend, keys[i], 30000);
+        items[i].lock_id = grants[i].lock_id;
+    }
+    sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 'soon' WHERE key = 'b'", NULL, 0);
+    syncguard_limits limits = soon();
+    assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 3, &limits, &err), &err);
+    assert_int_equal(items[0].status, SYNCGUARD_OK);
+    assert_int_equal(items[1].status, SYNCGUARD_E_INTERNAL);
+    assert_int_equal(items[2].status, SYNCGUARD_OK);
+    assert_true(items[2].expires_at_ms > grants[2].expires_at_ms + 50000);
+    syncguard_lock_info info;
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(backend, "c", NULL, &info, &err), &err);
+    assert_int_equal(info.expires_at_ms, items[2].expires_at_ms);
+    syncguard_close(backend);
+}
+
 typedef struct counted {
     syncguard_backend *backend;
     int rows;
@@ -401,15 +431,15 @@ static bool count_row(void *context, const syncguard_record *record)
 
 static void listing(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
-    counted self = {.backend = open_file(here->file)};
+    counted self = {.backend = open_file(dir->file)};
     for (int i = 0; i < 300; i++) {
         char key[32];
         snprintf(key, sizeof key, "key-%d", i);
         (void)acquire(self.backend, key, 30000);
     }
-    sql(here->file, "UPDATE syncguard_locks SET boot_id = 'earlier' WHERE key LIKE 'key-1%'", NULL,
+    sql(dir->file, "UPDATE syncguard_locks SET boot_id = 'earlier' WHERE key LIKE 'key-1%'", NULL,
         0);
     syncguard_limits limits = soon();
     assert_status(SYNCGUARD_OK,
@@ -427,39 +457,38 @@ typedef struct findings {
     char topics[256];
 } findings;
 
-static void note_finding(void *context, syncguard_severity severity, const char *topic,
-                         const char *text)
+static void note_finding(void *context, const syncguard_finding *finding)
 {
     findings *self = context;
-    assert_non_null(text);
-    *(severity == SYNCGUARD_FINE   ? &self->fine
-      : severity == SYNCGUARD_WARN ? &self->warn
-                                   : &self->block) += 1;
-    if (severity != SYNCGUARD_FINE)
+    assert_non_null(finding->text);
+    *(finding->severity == SYNCGUARD_FINE   ? &self->fine
+      : finding->severity == SYNCGUARD_WARN ? &self->warn
+                                            : &self->block) += 1;
+    if (finding->severity != SYNCGUARD_FINE)
         snprintf(self->topics + strlen(self->topics), sizeof self->topics - strlen(self->topics),
-                 "%s ", topic);
+                 "%s ", finding->topic);
 }
 
-static void examination(void **state)
+static void findings_for_doctor(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
     findings good = {0};
     findings bad = {0};
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = acquire(backend, "k", 30000);
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &good, &err), &err);
     assert_int_equal(good.warn + good.block, 0);
     assert_true(good.fine >= 4);
     char command[PATH_BYTES + 32];
-    snprintf(command, sizeof command, "chmod 0666 '%s'", here->file);
+    snprintf(command, sizeof command, "chmod 0666 '%s'", dir->file);
     assert_int_equal(system(command), 0);
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &bad, &err), &err);
     assert_string_equal(bad.topics, "mode ");
     findings damaged = {0};
-    snprintf(command, sizeof command, "chmod 0600 '%s'", here->file);
+    snprintf(command, sizeof command, "chmod 0600 '%s'", dir->file);
     assert_int_equal(system(command), 0);
-    sql(here->file, "UPDATE syncguard_locks SET fence = '-1'", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET fence = '-1'", NULL, 0);
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &damaged, &err),
                   &err);
     assert_string_equal(damaged.topics, "records ");
@@ -469,13 +498,13 @@ static void examination(void **state)
 
 static void long_keys_and_two_handles(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char key[SYNCGUARD_KEY_SIZE];
     syncguard_error err;
     syncguard_grant grant;
     syncguard_lock_info_raw info;
-    syncguard_backend *one = open_file(here->file);
-    syncguard_backend *two = open_file(here->file);
+    syncguard_backend *one = open_file(dir->file);
+    syncguard_backend *two = open_file(dir->file);
     memset(key, 'k', sizeof key - 1);
     key[sizeof key - 1] = '\0';
     for (int round = 1; round <= 3; round++) {
@@ -493,13 +522,75 @@ static void long_keys_and_two_handles(void **state)
     /* Closing one handle must not have dropped the other's locks on the file. */
     char line[64];
     grant = acquire(one, "still", 30000);
-    assert_int_equal(run_worker(line, sizeof line, "try", here->url, "still", NULL), 1);
+    assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "still", NULL), 1);
     syncguard_close(one);
+}
+
+/* Set: the next sync fails, once another thread waits for the key that was granted before it. */
+static atomic_bool sync_fails;
+static atomic_bool somebody_waits;
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+
+int __wrap_fdatasync(int fd)
+{
+    if (!atomic_exchange(&sync_fails, false))
+        return __real_fdatasync(fd);
+    for (int i = 0; i < 10000 && !atomic_load(&somebody_waits); i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    errno = EIO;
+    return -1;
+}
+
+static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    (void)context;
+    (void)attempts;
+    (void)waited_ms;
+    (void)remaining_ms;
+    atomic_store(&somebody_waits, true);
+}
+
+static void *wait_for_key(void *argument)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    while (atomic_load(&sync_fails)) /* until the grant waits for its sync */
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    options.retry_delay_ms = 60000;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.timeout_ms = 60000;
+    options.on_wait = note_wait;
+    if (syncguard_lock_acquire(argument, "k", &options, &lock, NULL) != SYNCGUARD_OK)
+        return NULL;
+    syncguard_lock_dispose(lock);
+    return argument;
+}
+
+/* Nobody else reports its end: the caller has heard of a failure. */
+static void a_grant_that_is_taken_back_wakes_a_waiter(void **state)
+{
+    const test_dir *dir = *state;
+    pthread_t waiter;
+    syncguard_error err;
+    syncguard_grant grant;
+    void *got = NULL;
+    syncguard_backend *backend = open_file(dir->file);
+    atomic_store(&sync_fails, true);
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_key, backend), 0);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(backend, "k", 600000, NULL, &grant, &err), &err);
+    int64_t begin = now_us();
+    assert_int_equal(pthread_join(waiter, &got), 0);
+    assert_ptr_equal(got, backend);
+    assert_true(now_us() - begin < 20000000);
+    syncguard_close(backend);
 }
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(layout),
         TEST(a_lock_of_another_boot_is_dead),
@@ -509,9 +600,11 @@ int main(int argc, char **argv)
         TEST(reads_and_refusals_write_nothing),
         TEST(the_same_request_again_is_the_grant),
         TEST(cleanup_removes_only_what_it_saw),
-        TEST(many_renewals_in_few_transactions),
+        TEST(many_renewals_in_one_transaction),
+        TEST(a_damaged_record_does_not_stop_other_renewals),
+        TEST(a_grant_that_is_taken_back_wakes_a_waiter),
         TEST(listing),
-        TEST(examination),
+        TEST(findings_for_doctor),
         TEST(long_keys_and_two_handles),
     };
     if (argc < 2)

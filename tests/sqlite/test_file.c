@@ -16,7 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Stands in for the kernel's answer, so that a network file system can be had without a network. */
+/* Replaces the kernel's answer, so that a network file system can be tested without a network. */
 static long pretended_type;
 
 /* The library's own calls of statfs end here. */
@@ -53,14 +53,14 @@ static void use_once(const char *path)
 
 static void made_private_under_any_umask(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     static const mode_t masks[] = {0, 022, 077, 0277};
     for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
         char folder[PATH_BYTES];
         char file[PATH_BYTES + 16];
         char name[32];
         snprintf(name, sizeof name, "new%zu", i);
-        beside(here, name, folder);
+        beside(dir, name, folder);
         mode_t before = umask(masks[i]);
         snprintf(file, sizeof file, "%s/locks.db", folder);
         use_once(file);
@@ -77,114 +77,114 @@ static void made_private_under_any_umask(void **state)
 
 static void only_the_last_folder_is_made(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char path[PATH_BYTES];
     char missing[PATH_BYTES];
     syncguard_error err;
-    beside(here, "a/b/locks.db", path);
+    beside(dir, "a/b/locks.db", path);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, try_open(path, &err), &err);
-    assert_non_null(strstr(err.message, beside(here, "a", missing)));
+    assert_non_null(strstr(err.message, beside(dir, "a", missing)));
     assert_string_equal(err.native, "ENOENT");
     assert_false(exists(missing));
 }
 
 static void relative_and_odd_names_are_plain_files(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char path[PATH_BYTES];
     char before[PATH_BYTES];
     assert_non_null(getcwd(before, sizeof before));
-    assert_int_equal(chdir(here->folder), 0);
+    assert_int_equal(chdir(dir->path), 0);
     static const char *const names[] = {":memory:", "file:x?mode=memory", "a b%c.db", "sub/x.db"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         use_once(names[i]);
-        assert_true(exists(beside(here, names[i], path)));
+        assert_true(exists(beside(dir, names[i], path)));
     }
     assert_int_equal(chdir(before), 0);
 }
 
 static void bad_paths_are_refused(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char path[PATH_BYTES];
     char other[PATH_BYTES];
     char longest[1000];
     syncguard_error err;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(NULL, &err), &err);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open("", &err), &err);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(here->folder, &err), &err);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(here, "x/", path), &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->path, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(dir, "x/", path), &err), &err);
     memset(longest, 'x', sizeof longest);
     longest[0] = '/';
     longest[sizeof longest - 1] = '\0';
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(longest, &err), &err);
 
-    write_file(beside(here, "plain", path), "x", 1);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(here, "plain/x.db", other), &err),
+    write_file(beside(dir, "plain", path), "x", 1);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(dir, "plain/x.db", other), &err),
                   &err);
-    assert_int_equal(mkfifo(beside(here, "fifo", path), 0600), 0);
+    assert_int_equal(mkfifo(beside(dir, "fifo", path), 0600), 0);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
     assert_non_null(strstr(err.message, path));
-    assert_int_equal(symlink("nowhere.db", beside(here, "dangling", path)), 0);
+    assert_int_equal(symlink("nowhere.db", beside(dir, "dangling", path)), 0);
     assert_int_not_equal(try_open(path, &err), SYNCGUARD_OK);
-    assert_false(exists(beside(here, "nowhere.db", path)));
+    assert_false(exists(beside(dir, "nowhere.db", path)));
 }
 
 static void links(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char path[PATH_BYTES];
     char key[64];
     syncguard_error err;
     syncguard_grant grant;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
 
     /* A symbolic link is the same store, with the same files beside it. */
-    assert_int_equal(symlink(here->file, beside(here, "link.db", path)), 0);
+    assert_int_equal(symlink(dir->file, beside(dir, "link.db", path)), 0);
     syncguard_backend *other = open_file(path);
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(other, "k", 30000, NULL, &grant, &err), &err);
-    assert_false(exists(beside(here, "link.db-wal", path)));
-    assert_false(exists(beside(here, "link.db-wake", path)));
+    assert_false(exists(beside(dir, "link.db-wal", path)));
+    assert_false(exists(beside(dir, "link.db-wake", path)));
     syncguard_close(other);
     syncguard_close(backend);
 
     /* A second name would have other files beside it. */
-    assert_int_equal(link(here->file, beside(here, "hard.db", path)), 0);
+    assert_int_equal(link(dir->file, beside(dir, "hard.db", path)), 0);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(here->file, &err), &err);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err), &err);
     assert_int_equal(unlink(path), 0);
-    sql(here->file, "SELECT key FROM syncguard_locks", key, sizeof key);
+    sql(dir->file, "SELECT key FROM syncguard_locks", key, sizeof key);
     assert_string_equal(key, "k");
 }
 
 static void network_file_systems_are_refused(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     static const long types[] = {0x6969, 0xff534d42, 0xfe534d42, 0x01021997, 0x65735546, 0xc36400};
     syncguard_error err;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         pretended_type = types[i];
-        syncguard_status status = try_open(here->file, &err);
+        syncguard_status status = try_open(dir->file, &err);
         pretended_type = 0;
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status, &err);
-        assert_non_null(strstr(err.message, here->folder));
-        assert_false(exists(here->file));
+        assert_non_null(strstr(err.message, dir->path));
+        assert_false(exists(dir->file));
     }
-    use_once(here->file);
+    use_once(dir->file);
     pretended_type = 0x6969;
-    syncguard_status status = try_open(here->file, &err);
+    syncguard_status status = try_open(dir->file, &err);
     pretended_type = 0;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, status, &err);
 }
 
 /* Opening must fail, name the file, and leave it and its folder as they were. */
-static void refuse(const place *here, const char *name, syncguard_status expected)
+static void refuse(const test_dir *dir, const char *name, syncguard_status expected)
 {
     char path[PATH_BYTES];
     char beside_it[PATH_BYTES];
     syncguard_error err;
-    beside(here, name, path);
+    beside(dir, name, path);
     uint64_t before = file_sum(path);
     assert_status(expected, try_open(path, &err), &err);
     if (strstr(err.message, path) == NULL)
@@ -194,29 +194,29 @@ static void refuse(const place *here, const char *name, syncguard_status expecte
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         char other[64];
         snprintf(other, sizeof other, "%s%s", name, suffixes[i]);
-        if (expected == SYNCGUARD_E_INVALID_ARGUMENT && exists(beside(here, other, beside_it)))
+        if (expected == SYNCGUARD_E_INVALID_ARGUMENT && exists(beside(dir, other, beside_it)))
             fail_msg("%s was made", other);
     }
 }
 
 static void foreign_files_are_left_untouched(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char path[PATH_BYTES];
     char bytes[5000];
     memset(bytes, 'x', sizeof bytes);
-    write_file(beside(here, "one-byte", path), "x", 1);
-    write_file(beside(here, "text", path), bytes, 90);
-    write_file(beside(here, "long-text", path), bytes, sizeof bytes);
-    refuse(here, "one-byte", SYNCGUARD_E_INVALID_ARGUMENT);
-    refuse(here, "text", SYNCGUARD_E_INVALID_ARGUMENT);
-    refuse(here, "long-text", SYNCGUARD_E_INVALID_ARGUMENT);
+    write_file(beside(dir, "one-byte", path), "x", 1);
+    write_file(beside(dir, "text", path), bytes, 90);
+    write_file(beside(dir, "long-text", path), bytes, sizeof bytes);
+    refuse(dir, "one-byte", SYNCGUARD_E_INVALID_ARGUMENT);
+    refuse(dir, "text", SYNCGUARD_E_INVALID_ARGUMENT);
+    refuse(dir, "long-text", SYNCGUARD_E_INVALID_ARGUMENT);
 
     /* Somebody else's database, in either journal mode. */
-    write_file(beside(here, "other.db", path), "", 0);
+    write_file(beside(dir, "other.db", path), "", 0);
     sql(path, "CREATE TABLE t(x)", NULL, 0);
-    refuse(here, "other.db", SYNCGUARD_E_INVALID_ARGUMENT);
-    write_file(beside(here, "wal.db", path), "", 0);
+    refuse(dir, "other.db", SYNCGUARD_E_INVALID_ARGUMENT);
+    write_file(beside(dir, "wal.db", path), "", 0);
     sql(path, "CREATE TABLE t(x)", NULL, 0);
     sql(path, "PRAGMA journal_mode=WAL", NULL, 0);
     sql(path, "INSERT INTO t VALUES(1)", NULL, 0);
@@ -231,54 +231,54 @@ static void foreign_files_are_left_untouched(void **state)
 
 static void a_newer_layout_is_refused(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
-    use_once(here->file);
-    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
-    sql(here->file, "PRAGMA user_version=99", NULL, 0);
-    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
-    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(here->file, &err), &err);
+    use_once(dir->file);
+    sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    sql(dir->file, "PRAGMA user_version=99", NULL, 0);
+    sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err), &err);
     assert_non_null(strstr(err.message, "99"));
 }
 
 static void an_empty_file_becomes_a_store(void **state)
 {
-    const place *here = *state;
-    write_file(here->file, "", 0);
-    use_once(here->file);
+    const test_dir *dir = *state;
+    write_file(dir->file, "", 0);
+    use_once(dir->file);
     char mode[16];
-    sql(here->file, "PRAGMA journal_mode", mode, sizeof mode);
+    sql(dir->file, "PRAGMA journal_mode", mode, sizeof mode);
     assert_string_equal(mode, "wal");
 }
 
 /* One of our files with its inside damaged, in several ways. */
 static void damaged_files(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char path[PATH_BYTES];
     unsigned char bytes[65536];
     syncguard_error err;
-    use_once(here->file);
-    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
-    FILE *file = fopen(here->file, "rb");
+    use_once(dir->file);
+    sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    FILE *file = fopen(dir->file, "rb");
     assert_non_null(file);
     size_t length = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
     assert_true(length > 4096);
 
     /* Cut off: noticed when it is opened. */
-    write_file(beside(here, "cut.db", path), bytes, 2048);
-    refuse(here, "cut.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    write_file(beside(dir, "cut.db", path), bytes, 2048);
+    refuse(dir, "cut.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
     /* The list of tables is garbage. */
     unsigned char copy[65536];
     memcpy(copy, bytes, length);
     memset(copy + 100, 0xa5, 1900);
-    write_file(beside(here, "schema.db", path), copy, length);
-    refuse(here, "schema.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    write_file(beside(dir, "schema.db", path), copy, length);
+    refuse(dir, "schema.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
     /* The tables themselves: noticed by the first operation, nothing granted. */
     memcpy(copy, bytes, length);
     memset(copy + 2048, 0xa5, length - 2048);
-    write_file(beside(here, "tables.db", path), copy, length);
+    write_file(beside(dir, "tables.db", path), copy, length);
     uint64_t before = file_sum(path);
     syncguard_backend *backend = open_file(path);
     syncguard_grant grant;
@@ -293,46 +293,46 @@ static void damaged_files(void **state)
 /* Without rights: as another user when the tests run as root. */
 static void permissions(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char line[400];
     char url[PATH_BYTES];
     bool root = geteuid() == 0;
-    use_once(here->file);
+    use_once(dir->file);
 
-    assert_int_equal(chmod(here->folder, 0555), 0);
-    snprintf(url, sizeof url, "sqlite:%s/new.db", here->folder);
+    assert_int_equal(chmod(dir->path, 0555), 0);
+    snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
     int code = root ? run_worker(line, sizeof line, "as", "65534", "open", url, NULL)
                     : run_worker(line, sizeof line, "open", url, NULL);
     assert_int_equal(code, 2);
-    if (strstr(line, "ServiceUnavailable EACCES") == NULL || strstr(line, "new.db") == NULL)
+    if (strstr(line, "AuthFailed EACCES") == NULL || strstr(line, "new.db") == NULL)
         fail_msg("folder not writable: %s", line);
 
-    assert_int_equal(chmod(here->file, root ? 0600 : 0000), 0);
-    code = root ? run_worker(line, sizeof line, "as", "65534", "open", here->url, NULL)
-                : run_worker(line, sizeof line, "open", here->url, NULL);
+    assert_int_equal(chmod(dir->file, root ? 0600 : 0000), 0);
+    code = root ? run_worker(line, sizeof line, "as", "65534", "open", dir->url, NULL)
+                : run_worker(line, sizeof line, "open", dir->url, NULL);
     assert_int_equal(code, 2);
     if (strstr(line, "AuthFailed") == NULL || strstr(line, "locks.db") == NULL)
         fail_msg("file not readable: %s", line);
 
-    assert_int_equal(chmod(here->file, 0444), 0);
-    code = root ? run_worker(line, sizeof line, "as", "65534", "open", here->url, NULL)
-                : run_worker(line, sizeof line, "open", here->url, NULL);
+    assert_int_equal(chmod(dir->file, 0444), 0);
+    code = root ? run_worker(line, sizeof line, "as", "65534", "open", dir->url, NULL)
+                : run_worker(line, sizeof line, "open", dir->url, NULL);
     assert_int_equal(code, 2);
     if (strstr(line, "AuthFailed") == NULL || strstr(line, "locks.db") == NULL)
         fail_msg("file not writable: %s", line);
 }
 
 /* After trouble the store must hold what it held, and go on. */
-static void assert_intact(const place *here, const char *held_id)
+static void assert_intact(const test_dir *dir, const char *held_id)
 {
     char text[64];
     syncguard_error err;
-    sql(here->file, "PRAGMA integrity_check", text, sizeof text);
+    sql(dir->file, "PRAGMA integrity_check", text, sizeof text);
     assert_string_equal(text, "ok");
-    sql(here->file, "SELECT lock_id FROM syncguard_locks WHERE key='held'", text, sizeof text);
+    sql(dir->file, "SELECT lock_id FROM syncguard_locks WHERE key='held'", text, sizeof text);
     assert_string_equal(text, held_id);
-    use_once(here->file);
-    syncguard_backend *backend = open_file(here->file);
+    use_once(dir->file);
+    syncguard_backend *backend = open_file(dir->file);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, held_id, NULL, &err), &err);
     syncguard_close(backend);
 }
@@ -350,14 +350,14 @@ static void hold(const char *file, char id[SYNCGUARD_LOCK_ID_SIZE])
 
 static void a_limit_on_file_size_loses_nothing(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char id[SYNCGUARD_LOCK_ID_SIZE];
     char line[400];
-    hold(here->file, id);
+    hold(dir->file, id);
     /* The WAL cannot grow beyond what it has. */
-    int code = run_worker(line, sizeof line, "limit", "40000", "grants", here->url, "20", NULL);
+    int code = run_worker(line, sizeof line, "limit", "40000", "grants", dir->url, "20", NULL);
     assert_int_equal(code, 0);
-    child worker = start_worker("limit", "40000", "grants", here->url, "20", NULL);
+    child worker = start_worker("limit", "40000", "grants", dir->url, "20", NULL);
     bool failed = false;
     while (fgets(line, sizeof line, worker.out) != NULL) {
         if (strstr(line, "granted") == NULL) {
@@ -369,20 +369,20 @@ static void a_limit_on_file_size_loses_nothing(void **state)
     }
     (void)end_worker(&worker);
     assert_true(failed);
-    assert_intact(here, id);
+    assert_intact(dir, id);
 }
 
 static void a_full_disk_loses_nothing(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char folder[PATH_BYTES];
     char filler[PATH_BYTES];
     char id[SYNCGUARD_LOCK_ID_SIZE];
     char block[4096];
-    place small = {0};
+    test_dir small = {0};
     syncguard_error err;
     syncguard_grant grant;
-    beside(here, "small", folder);
+    beside(dir, "small", folder);
     assert_int_equal(mkdir(folder, 0700), 0);
     if (mount("tmpfs", folder, "tmpfs", 0, "size=256k") != 0) {
         /* Only root may; the limit on file sizes above takes the same path. */
@@ -424,13 +424,13 @@ static void a_full_disk_loses_nothing(void **state)
 /* Its own WAL must not fill a file system however small it is. */
 static void a_tiny_file_system_stays_usable(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     static const char *const sizes[] = {"size=100k", "size=200k", "size=400k"};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char folder[PATH_BYTES];
         char file[PATH_BYTES + 16];
         struct statfs about;
-        beside(here, sizes[i], folder);
+        beside(dir, sizes[i], folder);
         snprintf(file, sizeof file, "%s/locks.db", folder);
         assert_int_equal(mkdir(folder, 0700), 0);
         if (mount("tmpfs", folder, "tmpfs", 0, sizes[i]) != 0) {
@@ -463,7 +463,7 @@ static void a_tiny_file_system_stays_usable(void **state)
 /* However few descriptors are left: granted or not, never a lock that nobody knows of. */
 static void no_descriptor_left_leaves_no_lock(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     for (rlim_t spare = 0; spare < 6; spare++) {
@@ -471,7 +471,7 @@ static void no_descriptor_left_leaves_no_lock(void **state)
         syncguard_error err;
         bool locked = true;
         struct rlimit less = limit;
-        syncguard_backend *backend = open_file(here->file);
+        syncguard_backend *backend = open_file(dir->file);
         int lowest = dup(STDERR_FILENO);
         assert_true(lowest > 0);
         close(lowest);
@@ -492,7 +492,7 @@ static void no_descriptor_left_leaves_no_lock(void **state)
 
 static void url_options(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char url[PATH_BYTES + 32];
     static const char *const bad[] = {"?durability=none", "?durability=", "?sync=1",
                                       "?durability=full&durability=full", "?timeout_ms=0"};
@@ -500,15 +500,15 @@ static void url_options(void **state)
                                        "?cleanup=true"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char line[400];
-        snprintf(url, sizeof url, "%s%s", here->url, bad[i]);
+        snprintf(url, sizeof url, "%s%s", dir->url, bad[i]);
         assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 2);
         if (strncmp(line, "InvalidArgument", 15) != 0)
             fail_msg("%s: %s", bad[i], line);
-        assert_false(exists(here->file));
+        assert_false(exists(dir->file));
     }
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         char line[400];
-        snprintf(url, sizeof url, "%s%s", here->url, good[i]);
+        snprintf(url, sizeof url, "%s%s", dir->url, good[i]);
         assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
     }
     char line[400];
@@ -518,7 +518,7 @@ static void url_options(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(made_private_under_any_umask),
         TEST(only_the_last_folder_is_made),

@@ -1,6 +1,6 @@
 /*
  * Containers of one kernel: processes that see another boot id or another boot
- * clock exclude each other, and one that cannot tell is refused.
+ * clock exclude each other, and one whose clock is unknown is refused.
  */
 #include "support.h"
 
@@ -40,7 +40,7 @@ static const view views[VIEWS] = {
     {"the host", {NULL}},
     {"a container with its own boot id", {"over", own_id, BOOT_ID}},
     {"a container with another boot id", {"over", other_id, BOOT_ID}},
-    {"a container with a new boot id at each look",
+    {"a container with a new boot id at each read",
      {"over", "/proc/sys/kernel/random/uuid", BOOT_ID}},
     {"a time namespace that is ahead", {"shift", "100000", NULL}},
     {"a time namespace that is behind", {"shift", "-20", NULL}},
@@ -61,46 +61,46 @@ static int run_in(const view *from, char *line, size_t size, const char *command
     return code;
 }
 
-static void make_ids(const place *here)
+static void make_ids(const test_dir *dir)
 {
-    write_file(beside(here, "own", own_id), "11111111-1111-4111-8111-111111111111\n", 37);
-    write_file(beside(here, "other", other_id), "22222222-2222-4222-8222-222222222222\n", 37);
+    write_file(beside(dir, "own", own_id), "11111111-1111-4111-8111-111111111111\n", 37);
+    write_file(beside(dir, "other", other_id), "22222222-2222-4222-8222-222222222222\n", 37);
 }
 
-/* The holder's process has ended, so nothing but the row tells of it. */
+/* The holder's process has ended, so only the row is left of it. */
 static void every_view_excludes_every_other(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char line[400];
-    make_ids(here);
+    make_ids(dir);
     for (int holder = 0; holder < VIEWS; holder++) {
-        if (run_in(&views[holder], line, sizeof line, "acquire", here->url, "60000") != 0)
+        if (run_in(&views[holder], line, sizeof line, "acquire", dir->url, "60000") != 0)
             fail_msg("%s: %s", views[holder].name, line);
         for (int other = 0; other < VIEWS; other++) {
-            int code = run_in(&views[other], line, sizeof line, "try", here->url, "30000");
+            int code = run_in(&views[other], line, sizeof line, "try", dir->url, "30000");
             if (code != 1)
                 fail_msg("%s has it, and so has %s: %s", views[holder].name, views[other].name,
                          line);
         }
-        sql(here->file, "DELETE FROM syncguard_locks", NULL, 0);
+        sql(dir->file, "DELETE FROM syncguard_locks", NULL, 0);
     }
 }
 
 /* Nor does anybody keep it longer than the others. */
 static void every_view_sees_it_expire(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char line[400];
-    make_ids(here);
+    make_ids(dir);
     for (int holder = 0; holder < VIEWS; holder++) {
-        if (run_in(&views[holder], line, sizeof line, "acquire", here->url, "1000") != 0)
+        if (run_in(&views[holder], line, sizeof line, "acquire", dir->url, "1000") != 0)
             fail_msg("%s: %s", views[holder].name, line);
         pause_ms(2100);
         int other = (holder + 1) % VIEWS;
-        int code = run_in(&views[other], line, sizeof line, "try", here->url, "30000");
+        int code = run_in(&views[other], line, sizeof line, "try", dir->url, "30000");
         if (code != 0)
             fail_msg("expired for %s, not for %s: %s", views[holder].name, views[other].name, line);
-        sql(here->file, "DELETE FROM syncguard_locks", NULL, 0);
+        sql(dir->file, "DELETE FROM syncguard_locks", NULL, 0);
     }
 }
 
@@ -113,22 +113,22 @@ static bool held(syncguard_backend *backend)
 }
 
 /* What a row of a container with its own boot id is after a reboot: the clock has begun anew. */
-static void rows_without_a_boot_id_are_judged_by_the_clock(void **state)
+static void the_clock_decides_about_rows_without_a_boot_id(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
     syncguard_grant grant;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
-    sql(here->file, "UPDATE syncguard_locks SET boot_id = ''", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET boot_id = ''", NULL, 0);
     assert_true(held(backend));
-    sql(here->file, "UPDATE syncguard_locks SET boot_set_ms = boot_set_ms + 5000", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET boot_set_ms = boot_set_ms + 5000", NULL, 0);
     assert_false(held(backend));
-    sql(here->file, "UPDATE syncguard_locks SET boot_set_ms = 0", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET boot_set_ms = 0", NULL, 0);
     assert_true(held(backend));
-    sql(here->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET boot_expires_ms = 1", NULL, 0);
     assert_false(held(backend));
-    sql(here->file, "UPDATE syncguard_locks SET boot_set_ms = 'then'", NULL, 0);
+    sql(dir->file, "UPDATE syncguard_locks SET boot_set_ms = 'then'", NULL, 0);
     bool locked = false;
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_is_locked(backend, "k", NULL, &locked, &err),
                   &err);
@@ -137,11 +137,11 @@ static void rows_without_a_boot_id_are_judged_by_the_clock(void **state)
 
 static void a_handle_follows_its_process_into_another_namespace(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     static const char *const shifts[] = {"100000", "-20"};
     for (size_t i = 0; i < 2; i++) {
         char line[400];
-        child worker = start_worker("enter", shifts[i], here->url, "k", NULL);
+        child worker = start_worker("enter", shifts[i], dir->url, "k", NULL);
         assert_non_null(fgets(line, sizeof line, worker.out));
         if (fgets(line, sizeof line, worker.out) == NULL)
             line[0] = '\0';
@@ -149,37 +149,37 @@ static void a_handle_follows_its_process_into_another_namespace(void **state)
         skip_unless_permitted(code);
         if (code != 1)
             fail_msg("by %s s: exit %d, %s", shifts[i], code, line);
-        sql(here->file, "DELETE FROM syncguard_locks", NULL, 0);
+        sql(dir->file, "DELETE FROM syncguard_locks", NULL, 0);
     }
 }
 
-static void who_cannot_tell_is_refused(void **state)
+static void an_unknown_clock_is_refused(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char line[400];
     char empty[PATH_BYTES];
-    int code = run_worker(line, sizeof line, "unentered", here->url, NULL);
+    int code = run_worker(line, sizeof line, "unentered", dir->url, NULL);
     skip_unless_permitted(code);
     assert_int_equal(code, 2);
     if (strncmp(line, "ServiceUnavailable", 18) != 0 || strstr(line, "time namespace") == NULL)
         fail_msg("%s", line);
     /* Neither boot id nor namespaces can be seen; nor can a leak detector do its work. */
     assert_int_equal(setenv("ASAN_OPTIONS", "detect_leaks=0", 1), 0);
-    beside(here, "empty", empty);
+    beside(dir, "empty", empty);
     char command[PATH_BYTES + 16];
     snprintf(command, sizeof command, "mkdir '%s'", empty);
     assert_int_equal(system(command), 0);
-    code = run_worker(line, sizeof line, "over", empty, "/proc", "open", here->url, NULL);
+    code = run_worker(line, sizeof line, "over", empty, "/proc", "open", dir->url, NULL);
     assert_int_equal(code, 2);
     if (strncmp(line, "ServiceUnavailable", 18) != 0 || strstr(line, "/proc") == NULL)
         fail_msg("%s", line);
 }
 
-static void who_cannot_tell_any_more_is_refused_for_good(void **state)
+static void a_clock_that_becomes_unknown_is_refused_for_good(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char line[400] = "";
-    child worker = start_worker("stray", "100000", here->url, "k", NULL);
+    child worker = start_worker("stray", "100000", dir->url, "k", NULL);
     while (fgets(line, sizeof line, worker.out) != NULL)
         ;
     int code = end_worker(&worker);
@@ -188,39 +188,39 @@ static void who_cannot_tell_any_more_is_refused_for_good(void **state)
         fail_msg("exit %d, %s", code, line);
 }
 
-static void files_of_the_first_layout_are_brought_up_to_date(void **state)
+static void files_of_the_first_layout_are_upgraded(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char text[64];
     syncguard_error err;
     syncguard_grant grant;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
     syncguard_close(backend);
-    sql(here->file, "ALTER TABLE syncguard_locks DROP COLUMN boot_set_ms", NULL, 0);
-    sql(here->file, "PRAGMA user_version=1", NULL, 0);
-    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
-    backend = open_file(here->file);
+    sql(dir->file, "ALTER TABLE syncguard_locks DROP COLUMN boot_set_ms", NULL, 0);
+    sql(dir->file, "PRAGMA user_version=1", NULL, 0);
+    sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    backend = open_file(dir->file);
     assert_true(held(backend));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
     assert_string_equal(grant.fence, "000000000000002");
     syncguard_close(backend);
-    sql(here->file, "PRAGMA user_version", text, sizeof text);
+    sql(dir->file, "PRAGMA user_version", text, sizeof text);
     assert_string_equal(text, "2");
 }
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(every_view_excludes_every_other),
         TEST(every_view_sees_it_expire),
-        TEST(rows_without_a_boot_id_are_judged_by_the_clock),
+        TEST(the_clock_decides_about_rows_without_a_boot_id),
         TEST(a_handle_follows_its_process_into_another_namespace),
-        TEST(who_cannot_tell_is_refused),
-        TEST(who_cannot_tell_any_more_is_refused_for_good),
-        TEST(files_of_the_first_layout_are_brought_up_to_date),
+        TEST(an_unknown_clock_is_refused),
+        TEST(a_clock_that_becomes_unknown_is_refused_for_good),
+        TEST(files_of_the_first_layout_are_upgraded),
     };
     if (argc < 2)
         return 64;

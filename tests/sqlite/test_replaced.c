@@ -1,12 +1,13 @@
 /*
  * Files that are removed or replaced while they are open: it is noticed, waiters go
- * on with what is there now, and a holder hears that its lock is lost.
+ * on with what is there now, and a holder learns that its lock is lost.
  */
 #include "support.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,10 +21,10 @@ static void pause_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-static void shell(const place *here, const char *commands)
+static void shell(const test_dir *dir, const char *commands)
 {
     char line[2 * PATH_BYTES];
-    snprintf(line, sizeof line, "cd '%s' && %s", here->folder, commands);
+    snprintf(line, sizeof line, "cd '%s' && %s", dir->path, commands);
     assert_int_equal(system(line), 0);
 }
 
@@ -35,10 +36,10 @@ static syncguard_grant acquire(syncguard_backend *backend, const char *key)
     return grant;
 }
 
-static child start_waiter(const place *here)
+static child start_waiter(const test_dir *dir)
 {
     char line[64];
-    child waiter = start_worker("wait", here->url, "k", NULL);
+    child waiter = start_worker("wait", dir->url, "k", NULL);
     assert_non_null(fgets(line, sizeof line, waiter.out));
     assert_string_equal(line, "waiting\n");
     pause_ms(100);
@@ -58,10 +59,44 @@ static void end_waiter(child *waiter)
     assert_int_equal(end_worker(waiter), 0);
 }
 
+/* Connections that telemetry has counted as replaced. */
+static long reconnects(const syncguard_backend *backend)
+{
+    static const char name[] = "\nsyncguard_reconnects_total{";
+    static char text[65536];
+
+    (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
+    const char *at = strstr(text, name);
+    assert_non_null(at);
+    return strtol(strchr(at, '}') + 1, NULL, 10);
+}
+
+/* Opening what has taken the place of the file counts as a reconnect. */
+static void a_new_file_is_a_reconnect(void **state)
+{
+    const test_dir *dir = *state;
+    syncguard_backend *counted = NULL;
+    syncguard_error err;
+
+    assert_status(SYNCGUARD_OK,
+                  syncguard_telemetry_wrap(open_file(dir->file), NULL, &counted, &err), &err);
+    (void)acquire(counted, "k");
+    assert_int_equal(reconnects(counted), 0);
+    shell(dir, "rm locks.db*");
+    for (int i = 0; i < 2000 && reconnects(counted) == 0; i++) { /* it checks now and then */
+        bool locked = false;
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err), &err);
+        pause_ms(10);
+    }
+    assert_int_equal(reconnects(counted), 1);
+    (void)acquire(counted, "k");
+    syncguard_close(counted);
+}
+
 /* By every command that makes the file at the path another one, or none. */
 static void a_waiter_goes_on_with_the_new_file(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     static const char *const ways[] = {
         "rm locks.db",
         "rm locks.db*",
@@ -72,22 +107,22 @@ static void a_waiter_goes_on_with_the_new_file(void **state)
         char line[400];
         char url[PATH_BYTES];
         syncguard_error err;
-        syncguard_backend *backend = open_file(here->file);
+        syncguard_backend *backend = open_file(dir->file);
         syncguard_grant held = acquire(backend, "k");
-        snprintf(url, sizeof url, "sqlite:%s/new.db", here->folder);
+        snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
         assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
-        child waiter = start_waiter(here);
-        shell(here, ways[i]);
+        child waiter = start_waiter(dir);
+        shell(dir, ways[i]);
         print_message("%s\n", ways[i]);
         end_waiter(&waiter);
-        /* The holder is told. */
+        /* The holder learns of it. */
         assert_status(SYNCGUARD_ABSENT,
                       syncguard_extend(backend, held.lock_id, 30000, NULL, NULL, &err), &err);
         assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, held.lock_id, NULL, &err), &err);
         (void)acquire(backend, "k");
-        assert_int_equal(run_worker(line, sizeof line, "try", here->url, "k", NULL), 1);
+        assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "k", NULL), 1);
         syncguard_close(backend);
-        shell(here, "rm -f *.db*");
+        shell(dir, "rm -f *.db*");
     }
 }
 
@@ -98,20 +133,20 @@ static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
     atomic_store((atomic_bool *)context, true);
 }
 
-static void a_holder_is_told(void **state)
+static void a_holder_learns_of_the_loss(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
     syncguard_lock *lock = NULL;
     atomic_bool lost = false;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     options.ttl_ms = 3000;
     options.auto_extend = true;
     options.on_lost = note_loss;
     options.on_lost_context = &lost;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "k", &options, &lock, &err), &err);
-    shell(here, "rm locks.db*");
+    shell(dir, "rm locks.db*");
     for (int i = 0; i < 200 && !atomic_load(&lost); i++)
         pause_ms(50);
     assert_true(atomic_load(&lost));
@@ -120,43 +155,43 @@ static void a_holder_is_told(void **state)
     syncguard_close(backend);
 }
 
-/* Without its -wal and -shm files a database is another one to whoever opens it next. */
+/* Without its -wal and -shm files a database is another one for the next process that opens it. */
 static void files_beside_the_database_are_noticed(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char line[400];
     syncguard_error err;
     syncguard_grant grant;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     syncguard_grant held = acquire(backend, "before");
-    sql(here->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
-    shell(here, "rm locks.db-wal locks.db-shm");
-    assert_int_equal(run_worker(line, sizeof line, "acquire", here->url, "k", "60000", NULL), 0);
+    sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    shell(dir, "rm locks.db-wal locks.db-shm");
+    assert_int_equal(run_worker(line, sizeof line, "acquire", dir->url, "k", "60000", NULL), 0);
     pause_ms(20);
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                   &err);
     /* What had reached the database is there, for everybody. */
-    assert_int_equal(run_worker(line, sizeof line, "try", here->url, "before", NULL), 1);
+    assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "before", NULL), 1);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, held.lock_id, NULL, &err), &err);
     syncguard_close(backend);
 }
 
 static void a_replaced_wake_file_loses_no_release(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char line[400];
     syncguard_error err;
     for (int i = 0; i < 3; i++) {
-        syncguard_backend *backend = open_file(here->file);
+        syncguard_backend *backend = open_file(dir->file);
         syncguard_grant held = acquire(backend, "k");
-        child waiter = start_waiter(here);
-        shell(here, i == 0   ? "rm locks.db-wake"
-                    : i == 1 ? "mv locks.db-wake away"
-                             : "cp locks.db-wake other && mv other locks.db-wake");
+        child waiter = start_waiter(dir);
+        shell(dir, i == 0   ? "rm locks.db-wake"
+                   : i == 1 ? "mv locks.db-wake away"
+                            : "cp locks.db-wake other && mv other locks.db-wake");
         /* Whoever opens the store now has another file. */
-        assert_int_equal(run_worker(line, sizeof line, "open", here->url, NULL), 0);
+        assert_int_equal(run_worker(line, sizeof line, "open", dir->url, NULL), 0);
         pause_ms(200);
-        syncguard_backend *other = open_file(here->file);
+        syncguard_backend *other = open_file(dir->file);
         assert_status(SYNCGUARD_OK, syncguard_release(other, held.lock_id, NULL, &err), &err);
         int64_t begin = now_us();
         end_waiter(&waiter);
@@ -169,61 +204,94 @@ static void a_replaced_wake_file_loses_no_release(void **state)
 /* The new database would be read with the old one's -wal: it is left alone. */
 static void a_database_replaced_without_its_wal_is_refused(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char line[400];
     char url[PATH_BYTES];
     syncguard_error err;
     syncguard_grant grant;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     (void)acquire(backend, "k");
-    snprintf(url, sizeof url, "sqlite:%s/new.db", here->folder);
+    snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
     assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
-    shell(here, "mv new.db locks.db");
+    shell(dir, "mv new.db locks.db");
     pause_ms(20);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
     assert_non_null(strstr(err.message, "-wal"));
-    assert_non_null(strstr(err.message, here->file));
-    shell(here, "rm locks.db-*");
+    assert_non_null(strstr(err.message, dir->file));
+    shell(dir, "rm locks.db-*");
+    (void)acquire(backend, "k");
+    syncguard_close(backend);
+}
+
+/* Wherever opening the new files fails, the next attempt does not take them for the old ones. */
+static void a_failed_reopening_is_repeated(void **state)
+{
+    const test_dir *dir = *state;
+    char line[400];
+    char url[PATH_BYTES];
+    syncguard_error err;
+    syncguard_grant grant;
+    struct rlimit before;
+    int lowest = dup(0);
+    close(lowest);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    syncguard_backend *backend = open_file(dir->file);
+    (void)acquire(backend, "k");
+    snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
+    assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
+    shell(dir, "mv new.db locks.db");
+    pause_ms(20);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
+    shell(dir, "rm locks.db-*");
+    for (int more = 1; more < 9; more++) {
+        struct rlimit few = {(rlim_t)(lowest + more), before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        syncguard_status status = syncguard_acquire(backend, "x", 1000, NULL, &grant, &err);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        if (status != SYNCGUARD_OK)
+            assert_null(strstr(err.message, "-wal and -shm"));
+    }
     (void)acquire(backend, "k");
     syncguard_close(backend);
 }
 
 /* File systems give the numbers of removed files to new ones. */
-static void inode_numbers_that_come_again_do_not_matter(void **state)
+static void reused_inode_numbers_do_not_matter(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_backend *backend = open_file(here->file);
+    syncguard_backend *backend = open_file(dir->file);
     call.timeout_ms = 100;
     for (int i = 0; i < 6; i++) {
         char line[400];
         syncguard_grant grant;
         syncguard_error err;
         (void)acquire(backend, "k");
-        shell(here, "rm locks.db");
+        shell(dir, "rm locks.db");
         pause_ms(20);
-        /* Noticed, and closed; somebody else makes the new files. */
+        /* Noticed, and closed; another process creates the new files. */
         assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                       syncguard_acquire(backend, "k", 1000, &call, &grant, &err), &err);
-        assert_int_equal(run_worker(line, sizeof line, "open", here->url, NULL), 0);
+        assert_int_equal(run_worker(line, sizeof line, "open", dir->url, NULL), 0);
     }
     syncguard_close(backend);
 }
 
 /* SQLite would truncate a mapping that the other one uses. */
-static void two_handles_of_a_process_change_over_together(void **state)
+static void two_handles_of_a_process_reopen_together(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     syncguard_error err;
     syncguard_grant grant;
     bool locked = true;
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 3000;
-    syncguard_backend *one = open_file(here->file);
-    syncguard_backend *two = open_file(here->file);
+    syncguard_backend *one = open_file(dir->file);
+    syncguard_backend *two = open_file(dir->file);
     (void)acquire(one, "k");
-    shell(here, "rm locks.db");
+    shell(dir, "rm locks.db");
     pause_ms(20);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(one, "k", 60000, &call, &grant, &err), &err);
@@ -238,15 +306,17 @@ static void two_handles_of_a_process_change_over_together(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
+        TEST(a_new_file_is_a_reconnect),
         TEST(a_waiter_goes_on_with_the_new_file),
-        TEST(a_holder_is_told),
+        TEST(a_holder_learns_of_the_loss),
         TEST(files_beside_the_database_are_noticed),
         TEST(a_replaced_wake_file_loses_no_release),
         TEST(a_database_replaced_without_its_wal_is_refused),
-        TEST(inode_numbers_that_come_again_do_not_matter),
-        TEST(two_handles_of_a_process_change_over_together),
+        TEST(a_failed_reopening_is_repeated),
+        TEST(reused_inode_numbers_do_not_matter),
+        TEST(two_handles_of_a_process_reopen_together),
     };
     if (argc < 2)
         return 64;

@@ -38,7 +38,7 @@ static void use(const char *path)
     syncguard_close(backend);
 }
 
-/* A file of root's that somebody would like to have overwritten. */
+/* A file of root's that another user would like to have overwritten. */
 static void make_victim(const char *path)
 {
     write_file(path, "precious\n", 9);
@@ -57,53 +57,53 @@ static const char *const suffixes[] = {"-wal", "-shm", "-wake", "-journal"};
 
 static void planted_links_are_refused(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char victim[PATH_BYTES];
     char planted[PATH_BYTES + 16];
     need_root();
-    make_victim(beside(here, "victim", victim));
+    make_victim(beside(dir, "victim", victim));
     uint64_t sum = file_sum(victim);
     for (int made = 0; made < 2; made++) {
         if (made)
-            use(here->file);
+            use(dir->file);
         for (size_t i = 0; i < 4; i++) {
-            snprintf(planted, sizeof planted, "%s%s", here->file, suffixes[i]);
+            snprintf(planted, sizeof planted, "%s%s", dir->file, suffixes[i]);
             (void)unlink(planted);
             if (!made) /* else what is there would be removed as a leftover */
-                write_file(here->file, "", 0);
+                write_file(dir->file, "", 0);
             assert_int_equal(link(victim, planted), 0);
-            refused(here->file, planted);
+            refused(dir->file, planted);
             assert_untouched(victim, sum);
             assert_int_equal(unlink(planted), 0);
             assert_int_equal(symlink(victim, planted), 0);
-            refused(here->file, planted);
+            refused(dir->file, planted);
             assert_untouched(victim, sum);
             assert_int_equal(unlink(planted), 0);
         }
-        use(here->file);
-        (void)unlink(here->file);
+        use(dir->file);
+        (void)unlink(dir->file);
     }
     /* Names without a database are leftovers: they are removed, not written to. */
     for (size_t i = 0; i < 4; i++) {
-        snprintf(planted, sizeof planted, "%s%s", here->file, suffixes[i]);
+        snprintf(planted, sizeof planted, "%s%s", dir->file, suffixes[i]);
         (void)unlink(planted);
         assert_int_equal(link(victim, planted), 0);
     }
-    use(here->file);
+    use(dir->file);
     assert_untouched(victim, sum);
 }
 
 static void root_stays_out_of_the_folders_of_others(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char folder[PATH_BYTES];
     char file[PATH_BYTES + 32];
     char victim[PATH_BYTES];
     char planted[PATH_BYTES + 48];
     need_root();
-    make_victim(beside(here, "victim", victim));
+    make_victim(beside(dir, "victim", victim));
     uint64_t sum = file_sum(victim);
-    assert_int_equal(mkdir(beside(here, "theirs", folder), 0700), 0);
+    assert_int_equal(mkdir(beside(dir, "theirs", folder), 0700), 0);
     snprintf(file, sizeof file, "%s/locks.db", folder);
     use(file);
     assert_int_equal(chown(folder, NOBODY, NOBODY), 0);
@@ -124,30 +124,30 @@ static void root_stays_out_of_the_folders_of_others(void **state)
 
 static void root_uses_only_files_of_its_own(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char name[PATH_BYTES + 16];
     need_root();
-    use(here->file);
+    use(dir->file);
     for (size_t i = 0; i < 4; i++) {
-        snprintf(name, sizeof name, "%s%s", here->file, i == 3 ? "" : suffixes[i]);
+        snprintf(name, sizeof name, "%s%s", dir->file, i == 3 ? "" : suffixes[i]);
         assert_int_equal(chown(name, NOBODY, (gid_t)-1), 0);
-        refused(here->file, name);
+        refused(dir->file, name);
         struct stat about;
         assert_int_equal(stat(name, &about), 0);
         assert_int_equal(about.st_uid, NOBODY);
         assert_int_equal(chown(name, 0, (gid_t)-1), 0);
     }
-    use(here->file);
+    use(dir->file);
 }
 
 static void folders_that_everybody_may_write_to(void **state)
 {
-    const place *here = *state;
+    const test_dir *dir = *state;
     char folder[PATH_BYTES];
     char file[PATH_BYTES + 16];
     char url[PATH_BYTES + 32];
     char line[400];
-    assert_int_equal(mkdir(beside(here, "open", folder), 0700), 0);
+    assert_int_equal(mkdir(beside(dir, "open", folder), 0700), 0);
     snprintf(file, sizeof file, "%s/locks.db", folder);
     snprintf(url, sizeof url, "sqlite:%s", file);
     assert_int_equal(chmod(folder, 0777), 0);
@@ -157,7 +157,7 @@ static void folders_that_everybody_may_write_to(void **state)
     if (geteuid() != 0)
         return;
     /* Somebody else's files are theirs to write to, also where they can be reached. */
-    assert_int_equal(chmod(here->folder, 0755), 0);
+    assert_int_equal(chmod(dir->path, 0755), 0);
     assert_int_equal(chmod(file, 0666), 0);
     assert_int_equal(run_worker(line, sizeof line, "as", "65534", "open", url, NULL), 2);
     if (strstr(line, "InvalidArgument") == NULL || strstr(line, "another user") == NULL)
@@ -176,7 +176,7 @@ static void folders_that_everybody_may_write_to(void **state)
 
 int main(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(planted_links_are_refused),
         TEST(root_stays_out_of_the_folders_of_others),

@@ -7,7 +7,7 @@
  *   worker try URL KEY                       "acquired FENCE" or "locked"
  *   worker pairs URL N EXTENDS [KEY]         N grants, each extended and released
  *   worker grants URL N                      N grants with release; one line per outcome
- *   worker told URL KEY                      for ever: acquire, print the fence, release
+ *   worker fences URL KEY                    for ever: acquire, print the fence, release
  *   worker count URL KEY FILE THREADS N      increments the number in FILE under the lock;
  *                                            appends number and fence to FILE.log, under it too
  *   worker relay ...                         as count, without polling, and everybody gives way
@@ -103,7 +103,7 @@ static int run_grants(syncguard_backend *backend, int count)
     return 0;
 }
 
-static int run_told(syncguard_backend *backend, const char *key)
+static int run_fences(syncguard_backend *backend, const char *key)
 {
     for (;;) {
         syncguard_grant grant;
@@ -281,8 +281,8 @@ static int with_store(const char *command, char **arguments)
                            arguments[3] == NULL ? "pair" : arguments[3]);
     } else if (strcmp(command, "grants") == 0) {
         result = run_grants(backend, number(arguments[1]));
-    } else if (strcmp(command, "told") == 0) {
-        result = run_told(backend, arguments[1]);
+    } else if (strcmp(command, "fences") == 0) {
+        result = run_fences(backend, arguments[1]);
     } else if (strcmp(command, "count") == 0 || strcmp(command, "relay") == 0) {
         result = run_count(backend, arguments + 1, command[0] == 'r');
     } else if (strcmp(command, "wait") == 0) {
@@ -336,7 +336,7 @@ static int run_shifted(const char *seconds, char **rest)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* unsure: and then makes a namespace for its children, so that its own shift cannot be told. */
+/* unsure: and then makes a namespace for its children, so that its own shift is unknown. */
 static int run_enter(bool unsure, const char *seconds, const char *url, const char *key)
 {
     syncguard_backend *backend = NULL;

@@ -1,0 +1,55 @@
+#!/bin/bash
+# Completion offers every command and every option of --help (which pages.sh compares with the man
+# pages), in bash, and in zsh and fish where they are installed.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+completions=$2/../../completions
+# shellcheck disable=SC1091 # of the tree
+source "$completions/syncguard.bash"
+
+offers() { # WORD...: what is offered for the last word
+    COMP_WORDS=("$SG" "$@")
+    COMP_CWORD=$#
+    COMPREPLY=()
+    _syncguard
+    printf '%s\n' "${COMPREPLY[@]}" | sort
+}
+commands=$("$SG" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p' | sort)
+same "commands" "$commands"$'\n' "$(offers '' | grep -v '^--')"$'\n'
+for command in $commands; do
+    "$SG" "$command" --help | grep -oE '^  +(-[a-zA-Z], )?--[a-z-]+' | tr -d ' ' | tr ',' '\n' |
+        sort >in-help
+    offers "$command" - >offered
+    check "options of $command: $(diff in-help offered | tr '\n' ' ')" cmp -s in-help offered
+done
+same "part of an option" --on-lost "$(offers run --on)"
+same "values" $'kill\nwarn' "$(offers run --on-lost '')"
+same "a value that only the user knows" "" "$(offers run --ttl '' | tr -d '\n')"
+same "a key that only the user knows" "" "$(offers run -w 5 '' | tr -d '\n')"
+check "a program behind the key" grep -qx true <(offers run -n -w 5 k tru)
+check "also behind --" grep -qx true <(offers run -n -w 5 k -- tru)
+check "no option of ours there" lacks "$(offers run k --on)" --on-lost
+
+PATH=$(dirname "$SG"):$PATH
+if command -v fish >/dev/null; then
+    for command in $commands; do
+        fish --no-config -c "source $completions/syncguard.fish; complete -C 'syncguard $command --'" |
+            cut -f1 | grep -- -- | sort -u >offered
+        check "fish: options of $command" [ -z "$(comm -13 offered <(grep -oE '^  .{4}--[a-z-]+' <("$SG" "$command" --help) | grep -oE -- '--.*' | sort))" ]
+    done
+    same "fish: commands" "$commands" "$(fish --no-config -c \
+        "source $completions/syncguard.fish; complete -C 'syncguard '" | cut -f1 | sort)"
+else
+    echo "SKIP completion_fish: fish is not installed"
+fi
+if command -v zsh >/dev/null; then
+    check "zsh: parses" zsh -n "$completions/_syncguard"
+    sed '/^_syncguard "/d' "$completions/_syncguard" >functions
+    same "zsh: commands" "$commands" \
+        "$(zsh -fc 'source ./functions; _syncguard_lines syncguard' | cut -d: -f1 | sort)"
+    same "zsh: options of run" "$(offers run -)" \
+        "$(zsh -fc 'source ./functions; _syncguard_lines syncguard run' | cut -d: -f1 | sort)"
+else
+    echo "SKIP completion_zsh: zsh is not installed"
+fi
+finish

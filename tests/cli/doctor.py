@@ -1,0 +1,443 @@
+#!/usr/bin/env python3
+"""`syncguard doctor` finds what it claims to find, nothing on a healthy store, and changes nothing.
+
+    doctor.py BUILD STORE
+
+Each case makes one condition true and takes it back. The rights of a Redis user and a PostgreSQL
+role are taken away one by one in tests/redis/test_rights.c and tests/postgres/test_rights.c.
+"""
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import servers  # noqa: E402
+from servers.redis import certificates  # noqa: E402
+
+BUILD = os.path.abspath(sys.argv[1])
+COMMAND = os.path.join(BUILD, "syncguard")
+SEVERITIES = ["fine", "warn", "block"]
+FAULTS = []
+
+
+def examine(url, *before):
+    """The findings that are not fine; before: words before the command."""
+    done = subprocess.run([*before, COMMAND, "doctor", "--json", "-b", url], capture_output=True,
+                          text=True, check=False, timeout=120)
+    findings = [json.loads(line) for line in done.stdout.splitlines()]
+    worst = max([SEVERITIES.index(f["severity"]) for f in findings], default=None)
+    if done.returncode != worst:
+        FAULTS.append("%s: exit code %d\n%s%s" % (url, done.returncode, done.stdout, done.stderr))
+    for f in findings:
+        bad = f["severity"] != "fine"
+        if sorted(f) != ["change", "severity", "text", "topic", "why"] or not f["text"] \
+                or bool(f["why"]) != bad or bool(f["change"]) != bad:
+            FAULTS.append("not in the form of a finding: %s" % f)
+    return [f for f in findings if f["severity"] != "fine"]
+
+
+def expect(what, url, *wanted, before=(), text=""):
+    """wanted: "severity topic" of exactly the findings that are not fine."""
+    found = examine(url, *before)
+    got = sorted({"%s %s" % (f["severity"], f["topic"]) for f in found})
+    if got != sorted(wanted):
+        FAULTS.append("%s: %s instead of %s" % (what, found, wanted))
+    elif text and not any(text in f["text"] for f in found):
+        FAULTS.append("%s: no finding says '%s': %s" % (what, text, found))
+    print("%-40s %s" % (what, ", ".join(got) or "fine"))
+
+
+def unchanged(what, snapshot, url):
+    before = snapshot()
+    examine(url)
+    after = snapshot()
+    if before != after:
+        FAULTS.append("%s has changed:\n%.2000r\n%.2000r" % (what, before, after))
+
+
+def acquire(url, key):
+    subprocess.run([COMMAND, "acquire", "-q", "-b", url, "--ttl", "1h", key], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+def clock_cases(url):
+    """The clock of this machine is wrong, not the one that counts time."""
+    for shift in ("+3s", "-3s"):
+        expect("clock " + shift, url, "warn clock",
+               before=("env", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", shift))
+    expect("clock +0.5s", url, before=("env", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", "+0.5s"))
+
+
+# --- Redis ---
+
+class Redis(servers.Redis):
+    def __init__(self, folder):
+        super().__init__(folder, True, "enable-protected-configs local\n")
+
+    def cli(self, *words):
+        return subprocess.run(["redis-cli", "-p", str(self.port), *words], check=True,
+                              capture_output=True, encoding="latin-1").stdout
+
+    def configure(self, **settings):
+        for name, value in settings.items():
+            if self.cli("CONFIG", "SET", name.replace("_", "-"), value).strip() != "OK":
+                raise RuntimeError("CONFIG SET %s %s" % (name, value))
+
+    def info(self, name):
+        return next(line.split(":")[1] for line in self.cli("INFO").split("\n")
+                    if line.startswith(name + ":")).strip()
+
+    def snapshot(self):
+        return ([(key, self.cli("DUMP", key), self.cli("PEXPIRETIME", key))
+                 for key in sorted(self.cli("KEYS", "*").split())],
+                self.info("rdb_changes_since_last_save"), self.info("expired_keys"),
+                self.cli("PUBSUB", "CHANNELS"), self.cli("ACL", "LOG"))
+
+
+def redis_persistence(store, url):
+    store.configure(appendfsync="everysec")
+    expect("appendfsync everysec", url, "warn persistence", text="not synced")
+    store.configure(appendfsync="always", appendonly="no")
+    expect("no append-only file", url, "warn persistence", text="none")
+    store.configure(save="3600 1")
+    expect("snapshots", url, "warn persistence", text="snapshots only")
+    gone = os.path.join(store.folder, "gone")
+    os.mkdir(gone)
+    store.configure(dir=gone)
+    os.rmdir(gone)
+    store.cli("BGSAVE")
+    while store.info("rdb_bgsave_in_progress") != "0" or store.info("rdb_last_bgsave_status") == "ok":
+        time.sleep(0.02)
+    expect("a disk that cannot be written", url, "warn persistence", "block disk")
+    store.configure(dir=store.folder)
+    store.cli("SAVE")
+    store.configure(save="", appendonly="yes")
+    while store.info("aof_rewrite_in_progress") != "0":
+        time.sleep(0.02)
+
+
+def redis_eviction(store, url):
+    store.configure(maxmemory="1gb")
+    expect("a memory limit", url)
+    for policy in ("allkeys-lru", "volatile-ttl"):
+        store.configure(maxmemory_policy=policy)
+        expect(policy, url, "block eviction", text=policy)
+    store.configure(maxmemory="0")
+    expect("no memory limit", url)
+    store.configure(maxmemory_policy="noeviction")
+
+
+def redis_replicas(store, url):
+    expect("missing replica", url + "?wait_replicas=1", "block replication")
+    folder = os.path.join(store.folder, "replica")
+    os.mkdir(folder)
+    with servers.Redis(folder, True, "replicaof 127.0.0.1 %d\n" % store.port) as replica:
+        store.await_replicas(1)
+        expect("not waited for", url, "warn replication", text="1 connected")
+        expect("waited for", url + "?wait_replicas=1")
+        expect("one too few", url + "?wait_replicas=2", "block replication")
+        expect("a replica", replica.url(), "block replication", text="replica")
+
+
+def redis_permissions(store, url):
+    """Patterns and the channel; the commands are in test_rights.c."""
+    as_user = url.replace("//", "//locker:x@")
+    for missing, rights, wanted in (
+            ("", "~syncguard:* &*", []),
+            ("~syncguard:*", "~other:* &*",
+             ["block permissions", "warn permissions", "warn records"]),
+            (" ~syncguard:id:*", "~syncguard:[^i]* &*", ["block permissions"]),
+            (" ~syncguard:fence:*", "~syncguard:[^f]* &*", ["block permissions"]),
+            ("+set", "~syncguard:* &* -set", ["block permissions"]),
+            ("&__redis__:invalidate", "~syncguard:* resetchannels", ["warn permissions"]),
+            ("+config|get", "~syncguard:* &* -config", ["warn permissions", "warn persistence"]),
+            ("+info", "~syncguard:* &* -info", ["warn permissions"]),
+            ("+eval", "~syncguard:* &* -eval", ["block permissions"])):
+        store.cli("ACL", "SETUSER", "locker", "reset", "on", ">x", "+@all", *rights.split())
+        expect("without " + (missing or "nothing"), as_user, *wanted, text=missing)
+    expect("waiters that poll anyway", as_user + "?no_tracking=1", "block permissions")
+    store.cli("ACL", "SETUSER", "locker", "resetchannels", "+eval")
+    expect("no channel, no_tracking=1", as_user + "?no_tracking=1")
+
+
+def redis_cases(store):
+    url = store.url()
+    acquire(url, "held")
+    store.cli("SET", "foreign", "1")
+    expect("healthy", url)
+    unchanged("redis", store.snapshot, url)
+    clock_cases(url)
+    redis_persistence(store, url)
+    redis_eviction(store, url)
+    redis_replicas(store, url)
+    redis_permissions(store, url)
+    expect("TLS off for another host", url.replace("127.0.0.1", "0.0.0.0"), "warn tls", text="off")
+    store.cli("SET", "syncguard:broken", "{}")
+    expect("unreadable record", url, "warn records")
+    store.cli("DEL", "syncguard:broken")
+    expect("healthy again", url)
+    with servers.RedisTls(tempfile.mkdtemp(dir=store.folder)) as secure:
+        expect("TLS", secure.url(), "warn persistence")
+        expect("TLS without verification",
+               secure.url().replace("localhost", "0.0.0.0") + "&tls_insecure=1", "warn persistence",
+               "warn tls", text="not verified")
+
+
+# --- PostgreSQL ---
+
+class Postgres(servers.Postgres):
+    def snapshot(self):
+        # The statistics of a session are sent when it ends, at the latest a second later.
+        time.sleep(1.2)
+        return [self.sql(text) for text in (
+            "SELECT * FROM syncguard_locks ORDER BY 1", "SELECT * FROM syncguard_fence_counters",
+            "SELECT relname, relpages, relfilenode FROM pg_class WHERE relname LIKE 'syncguard%' "
+            "ORDER BY 1",
+            "SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables ORDER BY 1",
+            "SELECT rolname, rolconfig FROM pg_roles ORDER BY 1")]
+
+    def reload(self, text):
+        self.sql("ALTER SYSTEM " + text)
+        self.sql("SELECT pg_reload_conf()")
+        time.sleep(0.3)
+
+
+def postgres_settings(store, url):
+    for name, value, wanted in (("synchronous_commit", "off", "warn durability"),
+                                ("default_transaction_read_only", "on", "block read_only")):
+        store.sql("ALTER ROLE worker SET %s = %s" % (name, value))
+        expect("%s %s" % (name, value), url, wanted)
+        store.sql("ALTER ROLE worker RESET %s" % name)
+    for name, wanted in (("fsync", "block fsync"), ("full_page_writes", "warn full_page_writes")):
+        store.reload("SET %s = off" % name)
+        expect("%s off" % name, url, wanted)
+        store.reload("RESET %s" % name)
+    store.sql("ALTER ROLE postgres SET synchronous_commit = local")  # else it waits itself
+    for names, needed in (("elsewhere", 1), ("ANY 2 (a, b, c)", 2), ("first 3 (*)", 3), ("2(x,y)", 2)):
+        store.reload("SET synchronous_standby_names = '%s'" % names)
+        expect("no standby of " + names, url, "block replication", text="%d must" % needed)
+    store.sql("ALTER ROLE worker SET synchronous_commit = local")
+    expect("standbys that are not waited for", url, "warn replication")
+    store.reload("RESET synchronous_standby_names")
+    store.sql("ALTER ROLE worker RESET synchronous_commit")
+
+
+def postgres_tables(store, url):
+    for what, before, after, wanted in (
+            ("no owner column", "ALTER TABLE syncguard_locks DROP COLUMN owner",
+             "ALTER TABLE syncguard_locks ADD COLUMN owner text", "warn owner"),
+            ("no index", "DROP INDEX syncguard_locks_expires_at_ms_idx",
+             "CREATE INDEX syncguard_locks_expires_at_ms_idx ON syncguard_locks (expires_at_ms)",
+             "warn index"),
+            ("no fence column", "ALTER TABLE syncguard_locks RENAME COLUMN fence TO x",
+             "ALTER TABLE syncguard_locks RENAME COLUMN x TO fence", "block schema"),
+            ("no table", "ALTER TABLE syncguard_locks RENAME TO x",
+             "ALTER TABLE x RENAME TO syncguard_locks", "block schema"),
+            ("unlogged locks", "ALTER TABLE syncguard_locks SET UNLOGGED",
+             "ALTER TABLE syncguard_locks SET LOGGED", "block unlogged"),
+            ("unlogged counters", "ALTER TABLE syncguard_fence_counters SET UNLOGGED",
+             "ALTER TABLE syncguard_fence_counters SET LOGGED", "block unlogged"),
+            ("row security", "ALTER TABLE syncguard_locks ENABLE ROW LEVEL SECURITY",
+             "ALTER TABLE syncguard_locks DISABLE ROW LEVEL SECURITY", "block row_security"),
+            ("unreadable record", "INSERT INTO syncguard_locks VALUES ('b', 'x', 99999999999999, 1, "
+             "'1', 'b')", "DELETE FROM syncguard_locks WHERE key = 'b'", "warn records")):
+        store.sql(before)
+        expect(what, url, wanted)
+        store.sql(after)
+    store.sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    latin = store.url().rsplit("/", 1)[0] + "/latin"
+    expect("a database without tables", latin, "block schema", "warn encoding")
+
+
+def postgres_permissions(store, url):
+    """Functions, columns and schemas; the tables are in test_rights.c."""
+    expect("a role with the documented rights", url)
+    for function, severity in (
+            ("hashtext(text)", "block"), ("pg_advisory_xact_lock(bigint)", "block"),
+            ("pg_try_advisory_xact_lock(bigint)", "block"),
+            ("pg_try_advisory_xact_lock(integer,integer)", "block"),
+            ("pg_notify(text,text)", "block"), ("set_config(text,text,boolean)", "block"),
+            ("pg_advisory_lock_shared(integer,integer)", "warn"),
+            ("pg_advisory_unlock_shared(integer,integer)", "warn")):
+        store.sql("REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC" % function)
+        expect("without " + function, url, severity + " permissions", text=function)
+        store.sql("GRANT EXECUTE ON FUNCTION %s TO PUBLIC" % function)
+    store.sql("REVOKE UPDATE ON syncguard_locks FROM worker")
+    expect("without UPDATE", url, "block permissions", text="UPDATE on")
+    store.sql("GRANT UPDATE (lock_id, expires_at_ms, acquired_at_ms, fence, user_key, owner) "
+              "ON syncguard_locks TO worker")
+    expect("UPDATE of the columns", url)
+    store.sql("REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+    expect("without the schema", url, "block permissions", text="SCHEMA public")
+    expect("with the schema in the URL", url + "?lock_table=public.syncguard_locks&"
+           "fence_table=public.syncguard_fence_counters", "block permissions", text="SCHEMA public")
+    store.sql("GRANT USAGE ON SCHEMA public TO PUBLIC")
+
+
+def postgres_tls(store, url):
+    certificates(store.folder)
+    if os.geteuid() == 0:
+        shutil.chown(os.path.join(store.folder, "server.key"), "postgres")
+        shutil.chown(store.folder, "postgres")
+    expect("TLS off for another host", url.replace("127.0.0.1", "0.0.0.0") + "?sslmode=disable",
+           "warn tls", text="off")
+    for name in ("cert", "key"):
+        store.sql("ALTER SYSTEM SET ssl_%s_file = '%s/server.%s'" % (
+            name, store.folder, {"cert": "pem", "key": "key"}[name]))
+    store.reload("SET ssl = on")
+    expect("TLS without verification", url.replace("127.0.0.1", "0.0.0.0") + "?sslmode=require",
+           "warn tls", text="not verified")
+    expect("TLS", url.replace("127.0.0.1", "localhost") + "?sslmode=verify-full&sslrootcert=%s/ca.pem"
+           % store.folder)
+
+
+def postgres_standby(store):
+    standby = store.standby
+    expect("a standby that confirms", store.url())
+    expect("the standby", standby.url(), "block role")
+    store.sql("ALTER SYSTEM RESET synchronous_standby_names")
+    store.sql("SELECT pg_reload_conf()")
+    time.sleep(0.3)
+    expect("asynchronous standby", store.url(), "warn replication")
+
+
+def postgres_cases(store):
+    store.setup(BUILD)
+    store.sql("CREATE ROLE worker LOGIN")
+    store.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks TO worker")
+    store.sql("GRANT SELECT, INSERT, UPDATE ON syncguard_fence_counters TO worker")
+    url = store.url().replace("postgres@", "worker@")
+    acquire(url, "held")
+    expect("healthy", url)
+    unchanged("postgres", store.snapshot, url)
+    clock_cases(url)
+    postgres_settings(store, url)
+    postgres_tables(store, url)
+    postgres_permissions(store, url)
+    postgres_tls(store, url)
+    store.reload("RESET ssl")
+    expect("healthy again", url)
+    folder = tempfile.mkdtemp(dir=store.folder)
+    os.chmod(folder, 0o755)
+    with servers.PostgresPair(folder) as pair:
+        pair.setup(BUILD)
+        postgres_standby(pair)
+    folder = tempfile.mkdtemp(dir=store.folder)
+    os.chmod(folder, 0o755)
+    with servers.Bouncer(folder, "transaction", announced=False) as pooled:
+        pooled.setup(BUILD)
+        expect("a pooler that the URL does not name", pooled.url(), "warn pooler")
+
+
+# --- SQLite ---
+
+def as_another_user():
+    """Words before the command: root may do everything."""
+    if os.geteuid() != 0:
+        return ()
+    return ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+class Sqlite(servers.Sqlite):
+    def snapshot(self):
+        """All but the index of the write-ahead log, which readers write to."""
+        return {name: hashlib.sha256(open(os.path.join(self.folder, name), "rb").read()).hexdigest()
+                for name in os.listdir(self.folder) if not name.endswith("-shm")}
+
+
+def sqlite_permissions(store):
+    user = as_another_user()
+    folder = os.path.join(store.folder, "theirs")
+    url = "sqlite:%s/locks.db" % folder
+    file = url[len("sqlite:"):]
+    os.chmod(store.folder, 0o755)
+    os.mkdir(folder, 0o700)
+    if user:
+        os.chown(folder, 65534, 65534)
+    expect("a file that does not exist", url, "warn file", before=user)
+    os.chmod(folder, 0o500)
+    expect("one that cannot be created", url, "block permissions", before=user, text="theirs")
+    expect("nor its folder", "sqlite:%s/a/b/locks.db" % folder, "block permissions", before=user)
+    os.chmod(folder, 0o700)
+    subprocess.run([*user, COMMAND, "run", "-b", url, "k", "true"], check=True)
+    expect("healthy", url, before=user)
+    os.chmod(folder, 0o500)
+    expect("a folder that cannot be written", url, "block permissions", before=user, text="folder")
+    os.chmod(folder, 0o770)
+    expect("a folder of a group", url, "warn folder", before=user)
+    os.chmod(folder, 0o700)
+    os.chmod(file, 0o400)
+    done = subprocess.run([*user, COMMAND, "doctor", "-b", url], capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 77 or "may be read but not written" not in done.stderr:
+        FAULTS.append("a file that cannot be written: %s" % done)
+
+
+def sqlite_cases(store):
+    url = store.url()
+    file = url[len("sqlite:"):]
+    acquire(url, "held")
+    expect("healthy", url)
+    unchanged("sqlite", store.snapshot, url)
+    for mode, wanted in ((0o640, "warn mode"), (0o660, "warn mode"), (0o666, "block mode")):
+        os.chmod(file, mode)
+        expect("mode %o" % mode, url, wanted)
+    os.chmod(file, 0o600)
+    expect("durability", url + "?durability=normal", "warn durability")
+    sqlite_permissions(store)
+    memory = "/dev/shm"
+    if os.path.isdir(memory) and subprocess.run(["stat", "-f", "-c", "%T", memory], check=True,
+                                                capture_output=True).stdout == b"tmpfs\n":
+        place = tempfile.mkdtemp(dir=memory)
+        try:
+            acquire("sqlite:%s/locks.db" % place, "k")
+            expect("in memory", "sqlite:%s/locks.db" % place, "warn file_system", text="tmpfs")
+        finally:
+            shutil.rmtree(place)
+
+
+# --- documents ---
+
+def check_documents():
+    """Each topic that may be a problem is listed."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    sources = glob.glob(root + "/src/backends/*/diagnose.c") + \
+        glob.glob(root + "/src/backends/*/rights.c") + [root + "/src/core/findings.c"]
+    topics = {"file"}
+    for name in sources:
+        with open(name, encoding="utf-8") as f:
+            topics.update(re.findall(r'syncguard_report\(\s*\S+,[^"]*?"(\w+)"', f.read()))
+    if len(topics) < 25:
+        FAULTS.append("too few topics found: %s" % sorted(topics))
+    for name in ("docs/guides/doctor.md", "docs/man/syncguard-doctor.1"):
+        with open(os.path.join(root, name), encoding="utf-8") as f:
+            words = set(re.findall(r"\w+", f.read()))
+        if topics - words:
+            FAULTS.append("%s does not list %s" % (name, sorted(topics - words)))
+
+
+def main():
+    kind, cases = {"redis": (Redis, redis_cases), "postgres": (Postgres, postgres_cases),
+                   "sqlite": (Sqlite, sqlite_cases)}[sys.argv[2]]
+    # A file in memory would be a finding.
+    folder = tempfile.mkdtemp(prefix="syncguard-doctor-", dir="/var/tmp") if kind is Sqlite else \
+        servers.make_folder("syncguard-doctor-")
+    check_documents()
+    try:
+        with kind(folder) as store:
+            cases(store)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("\n".join(FAULTS) or "doctor finds what it should")
+    return 1 if FAULTS else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+#!/bin/bash
+# Messages name the key, the holder and the host of the store; never a password.
+# shellcheck disable=SC2016 # the child expands it
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+
+exits "acquire" 0 acquire --ttl 5m --owner 'deploy@web1:311' busy
+exits "a wait that timed out" 75 run -w 200ms busy -- true
+check "key, holder, remaining time" grep -Eqx \
+    "syncguard: gave up on 'busy' after [0-9.]+s: held by deploy@web1:311, expires in 4m[0-9]+s" err
+exits "-E: the caller expects it" 3 run -w 200ms -E 3 busy -- true
+same "and is told by the exit code" "" "$err"
+exits "-E -v" 3 run -v -w 200ms -E 3 busy -- true
+check "but with -v also here" contains "$err" "gave up on 'busy'"
+check "and who is waited for" grep -Eq "waiting for 'busy': held by deploy@web1:311 for [0-9.]+s, lease" err
+exits "-v" 0 run -v free -- true
+check "durations in one form" grep -Eq 'acquired after [0-9.]+s, fence' err
+exits "free it" 0 release --key busy --force
+
+# A lost lock: which one, and who has it now.
+"$SG" run --ttl 3s taken -- sh -c 'echo up >up; exec sleep 60' 2>lost_err &
+runner=$!
+check "up" until_true 20 test -s up
+"$SG" release --key taken --force 2>/dev/null
+exits "the next" 0 acquire --ttl 5m --owner next@host:1 taken
+wait $runner
+same "lost" 76 $?
+check "which lock" grep -q "the lock 'taken' is lost: the store no longer has it" lost_err
+check "who holds it now" grep -q "'taken' is now held by next@host:1, expires in" lost_err
+
+# The host, without user and password. (Port 1 is closed.)
+if [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ]; then
+    exits "refused" 69 status -b redis://user:hunter2@127.0.0.1:1/0 k
+    check "host and reason" contains "$err" 'redis://127.0.0.1:1/0: redis: connect: connection refused'
+    check "no user" lacks "$err" user
+    check "no password" lacks "$err" hunter2
+    exits "-w" 69 run -w 100ms -b redis://user:hunter2@127.0.0.1:1 k -- true
+    check "host" contains "$err" 'redis://127.0.0.1:1: '
+    check "no password" lacks "$err" hunter2
+    # TLS against a port without, which answers with a line or with silence, and the other way round.
+    python3 -c 'import socket, threading
+ports = []
+def serve(answer):
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(20)
+    ports.append(listener.getsockname()[1])
+    def loop():
+        kept = []
+        while True:
+            client = listener.accept()[0]
+            kept.append(client)
+            if answer is not None:
+                client.recv(1000)
+                client.sendall(answer)
+                client.close()
+    threading.Thread(target=loop).start()
+serve(b"-ERR unknown command\r\n")
+serve(None)
+serve(b"")
+print(*ports, flush=True)' >ports &
+    servers=$!
+    until_true 20 test -s ports
+    read -r talking silent closing <ports
+    exits "a plain port that answers" 69 status -b "rediss://127.0.0.1:$talking" k
+    check "says so" contains "$err" "answers without TLS"
+    exits "a plain port that waits" 69 status -b "rediss://127.0.0.1:$silent?timeout_ms=1000" k
+    check "asks" contains "$err" "if its port speaks no TLS, use redis://"
+    exits "a port that hangs up" 69 status -b "redis://127.0.0.1:$closing" k
+    check "asks" contains "$err" "if its port speaks TLS, use rediss://"
+    kill -9 $servers
+    wait $servers 2>/dev/null
+    # An unescaped question mark or an @ in an option: the host cannot be told from the password.
+    run_sg status -v -b 'redis://127.0.0.1:1?password=hun@ter2' k
+    check "no part of the password" lacks "$err" ter2
+fi
+if [ -e "$(dirname "$SG")/libsyncguard-postgres.so.0" ]; then
+    exits "refused" 69 status -b postgres://user:hunter2@127.0.0.1:1/db k
+    check "host" contains "$err" 'postgres://127.0.0.1:1/db: '
+    check "no password" lacks "$err" hunter2
+    exits "setup" 69 setup -b postgres://user:hunter2@127.0.0.1:1/db
+    check "host" contains "$err" 'postgres://127.0.0.1:1/db: '
+    check "no password" lacks "$err" hunter2
+fi
+
+exits "an unknown scheme" 64 status -b mysql://host k
+for scheme in sqlite: redis:// rediss:// postgres:// firestore:// memory:; do
+    check "lists $scheme" contains "$err" $scheme
+done
+
+# Reasons are words. A file in place of a folder is refused also to root.
+touch file
+exits "not a folder" 64 run -b "sqlite:$WORK/file/locks.db" k -- true
+check "says why" contains "$err" "Not a directory"
+check "no number" lacks "$err" errno
+finish

@@ -1,0 +1,125 @@
+#!/bin/bash
+# run --metrics FILE: what it writes, when, and what it leaves alone.
+# shellcheck disable=SC2317 # check calls functions
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+PROM=$WORK/folder/syncguard.prom
+mkdir "$WORK/folder"
+
+# value NAME: of the file's series of that name
+value() {
+    sed -nE "s/^syncguard_run_$1\{[^}]*\} //p" "$PROM"
+}
+well_formed() {
+    python3 "$TESTS/metrics/promtext.py" "$PROM"
+}
+# Nothing but the file: no temporary one is left.
+alone() {
+    [ "$(ls -A "$WORK/folder")" = syncguard.prom ]
+}
+
+before=$(date +%s)
+umask 077
+"$SG" run --metrics "$PROM" job -- sh -c 'sleep 0.3; exit 7'
+same 'exit code of the program' 7 $?
+umask 022
+check 'well formed' well_formed
+same 'mode' 644 "$(stat -c %a "$PROM")"
+same 'exit code' 7.000 "$(value exit_code)"
+same 'acquired' 1.000 "$(value acquired)"
+same 'lost' 0.000 "$(value lost)"
+check 'held for the time of the program' awk "BEGIN { exit !($(value hold_seconds) >= 0.3) }"
+check 'when it ended' awk "BEGIN { t = $(value completion_timestamp_seconds); exit !(t >= $before && t <= $before + 120) }"
+check 'the key is a label' grep -q '^syncguard_run_lost{key="job"} 0.000$' "$PROM"
+check 'no temporary file' alone
+
+# Keys that the format has to escape.
+"$SG" run --metrics "$PROM" 'a "b" \ c
+d }' -- true
+check 'escaped' grep -qF 'syncguard_run_acquired{key="a \"b\" \\ c\nd }"} 1.000' "$PROM"
+check 'escaped: well formed' well_formed
+"$SG" run --metrics "$PROM" "$(printf 'k%.0s' {1..500})\"\"\"" -- true
+check 'a long key: well formed' well_formed
+
+"$SG" run --metrics "$PROM" -k "$(printf 'ü%.0s' {1..250})" -k "$(printf '"%.0s' {1..500})" \
+    -k "$(printf 'ö%.0s' {1..250})" -k "$(printf 'ä%.0s' {1..250})" -- true
+same 'several long keys' 0 $?
+check 'several long keys: well formed' well_formed
+
+# A signal, a program that ends with 64 or 76, one that cannot be run.
+"$SG" run --metrics "$PROM" job -- sh -c 'kill -TERM $$'
+same 'a signal' 143.000 "$(value exit_code)"
+"$SG" run --metrics "$PROM" job -- sh -c 'exit 64'
+same 'exit code 64 of the program' 64.000 "$(value exit_code)"
+"$SG" run --metrics "$PROM" job -- sh -c 'exit 76'
+same 'exit code 76 of the program is no loss' "76.000 0.000" "$(value exit_code) $(value lost)"
+"$SG" run --metrics "$PROM" job -- "$WORK/none" 2>/dev/null
+same 'no such program' 127.000 "$(value exit_code)"
+
+# Somebody else holds the lock.
+id=$("$SG" acquire -q --ttl 1m job)
+"$SG" run -n -E 0 --metrics "$PROM" job -- true
+same 'skipped' "0.000 0.000 0.000" "$(value exit_code) $(value acquired) $(value hold_seconds)"
+"$SG" run -w 1 --metrics "$PROM" job -- true 2>/dev/null
+same 'gave up' "75.000 0.000" "$(value exit_code) $(value acquired)"
+check 'waited' awk "BEGIN { exit !($(value wait_seconds) >= 1) }"
+"$SG" release "$id"
+
+# The store cannot be reached.
+"$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
+same 'no store' "69.000 0.000" "$(value exit_code) $(value acquired)"
+
+# The lock is taken away while the program runs.
+"$SG" run --ttl 3s --metrics "$PROM" job -- sh -c "
+    '$SG' release \"\$SYNCGUARD_LOCK_ID\"; exec sleep 30" 2>"$WORK/err"
+same 'a lost lock' 76 $?
+same 'a lost lock' "76.000 1.000 1.000" "$(value exit_code) $(value lost) $(value acquired)"
+# ... and found gone only at its release.
+"$SG" run --metrics "$PROM" job -- sh -c "'$SG' release \"\$SYNCGUARD_LOCK_ID\"" 2>"$WORK/err"
+same 'lost at the end' "76.000 1.000" "$(value exit_code) $(value lost)"
+check 'well formed' well_formed
+check 'no temporary file' alone
+
+# A fault of the command line is no run.
+rm "$PROM"
+"$SG" run --metrics "$PROM" --ttl 0 job -- true 2>/dev/null
+same 'usage' 64 $?
+"$SG" run --metrics "$PROM" "$(printf 'k%.0s' {1..600})" -- true 2>/dev/null
+same 'usage' 64 $?
+check 'not written' [ ! -e "$PROM" ]
+
+# What cannot be written is a message; the exit code is the program's.
+warns() {
+    local text=$1 file=$2
+    "$SG" run --metrics "$file" job -- sh -c 'exit 5' 2>"$WORK/err"
+    same "$text: exit code" 5 $?
+    same "$text: one line" 1 "$(wc -l <"$WORK/err")"
+    check "$text: message" grep -q 'metrics' "$WORK/err"
+}
+warns 'no such folder' "$WORK/none/x.prom"
+check 'the message says why' grep -q 'No such file or directory' "$WORK/err"
+warns 'a folder' "$WORK/folder"
+warns 'a device' /dev/null
+check 'the device is left alone' [ -c /dev/null ]
+warns 'an empty name' ''
+echo old >"$WORK/target"
+ln -s "$WORK/target" "$WORK/link"
+warns 'a link' "$WORK/link"
+check 'the link is left alone' [ -L "$WORK/link" ]
+same 'its target, too' old "$(cat "$WORK/target")"
+ln -s "$WORK/nowhere" "$WORK/dangling"
+warns 'a dangling link' "$WORK/dangling"
+check 'nothing is created through a link' [ ! -e "$WORK/nowhere" ]
+
+# In the folder where it is.
+cd folder || exit 1
+"$SG" run --metrics syncguard.prom job -- true
+check 'a name without a folder' well_formed
+# Readers never see half a file.
+for _ in 1 2 3; do
+    "$SG" run --metrics "$PROM" job -- true &
+done
+wait
+check 'several at once' well_formed
+check 'no temporary file' alone
+finish

@@ -1,0 +1,85 @@
+#!/bin/bash
+# What an operator does at night: finds out who blocks a key, frees it, and sees that the holder
+# ends.
+# shellcheck disable=SC2016 # the child expands it
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+
+"$SG" run --ttl 3s --owner 'ci@build7:311' deploy -- sh -c 'echo up >up; exec sleep 60' 2>holder_err &
+holder=$!
+check "held" until_true 20 test -s up
+exits "who holds it" 0 list 'dep*'
+check "the owner" contains "$out" 'ci@build7:311'
+id=$("$SG" status --raw deploy | sed -n 's/^lockId: //p')
+
+exits "--key alone changes nothing" 64 release --key deploy
+check "still held" held deploy
+exits "--force" 0 release --key deploy --force
+same "nothing on stdout" "" "$out"
+check "says whose it was" contains "$err" "released 'deploy': ci@build7:311 had held it for"
+check "says when the holder learns of it" contains "$err" 'at its next renewal'
+time='[0-9-]{10}T[0-9:]{8}Z'
+check "an audit line" grep -Eqx "syncguard: audit: time=$time operator=\"$(id -un)@.*\" \
+action=force-release store=\"sqlite:$WORK/locks.db\" key=\"deploy\" owner=\"ci@build7:311\" fence=000000000000001 result=released" err
+check "never the id" lacks "$err" "$id"
+check "free" free deploy
+wait $holder
+same "the holder is ended" 76 $?
+exits "nobody holds it" 1 release --key deploy --force
+check "says so" contains "$err" "'deploy' is not held"
+check "no audit line of nothing" lacks "$err" audit
+
+# The operator is who the system says, not what the environment says. Nothing in a key or an owner
+# forges a field or steers a terminal.
+exits "acquire" 0 acquire --owner $'x" result=none \x1b[31m' $'a"b\nc'
+USER=forged LOGNAME=forged exits "release" 0 release --key $'a"b\nc' --force
+check "operator" lacks "$err" forged
+check "quotes" contains "$err" 'key="a\x22b\x0ac" owner="x\x22 result=none \x1b[31m"'
+same "no escape" 0 "$(LC_ALL=C grep -c $'\x1b' err)"
+same "three lines" 3 "$(wc -l <err)"
+
+# --syslog: a library takes the place of syslog and writes it down.
+cat >shim.c <<'C'
+#include <stdarg.h>
+#include <stdio.h>
+#include <syslog.h>
+static void put(int priority, const char *format, va_list list)
+{
+    FILE *out = fopen("syslog", "a");
+    fprintf(out, "<%d>", priority);
+    vfprintf(out, format, list);
+    fputs("\n", out);
+    fclose(out);
+}
+void syslog(int priority, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    put(priority, format, list);
+    va_end(list);
+}
+void __syslog_chk(int priority, int flag, const char *format, ...)
+{
+    va_list list;
+    (void)flag;
+    va_start(list, format);
+    put(priority, format, list);
+    va_end(list);
+}
+C
+if cc -shared -fPIC -U_FORTIFY_SOURCE -o shim.so shim.c 2>/dev/null; then
+    # A sanitizer's runtime has to come first.
+    preload="$(ldd "$SG" | awk '$1 ~ /^lib[at]san/ { print $3 }') $WORK/shim.so"
+    exits "acquire" 0 acquire --owner me logged
+    LD_PRELOAD=$preload run_sg release --key logged --force
+    check "nothing without --syslog" [ ! -e syslog ]
+    exits "acquire" 0 acquire --owner me logged
+    LD_PRELOAD=$preload run_sg release --key logged --force --syslog
+    check "syslog has the same line" \
+        grep -Eq '^<[0-9]+>audit: time=.* key="logged" owner="me" fence=000000000000002 result=released$' syslog
+fi
+
+# The name of the user is known without the environment, too.
+env -u USER -u LOGNAME "$SG" acquire named >/dev/null
+same "owner" "$(id -un)" "$("$SG" status named | sed -n 's/^owner: \(.*\)@.*/\1/p')"
+finish

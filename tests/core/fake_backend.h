@@ -1,0 +1,51 @@
+/*
+ * A store that does what the test says: each slot asks a script what to answer,
+ * and counts its calls. For faults that no real store shows on demand.
+ */
+#ifndef FAKE_BACKEND_H
+#define FAKE_BACKEND_H
+
+#include <stdatomic.h>
+
+#include "core/core.h"
+#include "core/lock_state.h"
+#include "core/operations.h"
+
+typedef struct fake_backend fake_backend;
+typedef syncguard_status (*fake_extend_fn)(fake_backend *p, syncguard_extend_op *op,
+                                           syncguard_error *err);
+
+struct fake_backend {
+    syncguard_backend base;
+    /* What to answer; NULL: OK with a rising fence. */
+    syncguard_status (*on_acquire)(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err);
+    syncguard_status (*on_release)(fake_backend *p, syncguard_release_op *op, syncguard_error *err);
+    _Atomic(fake_extend_fn) on_extend; /* changed while renewals run */
+    syncguard_status (*on_undo)(fake_backend *p, int call);
+    atomic_int calls; /* of slots that ask a store, all together */
+    atomic_int acquires;
+    atomic_int watched; /* acquires with the watch flag */
+    atomic_int releases;
+    atomic_int extends; /* single ones */
+    atomic_int batches;
+    atomic_int undos;
+    atomic_int undo_batches; /* of a batching fake backend */
+    atomic_int undo_largest; /* items in one of them */
+    atomic_int unwatches;
+    atomic_bool stuck;      /* undo_many does not return */
+    bool batch_answers;     /* extend_many is OK even if it decided nothing: the keys are busy */
+    atomic_bool *destroyed; /* set by destroy, outlives the backend */
+    atomic_llong fence;
+};
+
+/* options may be NULL. */
+fake_backend *fake_backend_open(const syncguard_options *options);
+/* The same, with undo_many. It holds its first batch until `stuck` is cleared, leaves every tenth
+ * item of a batch undecided, and fails as a whole the second time. */
+fake_backend *fake_backend_open_batching(const syncguard_options *options);
+
+/* Waits up to thirty seconds until *counter reaches target; false if it does not. */
+bool wait_for_count(atomic_int *counter, int target);
+void sleep_ms(int ms);
+
+#endif

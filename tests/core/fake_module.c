@@ -1,0 +1,32 @@
+/*
+ * Fake modules, for test_loading.sh. FAKE_NAME is the module's name; with
+ * FAKE_ABI it was built for another library, without FAKE_NAME it is none.
+ */
+#include "syncguard/sys/backend.h"
+
+#ifdef FAKE_NAME
+#ifndef FAKE_ABI
+#define FAKE_ABI SYNCGUARD_ABI
+#endif
+
+static syncguard_status open_fake(const char *url, const syncguard_options *options,
+                                  syncguard_backend **out, syncguard_error *err)
+{
+    (void)url;
+    (void)options;
+    (void)out;
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "the fake was asked");
+}
+
+#define JOIN(a, b) a##b
+#define SYMBOL(name) JOIN(syncguard_module_, name)
+#define WORD(name) #name
+#define TEXT(name) WORD(name)
+
+static const char *const schemes[] = {TEXT(FAKE_NAME), "postgresql", NULL};
+
+SYNCGUARD_API extern const syncguard_module SYMBOL(FAKE_NAME);
+const syncguard_module SYMBOL(FAKE_NAME) = {FAKE_ABI, TEXT(FAKE_NAME), schemes, open_fake, NULL};
+#else
+typedef int nothing;
+#endif

@@ -1,0 +1,230 @@
+/* Abort objects: threads, signal handlers, forked children. */
+#include "test.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "syncguard/sys/wait.h"
+
+static bool readable(syncguard_abort *abort_object)
+{
+    struct pollfd fd = {syncguard_abort_fd(abort_object), POLLIN, 0};
+
+    return poll(&fd, 1, 0) == 1;
+}
+
+static void test_basics(void **state)
+{
+    syncguard_abort *a = NULL;
+    syncguard_error err;
+
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&a, &err), SYNCGUARD_OK);
+    assert_false(syncguard_abort_triggered(a));
+    assert_false(readable(a));
+    errno = ENOENT;
+    syncguard_abort_trigger(a);
+    assert_int_equal(errno, ENOENT);
+    syncguard_abort_trigger(a);
+    assert_true(syncguard_abort_triggered(a));
+    assert_true(readable(a));
+    assert_true(readable(a));
+    syncguard_abort_free(a);
+    syncguard_abort_trigger(NULL);
+    assert_false(syncguard_abort_triggered(NULL));
+    assert_int_equal(syncguard_abort_fd(NULL), -1);
+    syncguard_abort_free(NULL);
+    assert_int_equal(syncguard_abort_create(NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);
+}
+
+static syncguard_abort *in_handler;
+
+static void handler(int number)
+{
+    (void)number;
+    syncguard_abort_trigger(in_handler);
+}
+
+static int compare(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static void *strike(void *argument)
+{
+    struct timespec pause = {0, 2000000};
+    pthread_t target = *(pthread_t *)argument;
+
+    nanosleep(&pause, NULL);
+    pthread_kill(target, SIGUSR1);
+    return NULL;
+}
+
+/* A wait ends within milliseconds of a trigger from a signal handler. */
+static void test_signal(void **state)
+{
+    enum { ROUNDS = 21 };
+    struct sigaction action;
+    int64_t took[ROUNDS];
+    int i;
+
+    (void)state;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    for (i = 0; i < ROUNDS; i++) {
+        syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
+        pthread_t self = pthread_self();
+        pthread_t other;
+        int64_t start;
+
+        assert_int_equal(syncguard_abort_create(&in_handler, NULL), SYNCGUARD_OK);
+        limits.abort_object = in_handler;
+        start = syncguard_clock_ns();
+        assert_int_equal(pthread_create(&other, NULL, strike, &self), 0);
+        assert_int_equal(syncguard_wait_until(start + 30000 * SYNCGUARD_NS_PER_MS, &limits, NULL),
+                         SYNCGUARD_E_ABORTED);
+        took[i] = syncguard_clock_ns() - start;
+        pthread_join(other, NULL);
+        syncguard_abort_free(in_handler);
+        in_handler = NULL;
+    }
+    qsort(took, ROUNDS, sizeof *took, compare);
+    /* The pause before the signal is part of it. */
+    assert_true(took[ROUNDS / 2] < 60 * SYNCGUARD_NS_PER_MS);
+}
+
+static int in_child(int (*work)(syncguard_abort *), syncguard_abort *a)
+{
+    int status = -1;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(work(a));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static int child_triggers(syncguard_abort *a)
+{
+    syncguard_abort_trigger(a);
+    if (!syncguard_abort_triggered(a))
+        return 1;
+    if (!readable(a))
+        return 2;
+    syncguard_abort_free(a);
+    return 0;
+}
+
+static int child_triggers_after_use(syncguard_abort *a)
+{
+    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), a};
+
+    if (readable(a))
+        return 1;
+    syncguard_abort_trigger(a);
+    return syncguard_wait_fds(NULL, 0, &limits, NULL) == SYNCGUARD_E_ABORTED ? 0 : 2;
+}
+
+static int child_sees_old_trigger(syncguard_abort *a)
+{
+    return syncguard_abort_triggered(a) && readable(a) ? 0 : 1;
+}
+
+static int grandchild(syncguard_abort *a)
+{
+    int first = child_triggers_after_use(a);
+
+    return first ? first : in_child(child_sees_old_trigger, a);
+}
+
+/* A child's object is a copy: triggers do not cross. */
+static void test_fork(void **state)
+{
+    syncguard_abort *a = NULL;
+
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&a, NULL), SYNCGUARD_OK);
+    assert_int_equal(in_child(child_triggers, a), 0);
+    assert_int_equal(in_child(child_triggers_after_use, a), 0);
+    assert_int_equal(in_child(grandchild, a), 0);
+    assert_false(syncguard_abort_triggered(a));
+    assert_false(readable(a));
+    syncguard_abort_trigger(a);
+    assert_int_equal(in_child(child_sees_old_trigger, a), 0);
+    syncguard_abort_free(a);
+}
+
+static int parent_triggers(syncguard_abort *a)
+{
+    struct pollfd fd = {syncguard_abort_fd(a), POLLIN, 0};
+
+    kill(getppid(), SIGUSR2);
+    /* Whatever the parent does, this side stays quiet. */
+    return poll(&fd, 1, 300) == 0 && !syncguard_abort_triggered(a) ? 0 : 1;
+}
+
+static void test_fork_parent(void **state)
+{
+    struct sigaction action;
+
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&in_handler, NULL), SYNCGUARD_OK);
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    assert_int_equal(sigaction(SIGUSR2, &action, NULL), 0);
+    assert_int_equal(in_child(parent_triggers, in_handler), 0);
+    assert_true(syncguard_abort_triggered(in_handler));
+    syncguard_abort_free(in_handler);
+    in_handler = NULL;
+}
+
+static int without_descriptors(syncguard_abort *a)
+{
+    struct rlimit few;
+    syncguard_abort *more = NULL;
+    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), a};
+
+    if (getrlimit(RLIMIT_NOFILE, &few) != 0)
+        return 1;
+    few.rlim_cur = 32;
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0)
+        return 1;
+    while (dup(0) >= 0)
+        ;
+    if (syncguard_abort_create(&more, NULL) != SYNCGUARD_E_RATE_LIMITED || more)
+        return 2;
+    /* The child's own descriptor cannot be made: the wait fails instead of not being abortable. */
+    return syncguard_wait_fds(NULL, 0, &limits, NULL) == SYNCGUARD_E_RATE_LIMITED ? 0 : 3;
+}
+
+static void test_no_descriptor(void **state)
+{
+    syncguard_abort *a = NULL;
+
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&a, NULL), SYNCGUARD_OK);
+    assert_int_equal(in_child(without_descriptors, a), 0);
+    syncguard_abort_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_basics),        cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_fork),          cmocka_unit_test(test_fork_parent),
+        cmocka_unit_test(test_no_descriptor),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

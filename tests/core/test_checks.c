@@ -1,0 +1,162 @@
+/*
+ * What is checked before anything is sent (I-KEY-06, I-ID-04, I-ACQ-05, I-EXT-05,
+ * I-ABT-02), and the warning of a high fence counter (I-FEN-09). The decorator
+ * over the fake backend counts what reaches the store.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake_backend.h"
+
+#define GOOD_ID "AAAAAAAAAAAAAAAAAAAAAA"
+
+static void count_event(void *context, const syncguard_event *event)
+{
+    (void)event;
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+static syncguard_backend *open_counted(atomic_int *reached)
+{
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_backend *decorated = NULL;
+    fake_backend *p = fake_backend_open(NULL);
+
+    options.on_event = count_event;
+    options.on_event_context = reached;
+    assert_non_null(p);
+    assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &decorated, NULL), SYNCGUARD_OK);
+    return decorated;
+}
+
+/* Every operation with this key, id and ttl: all must answer alike. */
+static void use_everything(syncguard_backend *backend, const char *key, const char *id,
+                           int64_t ttl_ms, syncguard_abort *abort_object, syncguard_status expected)
+{
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_grant grant;
+    syncguard_lock_info info;
+    syncguard_lock_info_raw raw;
+    syncguard_lock *lock = NULL;
+    bool flag = false;
+
+    call.abort_object = abort_object;
+    options.abort_object = abort_object;
+    options.ttl_ms = ttl_ms;
+    assert_int_equal(syncguard_acquire(backend, key, ttl_ms, &call, &grant, NULL), expected);
+    assert_int_equal(syncguard_lock_acquire(backend, key, &options, &lock, NULL), expected);
+    assert_int_equal(syncguard_lock_try(backend, key, &options, &lock, NULL), expected);
+    assert_int_equal(syncguard_extend(backend, id, ttl_ms, &call, NULL, NULL), expected);
+    if (ttl_ms <= 0)
+        return;
+    assert_int_equal(syncguard_is_locked(backend, key, &call, &flag, NULL), expected);
+    assert_int_equal(syncguard_get_by_key(backend, key, &call, &info, NULL), expected);
+    assert_int_equal(syncguard_get_by_key_raw(backend, key, &call, &raw, NULL), expected);
+    assert_int_equal(syncguard_release(backend, id, &call, NULL), expected);
+    assert_int_equal(syncguard_get_by_id(backend, id, &call, &info, NULL), expected);
+    assert_int_equal(syncguard_get_by_id_raw(backend, id, &call, &raw, NULL), expected);
+    assert_int_equal(syncguard_owns(backend, id, &call, &flag, NULL), expected);
+}
+
+static void bad_input_reaches_no_store(void **state)
+{
+    atomic_int reached = 0;
+    syncguard_backend *backend = open_counted(&reached);
+    const syncguard_status bad = SYNCGUARD_E_INVALID_ARGUMENT;
+    char over[514];
+
+    (void)state;
+    memset(over, 'x', 513);
+    over[513] = '\0';
+    use_everything(backend, NULL, NULL, 1000, NULL, bad);
+    use_everything(backend, "", "", 1000, NULL, bad);
+    use_everything(backend, over, "AAAAAAAAAAAAAAAAAAAAA", 1000, NULL, bad);
+    use_everything(backend, "\xED\xA0\x80", "AAAAAAAAAAAAAAAAAAAAAAA", 1000, NULL, bad);
+    use_everything(backend, "\xC3", "AAAAAAAAAAAAAAAAAAAAA=", 1000, NULL, bad);
+    use_everything(backend, "k", GOOD_ID, 0, NULL, bad);
+    use_everything(backend, "k", GOOD_ID, -1, NULL, bad);
+    use_everything(backend, "k", GOOD_ID, INT64_MIN, NULL, bad);
+    syncguard_close(backend); /* delivers what there is */
+    assert_int_equal(atomic_load(&reached), 0);
+}
+
+static void triggered_abort_reaches_no_store(void **state)
+{
+    atomic_int reached = 0;
+    syncguard_backend *backend = open_counted(&reached);
+    syncguard_abort *abort_object = NULL;
+
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&abort_object, NULL), SYNCGUARD_OK);
+    syncguard_abort_trigger(abort_object);
+    use_everything(backend, "k", GOOD_ID, 1000, abort_object, SYNCGUARD_E_ABORTED);
+    /* Both at once: the argument is checked first. */
+    use_everything(backend, "", "x", 1000, abort_object, SYNCGUARD_E_INVALID_ARGUMENT);
+    syncguard_close(backend);
+    syncguard_abort_free(abort_object);
+    assert_int_equal(atomic_load(&reached), 0);
+}
+
+typedef struct warnings {
+    int count;
+    char last[512];
+} warnings;
+
+static void note_warning(void *context, syncguard_log_level level, const char *message)
+{
+    warnings *all = context;
+
+    if (level < SYNCGUARD_LOG_WARN)
+        return;
+    all->count++;
+    snprintf(all->last, sizeof all->last, "%s", message);
+}
+
+static void high_counters_are_warned_of_once(void **state)
+{
+    warnings seen = {0};
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    char hash[SYNCGUARD_HASH_SIZE];
+    syncguard_grant grant;
+    fake_backend *p;
+
+    (void)state;
+    options.log = note_warning;
+    options.log_context = &seen;
+    p = fake_backend_open(&options);
+    atomic_store(&p->fence, SYNCGUARD_FENCE_WARN - 1);
+    assert_int_equal(syncguard_acquire(&p->base, "s3cret", 1000, NULL, &grant, NULL), SYNCGUARD_OK);
+    assert_string_equal(grant.fence, "090000000000000");
+    assert_int_equal(seen.count, 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(syncguard_acquire(&p->base, "s3cret", 1000, NULL, &grant, NULL),
+                         SYNCGUARD_OK);
+    assert_int_equal(seen.count, 1); /* per key and minute */
+    assert_true(syncguard_hash("s3cret", hash));
+    assert_non_null(strstr(seen.last, hash));
+    assert_null(strstr(seen.last, "s3cret"));
+    assert_int_equal(syncguard_acquire(&p->base, "another", 1000, NULL, &grant, NULL),
+                     SYNCGUARD_OK);
+    assert_int_equal(seen.count, 2);
+    syncguard_close(&p->base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_input_reaches_no_store),
+        cmocka_unit_test(triggered_abort_reaches_no_store),
+        cmocka_unit_test(high_counters_are_warned_of_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/*
+ * What must cost nothing: no hash without a listener (I-HSH-04), no memory for
+ * counting, no reading of an absurd key (I-KEY-04). The hash functions are wrapped by the linker.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <syncguard.h>
+
+static atomic_int hashes;
+
+bool __real_syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE]);
+bool __wrap_syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE]);
+bool __real_syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
+bool __wrap_syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
+void __real_sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
+void __wrap_sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
+
+bool __real_sg_hash_text(const char *secret, const char *text, size_t length,
+                         char out[SYNCGUARD_HASH_SIZE]);
+bool __wrap_sg_hash_text(const char *secret, const char *text, size_t length,
+                         char out[SYNCGUARD_HASH_SIZE]);
+
+bool __wrap_sg_hash_text(const char *secret, const char *text, size_t length,
+                         char out[SYNCGUARD_HASH_SIZE])
+{
+    atomic_fetch_add(&hashes, 1);
+    return __real_sg_hash_text(secret, text, length, out);
+}
+
+bool __wrap_syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE])
+{
+    atomic_fetch_add(&hashes, 1);
+    return __real_syncguard_hash(text, out);
+}
+
+bool __wrap_syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE])
+{
+    atomic_fetch_add(&hashes, 1);
+    return __real_syncguard_hash_n(text, length, out);
+}
+
+void __wrap_sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE])
+{
+    atomic_fetch_add(&hashes, 1);
+    __real_sg_hash_nfc(text, length, out);
+}
+
+static void all_operations(syncguard_backend *backend)
+{
+    syncguard_grant grant, other;
+    syncguard_lock *lock = NULL;
+    bool locked = false;
+
+    assert_int_equal(syncguard_acquire(backend, "k", 30000, NULL, &grant, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_acquire(backend, "k", 30000, NULL, &other, NULL), SYNCGUARD_LOCKED);
+    assert_int_equal(syncguard_is_locked(backend, "k", NULL, &locked, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, NULL),
+                     SYNCGUARD_OK);
+    assert_int_equal(syncguard_release(backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_release(backend, grant.lock_id, NULL, NULL), SYNCGUARD_ABSENT);
+    assert_int_equal(syncguard_lock_acquire(backend, "k", NULL, &lock, NULL), SYNCGUARD_OK);
+    syncguard_lock_dispose(lock);
+}
+
+static void ignore(void *context, const syncguard_event *event)
+{
+    (void)context;
+    (void)event;
+}
+
+static void nothing_is_hashed_without_a_listener(void **state)
+{
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_backend *bare = NULL, *decorated = NULL;
+
+    (void)state;
+    assert_int_equal(syncguard_memory_open(NULL, &bare, NULL), SYNCGUARD_OK);
+    atomic_store(&hashes, 0);
+    all_operations(bare);
+    assert_int_equal(atomic_load(&hashes), 0);
+
+    /* Counters alone need no hash either. */
+    assert_int_equal(syncguard_telemetry_wrap(bare, NULL, &decorated, NULL), SYNCGUARD_OK);
+    all_operations(decorated);
+    assert_int_equal(atomic_load(&hashes), 0);
+    syncguard_close(decorated);
+
+    assert_int_equal(syncguard_memory_open(NULL, &bare, NULL), SYNCGUARD_OK);
+    options.on_event = ignore;
+    assert_int_equal(syncguard_telemetry_wrap(bare, &options, &decorated, NULL), SYNCGUARD_OK);
+    all_operations(decorated);
+    syncguard_close(decorated);
+    assert_true(atomic_load(&hashes) > 0); /* the counter itself works */
+}
+
+static atomic_int allocations;
+
+static void *count_malloc(size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return malloc(size);
+}
+
+static void *count_realloc(void *block, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return realloc(block, size);
+}
+
+/* Counters need no memory of their own, with or without telemetry. */
+static void counting_allocates_nothing(void **state)
+{
+    syncguard_backend *bare = NULL, *decorated = NULL;
+    int counts[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(syncguard_memory_open(NULL, &bare, NULL), SYNCGUARD_OK);
+        decorated = bare;
+        if (i == 1)
+            assert_int_equal(syncguard_telemetry_wrap(bare, NULL, &decorated, NULL), SYNCGUARD_OK);
+        atomic_store(&allocations, 0);
+        all_operations(decorated);
+        counts[i] = atomic_load(&allocations);
+        syncguard_close(decorated);
+    }
+    assert_true(counts[0] > 0); /* the counter itself works */
+    assert_int_equal(counts[1], counts[0]);
+}
+
+static long peak_kb(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+}
+
+static void absurd_keys_are_not_read(void **state)
+{
+    const size_t size = (size_t)100 << 20;
+    char *key = malloc(size + 1);
+    syncguard_backend *backend = NULL;
+    struct timespec before, after;
+    syncguard_grant grant;
+    double best_ms = 0;
+    long peak;
+
+    (void)state;
+    assert_non_null(key);
+    memset(key, 'k', size);
+    key[size] = '\0';
+    assert_int_equal(syncguard_memory_open(NULL, &backend, NULL), SYNCGUARD_OK);
+    peak = peak_kb();
+    for (int i = 0; i < 20; i++) {
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        assert_int_equal(syncguard_acquire(backend, key, 1000, NULL, &grant, NULL),
+                         SYNCGUARD_E_INVALID_ARGUMENT);
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        double took = (double)(after.tv_sec - before.tv_sec) * 1e3 +
+                      (double)(after.tv_nsec - before.tv_nsec) / 1e6;
+        if (i == 0 || took < best_ms)
+            best_ms = took; /* the best of many: the machine may be busy */
+    }
+    assert_true(best_ms < 1.0);
+    assert_true(peak_kb() - peak < 1024);
+    syncguard_close(backend);
+    free(key);
+}
+
+int main(void)
+{
+    const syncguard_allocator counting = {count_malloc, count_realloc, free};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_hashed_without_a_listener),
+        cmocka_unit_test(counting_allocates_nothing),
+        cmocka_unit_test(absurd_keys_are_not_read),
+    };
+
+    syncguard_allocator_set(&counting);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,86 @@
+/* Findings that several stores report in the same words. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "syncguard/sys/findings.h"
+
+static syncguard_finding last;
+
+static void note(void *context, const syncguard_finding *finding)
+{
+    (void)context;
+    last = *finding;
+    assert_int_equal(finding->why[0] == '\0', finding->severity == SYNCGUARD_FINE);
+    assert_int_equal(finding->change[0] == '\0', finding->severity == SYNCGUARD_FINE);
+}
+
+static const syncguard_findings to = {note, NULL};
+
+static void hosts_of_this_machine(void **state)
+{
+    static const char *const local[] = {"",    "localhost", "LOCALHOST",      "127.0.0.1",
+                                        "::1", "[::1]",     "/run/pg/socket", "@abstract"};
+    static const char *const remote[] = {"example.org", "10.0.0.1", "::2", "0.0.0.0",
+                                         "localhost.example.org"};
+
+    (void)state;
+    assert_true(syncguard_host_is_local(NULL));
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        assert_true(syncguard_host_is_local(local[i]));
+    for (size_t i = 0; i < sizeof remote / sizeof remote[0]; i++)
+        assert_false(syncguard_host_is_local(remote[i]));
+}
+
+static void tls_matters_between_machines(void **state)
+{
+    (void)state;
+    syncguard_report_tls(&to, "localhost", false, false, "x");
+    assert_int_equal(last.severity, SYNCGUARD_FINE);
+    syncguard_report_tls(&to, "10.0.0.1", true, true, "x");
+    assert_int_equal(last.severity, SYNCGUARD_FINE);
+    syncguard_report_tls(&to, "10.0.0.1", true, false, "x");
+    assert_int_equal(last.severity, SYNCGUARD_WARN);
+    assert_non_null(strstr(last.text, "not verified"));
+    syncguard_report_tls(&to, "10.0.0.1", false, false, "x");
+    assert_int_equal(last.severity, SYNCGUARD_WARN);
+    assert_non_null(strstr(last.text, "off"));
+}
+
+/* What the error bound covers is not certain. */
+static void clocks_may_differ_by_a_second(void **state)
+{
+    static const struct {
+        int64_t offset_us, error_us;
+        syncguard_severity severity;
+    } cases[] = {
+        {0, 0, SYNCGUARD_FINE},
+        {999999, 0, SYNCGUARD_FINE},
+        {1000000, 0, SYNCGUARD_WARN},
+        {-1000000, 0, SYNCGUARD_WARN},
+        {1400000, 500000, SYNCGUARD_FINE},
+        {-1600000, 500000, SYNCGUARD_WARN},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        syncguard_report_clock(&to, cases[i].offset_us, cases[i].error_us);
+        assert_int_equal(last.severity, cases[i].severity);
+        assert_string_equal(last.topic, "clock");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_of_this_machine),
+        cmocka_unit_test(tls_matters_between_machines),
+        cmocka_unit_test(clocks_may_differ_by_a_second),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

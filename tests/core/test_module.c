@@ -1,0 +1,122 @@
+/* Opening by URL: what is built in, what is registered, what is refused. */
+#include "test.h"
+
+#include "syncguard/sys/backend.h"
+
+static int setups;
+static const char *opened;
+
+static syncguard_status open_toy(const char *url, const syncguard_options *options,
+                                 syncguard_backend **out, syncguard_error *err)
+{
+    opened = url;
+    return syncguard_memory_open(options, out, err);
+}
+
+static syncguard_status setup_toy(const char *url, const syncguard_options *options,
+                                  syncguard_print_fn print, void *print_context,
+                                  syncguard_error *err)
+{
+    (void)url;
+    (void)options;
+    (void)err;
+    setups++;
+    if (print)
+        print(print_context, "make toys");
+    return SYNCGUARD_OK;
+}
+
+static const char *const schemes[] = {"toy", "toys", NULL};
+static const syncguard_module toy = {SYNCGUARD_ABI, "toy", schemes, open_toy, setup_toy};
+static const syncguard_module stranger = {SYNCGUARD_ABI + 1, "alien", schemes, open_toy, NULL};
+static const syncguard_module hollow = {SYNCGUARD_ABI, "hollow", schemes, NULL, NULL};
+
+static void refused(const char *url, const char *named)
+{
+    syncguard_backend *backend = (syncguard_backend *)&backend;
+    syncguard_error err;
+
+    assert_int_equal(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_null(backend);
+    if (!strstr(err.message, named))
+        fail_msg("\"%s\" does not say \"%s\"", err.message, named);
+    assert_null(strstr(err.message, "secret"));
+}
+
+static void test_refused(void **state)
+{
+    syncguard_error err;
+
+    (void)state;
+    refused("nosuch://u:secret@h", "nosuch");
+    refused("", "scheme");
+    refused("secret", "scheme");
+    refused("memory:secret", "memory");
+    refused("memory://u:secret@h/", "memory");
+    refused("memory:?tolerance_ms=0", "tolerance_ms");
+    refused("memory:?timeout_ms=1&timeout_ms=2", "timeout_ms");
+    refused("memory:?timeout_ms=secret", "timeout_ms");
+    refused("firestore-x://p", "firestore-x");
+    /* Linked statically, nothing is loaded. */
+    refused("redis://u:secret@h", "redis");
+    assert_int_equal(syncguard_open("memory:", NULL, NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);
+}
+
+static void test_memory(void **state)
+{
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    const syncguard_capabilities *can;
+
+    (void)state;
+    assert_int_equal(syncguard_open("MEMORY:?timeout_ms=100&cleanup=true", NULL, &backend, &err),
+                     SYNCGUARD_OK);
+    can = syncguard_capabilities_get(backend);
+    assert_string_equal(can->backend, "memory");
+    assert_true(can->supports_fencing);
+    assert_int_equal(can->time_authority, SYNCGUARD_TIME_SERVER);
+    assert_int_equal(syncguard_backend_options(backend)->timeout_ms, 100);
+    assert_true(syncguard_backend_options(backend)->cleanup_in_is_locked);
+    syncguard_close(backend);
+    assert_int_equal(syncguard_setup("memory:", NULL, NULL, NULL, &err), SYNCGUARD_OK);
+    setenv("SYNCGUARD_URL", "memory:", 1);
+    assert_int_equal(syncguard_open(NULL, NULL, &backend, &err), SYNCGUARD_OK);
+    syncguard_close(backend);
+}
+
+static void print(void *context, const char *line)
+{
+    *(const char **)context = line;
+}
+
+static void test_register(void **state)
+{
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    const char *line = NULL;
+
+    (void)state;
+    refused("toys:x", "toys");
+    assert_int_equal(syncguard_module_register(NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(syncguard_module_register(&stranger, &err), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(syncguard_module_register(&hollow, &err), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(syncguard_module_register(&toy, &err), SYNCGUARD_OK);
+    assert_int_equal(syncguard_module_register(&toy, &err), SYNCGUARD_OK);
+    assert_int_equal(syncguard_open("Toys:x", NULL, &backend, &err), SYNCGUARD_OK);
+    assert_string_equal(opened, "Toys:x");
+    syncguard_close(backend);
+    assert_int_equal(syncguard_setup("toy:", NULL, print, &line, &err), SYNCGUARD_OK);
+    assert_int_equal(setups, 1);
+    assert_string_equal(line, "make toys");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_register),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

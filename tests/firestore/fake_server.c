@@ -1,0 +1,256 @@
+/* See fake_server.h. */
+#include "fake_server.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+
+int64_t clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void pause_ms(int64_t ms)
+{
+    struct timespec rest = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+    while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
+        continue;
+}
+
+void fake_server_start(fake_server *server, const char *const *arguments)
+{
+    server->tls = false;
+    servers_ask(&server->process, "fake_firestore", arguments);
+    server->port = server->process.port;
+    snprintf(server->host, sizeof server->host, "127.0.0.1:%d", server->port);
+}
+
+void fake_server_stop(fake_server *server)
+{
+    servers_change(&server->process, "end", NULL);
+}
+
+typedef struct text_buffer {
+    char *data;
+    size_t length;
+} text_buffer;
+
+static size_t collect(char *data, size_t size, size_t count, void *context)
+{
+    text_buffer *buffer = context;
+    char *longer = realloc(buffer->data, buffer->length + size * count + 1);
+
+    if (!longer)
+        return 0;
+    buffer->data = longer;
+    memcpy(longer + buffer->length, data, size * count);
+    buffer->length += size * count;
+    longer[buffer->length] = '\0';
+    return size * count;
+}
+
+json_t *fake_server_control(const fake_server *server, const char *method, const char *path,
+                            const char *body)
+{
+    CURL *easy = curl_easy_init();
+    text_buffer answer = {NULL, 0};
+    char url[96];
+    json_t *json;
+
+    snprintf(url, sizeof url, "http%s://%s/_/%s", server->tls ? "s" : "", server->host, path);
+    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, 10000L);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    if (body) {
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(body));
+    }
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, collect);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
+    assert_int_equal(curl_easy_perform(easy), CURLE_OK);
+    curl_easy_cleanup(easy);
+    json = json_loadb(answer.data, answer.length, JSON_ALLOW_NUL, NULL);
+    free(answer.data);
+    assert_non_null(json);
+    return json;
+}
+
+void fake_server_rules(const fake_server *server, const char *rules)
+{
+    json_decref(fake_server_control(server, "PUT", "rules", rules));
+}
+
+void fake_server_forget(const fake_server *server)
+{
+    json_decref(fake_server_control(server, "DELETE", "log", NULL));
+}
+
+void fake_server_reset(const fake_server *server)
+{
+    json_t *all = fake_server_control(server, "GET", "documents", NULL);
+    json_t *none = json_object();
+    const char *name;
+    json_t *value;
+    char *text;
+
+    json_object_foreach(all, name, value)
+    {
+        (void)value;
+        json_object_set_new(none, name, json_null());
+    }
+    text = json_dumps(none, 0);
+    json_decref(fake_server_control(server, "PUT", "documents", text));
+    free(text);
+    json_decref(none);
+    json_decref(all);
+    fake_server_rules(server, "[]");
+    json_decref(fake_server_control(server, "PUT", "settings",
+                                    "{\"read_time_ms\":0,\"date_ms\":null,\"lifetime_s\":3600,"
+                                    "\"standstill_ms\":0}"));
+    fake_server_forget(server);
+}
+
+size_t fake_server_calls(const fake_server *server, const char *call)
+{
+    json_t *log = fake_server_control(server, "GET", "log", NULL);
+    size_t count = 0;
+
+    for (size_t i = 0; i < json_array_size(log); i++) {
+        const char *its = json_string_value(json_object_get(json_array_get(log, i), "call"));
+        if (!call || (its && strcmp(its, call) == 0))
+            count++;
+    }
+    json_decref(log);
+    return count;
+}
+
+json_t *fake_server_document(const fake_server *server, const char *name)
+{
+    json_t *all = fake_server_control(server, "GET", "documents", NULL);
+    char full[2048];
+    json_t *found;
+
+    snprintf(full, sizeof full, "%s%s", PREFIX, name);
+    found = json_incref(json_object_get(all, full));
+    json_decref(all);
+    return found;
+}
+
+const char *fake_server_field(const json_t *document, const char *field)
+{
+    json_t *value = json_object_get(json_object_get(document, "fields"), field);
+    const char *type;
+    json_t *inner;
+
+    json_object_foreach(value, type, inner)
+    {
+        if (json_is_string(inner))
+            return json_string_value(inner);
+    }
+    return "";
+}
+
+void fake_server_plant(const fake_server *server, const char *id, const char *key,
+                       const char *lock_id, int64_t expires_at_ms)
+{
+    char name[1024];
+    char expires[32];
+    char acquired[32];
+    json_t *body;
+    char *text;
+
+    snprintf(name, sizeof name, "%slocks/%s", PREFIX, id);
+    snprintf(expires, sizeof expires, "%lld", (long long)expires_at_ms);
+    snprintf(acquired, sizeof acquired, "%lld", (long long)expires_at_ms - 1000);
+    body =
+        json_pack("{s:{s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s}}}", name, "lockId", "stringValue",
+                  lock_id, "key", "stringValue", key, "fence", "stringValue", "000000000000007",
+                  "expiresAtMs", "integerValue", expires, "acquiredAtMs", "integerValue", acquired);
+    text = json_dumps(body, 0);
+    json_decref(fake_server_control(server, "PUT", "documents", text));
+    free(text);
+    json_decref(body);
+}
+
+syncguard_backend *fake_server_open(const fake_server *server, const syncguard_options *options)
+{
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+
+    own.project = "test";
+    own.emulator_host = server->host;
+    assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, options, &backend, &err));
+    return backend;
+}
+
+void check_status(syncguard_status got, syncguard_status wanted, const syncguard_error *err,
+                  const char *text, const char *file, int line)
+{
+    if (got == wanted)
+        return;
+    print_error("%s\n    gave %s instead of %s (%s %s)\n", text, syncguard_status_name(got),
+                syncguard_status_name(wanted), err->native, err->message);
+    _fail(file, line);
+}
+
+static void *trigger_later(void *context)
+{
+    later *l = context;
+    struct timespec now;
+
+    pause_ms(l->after_ms);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    atomic_store(&l->triggered_ns, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
+    syncguard_abort_trigger(l->abort_object);
+    return NULL;
+}
+
+void later_start(later *l, int64_t after_ms)
+{
+    syncguard_error err;
+
+    l->after_ms = after_ms;
+    atomic_store(&l->triggered_ns, 0);
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&l->abort_object, &err));
+    assert_int_equal(pthread_create(&l->thread, NULL, trigger_later, l), 0);
+}
+
+double later_end(later *l)
+{
+    struct timespec now;
+    double since;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pthread_join(l->thread, NULL);
+    since =
+        (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - atomic_load(&l->triggered_ns)) /
+        1e6;
+    syncguard_abort_free(l->abort_object);
+    return since;
+}
+
+void log_book_write(void *context, syncguard_log_level level, const char *message)
+{
+    log_book *book = context;
+    size_t length;
+
+    pthread_mutex_lock(&book->mutex);
+    length = strlen(book->text);
+    snprintf(book->text + length, sizeof book->text - length, "%s\n", message);
+    if (level >= SYNCGUARD_LOG_WARN)
+        book->warnings++;
+    pthread_mutex_unlock(&book->mutex);
+}

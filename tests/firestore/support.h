@@ -1,0 +1,22 @@
+/* What the tests against the fake server share: one server and one error per program. */
+#ifndef SUPPORT_H
+#define SUPPORT_H
+
+#include "fake_server.h"
+
+extern fake_server server;
+extern syncguard_error err;
+
+/* Fixtures of cmocka: of a group, and before each test. */
+int start_server(void **state);
+int stop_server(void **state);
+int reset_server(void **state);
+
+/* Number of calls since it was asked last. */
+size_t calls_since(void);
+/* Whether there is a document of this name, without its prefix. */
+bool stored(const char *name);
+/* The times in its answers are off by so much from now on. */
+void server_is_ahead_by(int ms);
+
+#endif

@@ -1,0 +1,251 @@
+/*
+ * More threads than connections, in trouble: a stuck key delays no other, and whatever happens to
+ * requests, no place in the pool gets lost.
+ */
+#include "support.h"
+
+#include "backends/postgres/backend.h"
+
+#define DATABASE "crowd"
+
+static pg_server *server;
+static PGconn *plain;
+static PGconn *foreign; /* holds what our requests get stuck on */
+
+/* One call in a thread. */
+typedef struct caller {
+    syncguard_backend *backend;
+    const char *lock_id; /* to release */
+    syncguard_call call;
+    syncguard_status status;
+    syncguard_error error;
+    int64_t took_ms;
+    pthread_t thread;
+} caller;
+
+static void *run_caller(void *context)
+{
+    caller *self = context;
+    int64_t began = now_ms();
+
+    self->status = syncguard_release(self->backend, self->lock_id, &self->call, &self->error);
+    self->took_ms = now_ms() - began;
+    return NULL;
+}
+
+static void start(caller *self, syncguard_backend *backend)
+{
+    self->backend = backend;
+    assert_int_equal(pthread_create(&self->thread, NULL, run_caller, self), 0);
+}
+
+static void expect(caller *self, syncguard_status status)
+{
+    pthread_join(self->thread, NULL);
+    err = self->error;
+    assert_status(status, self->status);
+}
+
+static int queue_length(syncguard_backend *backend)
+{
+    syncguard_gate *gate = &sg_pg_of(backend)->pool->gate;
+    int count = 0;
+
+    pthread_mutex_lock(&gate->mutex);
+    for (const syncguard_gate_waiter *each = gate->first; each; each = each->next)
+        count++;
+    pthread_mutex_unlock(&gate->mutex);
+    return count;
+}
+
+static int free_places(syncguard_backend *backend)
+{
+    syncguard_gate *gate = &sg_pg_of(backend)->pool->gate;
+    int places;
+
+    pthread_mutex_lock(&gate->mutex);
+    places = gate->places;
+    pthread_mutex_unlock(&gate->mutex);
+    return places;
+}
+
+static atomic_bool stop;
+static atomic_int pairs;
+static atomic_int slowest_ms;
+
+static void *pairs_of_one(void *context)
+{
+    char key[40];
+    syncguard_error own;
+
+    snprintf(key, sizeof key, "busy-%lx", (unsigned long)pthread_self());
+    while (!atomic_load(&stop)) {
+        syncguard_grant grant;
+        int64_t began = now_ms();
+        int slowest = atomic_load(&slowest_ms);
+        int took;
+
+        assert_int_equal(syncguard_acquire(context, key, 60000, NULL, &grant, &own), SYNCGUARD_OK);
+        took = (int)(now_ms() - began);
+        assert_int_equal(syncguard_release(context, grant.lock_id, NULL, &own), SYNCGUARD_OK);
+        while (took > slowest && !atomic_compare_exchange_weak(&slowest_ms, &slowest, took))
+            ;
+        atomic_fetch_add(&pairs, 1);
+    }
+    return NULL;
+}
+
+static void *trigger_later(void *context)
+{
+    sleep_ms(600);
+    syncguard_abort_trigger(context);
+    return NULL;
+}
+
+/* A foreign session holds the row of one key: all others go on, and the one that needs the row is
+ * still ended by its deadline and its abort. */
+static void others_go_on(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=4&listen=0"));
+    syncguard_abort *abort_object = NULL;
+    syncguard_grant grant;
+    pthread_t threads[12], trigger;
+    caller release;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "row", 60000, NULL, &grant, &err));
+    pg_sql(foreign, "BEGIN");
+    pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'row' FOR UPDATE");
+    atomic_store(&stop, false);
+    atomic_store(&pairs, 0);
+    atomic_store(&slowest_ms, 0);
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, pairs_of_one, backend), 0);
+    for (int i = 0; i < 3; i++) {
+        release = (caller){.lock_id = grant.lock_id, .call = call_of(900, NULL)};
+        start(&release, backend);
+        expect(&release, SYNCGUARD_E_NETWORK_TIMEOUT);
+        assert_in_range(release.took_ms, 800, 2000);
+    }
+    release.call = call_of(8000, abort_object);
+    assert_int_equal(pthread_create(&trigger, NULL, trigger_later, abort_object), 0);
+    start(&release, backend);
+    expect(&release, SYNCGUARD_E_ABORTED);
+    assert_in_range(release.took_ms, 500, 2000);
+    pthread_join(trigger, NULL);
+    pg_sql(foreign, "COMMIT");
+    atomic_store(&stop, true);
+    for (int i = 0; i < 12; i++)
+        pthread_join(threads[i], NULL);
+    print_message("    %d pairs, the slowest acquire took %d ms\n", atomic_load(&pairs),
+                  atomic_load(&slowest_ms));
+    assert_true(atomic_load(&pairs) > 200);
+    assert_true(atomic_load(&slowest_ms) < 2000);
+    (void)syncguard_release(backend, grant.lock_id, NULL, &err);
+    expect_gone(plain, "row");
+    syncguard_abort_free(abort_object);
+    syncguard_close(backend);
+}
+
+/* ---- all at once ------------------------------------------------------------------------- */
+
+static void *pairs_with_short_deadlines(void *context)
+{
+    unsigned seed = (unsigned)(uintptr_t)pthread_self();
+    char key[40];
+    syncguard_error own;
+
+    while (!atomic_load(&stop)) {
+        syncguard_call call = call_of(800 + rand_r(&seed) % 40, NULL);
+        syncguard_grant grant;
+        syncguard_status status;
+
+        if (rand_r(&seed) % 50 == 0)
+            snprintf(key, sizeof key, "sleepy 0.81 %u", rand_r(&seed));
+        else
+            snprintf(key, sizeof key, "crowd-%d", (int)(rand_r(&seed) % 6));
+        status = syncguard_acquire(context, key, 2000, &call, &grant, &own);
+        if (status == SYNCGUARD_OK) {
+            (void)syncguard_release(context, grant.lock_id, &call, &own);
+            atomic_fetch_add(&pairs, 1);
+        }
+    }
+    return NULL;
+}
+
+/* Sessions end, deadlines pass and refusals come at every moment; afterwards nothing is
+ * missing from the pool, and the handle works. */
+static void crowd_in_trouble(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=3&listen=0"));
+    pthread_t threads[12];
+    int64_t end = now_ms() + 4000;
+
+    (void)state;
+    atomic_store(&stop, false);
+    atomic_store(&pairs, 0);
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, pairs_with_short_deadlines, backend), 0);
+    while (now_ms() < end) {
+        pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('crowd-1'))");
+        sleep_ms(150);
+        pg_sql(foreign, "SELECT pg_advisory_unlock_all()");
+        pg_sql(plain, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
+                      "application_name = 'syncguard' LIMIT 1");
+        sleep_ms(50);
+        pg_sql(plain, "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "
+                      "application_name = 'syncguard'");
+        sleep_ms(50);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 12; i++)
+        pthread_join(threads[i], NULL);
+    print_message("    %d pairs\n", atomic_load(&pairs));
+    assert_true(atomic_load(&pairs) > 20);
+    /* Unresolved requests are still being undone, which takes a place now and then. */
+    end = now_ms() + 10000;
+    while (free_places(backend) != 3) {
+        assert_true(now_ms() < end);
+        sleep_ms(5);
+    }
+    assert_int_equal(queue_length(backend), 0);
+    for (int i = 0; i < 6; i++) {
+        char key[16];
+
+        snprintf(key, sizeof key, "crowd-%d", i);
+        pg_sql(plain, "DELETE FROM syncguard_locks WHERE key = '%s'", key);
+    }
+    {
+        syncguard_grant grant;
+
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "after", 60000, NULL, &grant, &err));
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    }
+    syncguard_close(backend);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_go_on),
+        cmocka_unit_test(crowd_in_trouble),
+    };
+    int failed;
+
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    foreign = pg_plain(server, DATABASE);
+    pg_sql(plain,
+           "CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+           "IF new.key LIKE 'sleepy %%' THEN PERFORM pg_sleep(split_part(new.key, ' ', 2)::float); "
+           "END IF; RETURN new; END $$");
+    pg_sql(plain, "CREATE TRIGGER act BEFORE INSERT ON syncguard_locks FOR EACH ROW EXECUTE "
+                  "FUNCTION act()");
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    PQfinish(plain);
+    PQfinish(foreign);
+    pg_server_end(server);
+    return failed;
+}

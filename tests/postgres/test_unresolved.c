@@ -1,0 +1,398 @@
+/*
+ * Requests whose outcome is not told: the connection ends between the commit and
+ * its answer, an answer cannot be used, a request is carried out long after its
+ * caller has gone. Between us and the server is a proxy that does all that. And a
+ * host of which one address swallows everything.
+ */
+#include "support.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#define DATABASE "unresolved"
+
+static pg_server *server;
+static pg_server via; /* the same through the proxy */
+static PGconn *plain;
+
+/* ---- the proxy --------------------------------------------------------------------------- */
+
+typedef enum mode {
+    PASS,
+    END_AFTER_COMMIT, /* the server ends the session between the commit and its answer */
+    NO_CODE           /* the answers of one request are an error without a code */
+} mode;
+
+static atomic_int proxy_mode;
+static atomic_bool proxy_closed; /* new connections get nowhere */
+static atomic_int proxy_cuts;    /* counted up: what is connected is cut off */
+
+typedef struct line {
+    int client;
+    int server;
+    int cuts;
+    bool swallow; /* up to the end of the request */
+    size_t have;
+    unsigned char buffer[65536];
+} line;
+
+static bool put(int fd, const void *bytes, size_t count)
+{
+    return send(fd, bytes, count, MSG_NOSIGNAL) == (ssize_t)count;
+}
+
+static bool put_error(int fd, const char *fields, size_t count)
+{
+    unsigned char head[5] = {'E', 0, 0, 0, (unsigned char)(count + 4)};
+
+    return put(fd, head, 5) && put(fd, fields, count);
+}
+
+/* One message of the server. False: the connection is over. */
+static bool pass_message(line *self, const unsigned char *message, size_t length)
+{
+    static const char fatal[] = "SFATAL\0VFATAL\0C57P01\0Mgone\0";
+    static const char uncoded[] = "SERROR\0VERROR\0Mno memory\0";
+    const char *tag = message[0] == 'C' ? (const char *)message + 5 : "";
+    int now = atomic_load(&proxy_mode);
+
+    if (self->swallow && message[0] != 'Z')
+        return true;
+    self->swallow = false;
+    if (now == NO_CODE && strcmp(tag, "BEGIN") == 0) {
+        atomic_store(&proxy_mode, PASS);
+        self->swallow = true;
+        return put_error(self->client, uncoded, sizeof uncoded);
+    }
+    if (now == END_AFTER_COMMIT && strcmp(tag, "COMMIT") == 0) {
+        atomic_store(&proxy_mode, PASS);
+        atomic_store(&proxy_closed, true);
+        (void)put_error(self->client, fatal, sizeof fatal);
+        return false;
+    }
+    return put(self->client, message, length);
+}
+
+static bool from_server(line *self)
+{
+    ssize_t got =
+        recv(self->server, self->buffer + self->have, sizeof self->buffer - self->have, 0);
+    size_t at = 0;
+
+    if (got <= 0)
+        return false;
+    self->have += (size_t)got;
+    while (self->have - at >= 5) {
+        const unsigned char *m = self->buffer + at;
+        size_t length = 1 + ((size_t)m[1] << 24 | (size_t)m[2] << 16 | (size_t)m[3] << 8 | m[4]);
+
+        if (self->have - at < length)
+            break;
+        if (!pass_message(self, m, length))
+            return false;
+        at += length;
+    }
+    memmove(self->buffer, self->buffer + at, self->have - at);
+    self->have -= at;
+    return true;
+}
+
+static bool from_client(line *self)
+{
+    unsigned char bytes[8192];
+    ssize_t got = recv(self->client, bytes, sizeof bytes, 0);
+
+    return got > 0 && put(self->server, bytes, (size_t)got);
+}
+
+static void *serve_line(void *context)
+{
+    line *self = context;
+    bool going = true;
+
+    while (going && self->cuts == atomic_load(&proxy_cuts)) {
+        struct pollfd fds[2] = {{self->client, POLLIN, 0}, {self->server, POLLIN, 0}};
+
+        if (poll(fds, 2, 20) <= 0)
+            continue;
+        if (fds[0].revents)
+            going = from_client(self);
+        if (going && fds[1].revents)
+            going = from_server(self);
+    }
+    close(self->client);
+    close(self->server);
+    free(self);
+    return NULL;
+}
+
+static int server_port; /* kept apart: the proxy outlives the server's record */
+
+static void *accept_lines(void *context)
+{
+    int listening = *(int *)context;
+
+    for (;;) {
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                      .sin_port = htons((uint16_t)server_port)};
+        int client = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+        line *self = calloc(1, sizeof *self);
+        pthread_t thread;
+
+        if (client < 0 || !self || atomic_load(&proxy_closed)) {
+            close(client);
+            free(self);
+            continue;
+        }
+        self->client = client;
+        self->cuts = atomic_load(&proxy_cuts);
+        self->server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(self->server, (struct sockaddr *)&address, sizeof address) != 0 ||
+            pthread_create(&thread, NULL, serve_line, self) != 0)
+            pg_die("the proxy cannot reach the server");
+        pthread_detach(thread);
+    }
+    return NULL;
+}
+
+static int start_proxy(void)
+{
+    static int listening;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    pthread_t thread;
+
+    server_port = server->port;
+    listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(listening, (struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(listening, 64) != 0 ||
+        getsockname(listening, (struct sockaddr *)&address, &length) != 0 ||
+        pthread_create(&thread, NULL, accept_lines, &listening) != 0)
+        pg_die("no proxy");
+    pthread_detach(thread);
+    return ntohs(address.sin_port);
+}
+
+/* ---- a name with two addresses ----------------------------------------------------------- */
+
+/* Also libpq's: the first address of two.test swallows everything, the second is the server's. */
+__attribute__((visibility("default"))) int getaddrinfo(const char *host, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **out)
+{
+    typedef int resolver(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    bool two = host && strcmp(host, "two.test") == 0;
+    struct addrinfo *second = NULL;
+    resolver *real;
+    int status;
+
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    status = real(two ? "127.0.0.2" : host, service, hints, out);
+    if (!two || status != 0)
+        return status;
+    status = real("127.0.0.1", service, hints, &second);
+    if (status == 0)
+        (*out)->ai_next = second; /* as freeaddrinfo expects it */
+    return status;
+}
+
+/* A port whose queue is full, so that nobody is answered any more. */
+static void swallow(int port, int fds[4])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+
+    assert_int_equal(inet_pton(AF_INET, "127.0.0.2", &address.sin_addr), 1);
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fds[0], (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fds[0], 0), 0);
+    for (int i = 1; i < 4; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(fds[i], (struct sockaddr *)&address, sizeof address);
+    }
+    sleep_ms(100);
+}
+
+/* ---- the tests --------------------------------------------------------------------------- */
+
+static void pair(syncguard_backend *backend, const char *key)
+{
+    syncguard_grant grant;
+
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+}
+
+static void session_ended_after_the_commit(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_grant grant;
+
+    (void)state;
+    pair(backend, "ended");
+    atomic_store(&proxy_mode, END_AFTER_COMMIT);
+    assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                  syncguard_acquire(backend, "ended", 60000, NULL, &grant, &err));
+    assert_true(atomic_load(&proxy_closed));
+    assert_int_equal(lock_rows(plain, "ended"), 1);
+    atomic_store(&proxy_closed, false);
+    expect_gone(plain, "ended");
+    pair(backend, "ended");
+    syncguard_close(backend);
+}
+
+/* No answer is not the answer "nothing": it is asked again, and the grant is found. */
+static void error_without_a_code(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_grant grant;
+
+    (void)state;
+    pair(backend, "uncoded");
+    atomic_store(&proxy_mode, NO_CODE);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "uncoded", 60000, NULL, &grant, &err));
+    assert_int_equal(atomic_load(&proxy_mode), PASS);
+    assert_string_equal(grant.fence, "000000000000002");
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
+    syncguard_close(backend);
+}
+
+static void *wait_for_it(void *context)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_error own;
+
+    options.timeout_ms = 20000;
+    options.retry_delay_ms = 20000;
+    if (syncguard_lock_acquire(context, "uncoded", &options, &lock, &own) != SYNCGUARD_OK)
+        return NULL;
+    return lock;
+}
+
+/* Also for a waiter that tries after a release. */
+static void error_without_a_code_after_a_release(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_grant grant;
+    pthread_t thread;
+    void *lock = NULL;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "uncoded", 60000, NULL, &grant, &err));
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_it, backend), 0);
+    sleep_ms(500);
+    atomic_store(&proxy_mode, NO_CODE);
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    pthread_join(thread, &lock);
+    assert_int_equal(atomic_load(&proxy_mode), PASS);
+    assert_non_null(lock);
+    assert_int_equal(strtoll(syncguard_lock_fence(lock), NULL, 10),
+                     strtoll(grant.fence, NULL, 10) + 1);
+    assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
+    syncguard_lock_dispose(lock);
+    syncguard_close(backend);
+    syncguard_close(holder);
+}
+
+/* The network breaks before the server gets to it: it is carried out all the same, later. */
+static void carried_out_after_the_connection_broke(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=late"));
+    syncguard_call call = call_of(300, NULL);
+    syncguard_grant grant;
+    syncguard_status status;
+    pid_t pid;
+
+    (void)state;
+    pair(backend, "late");
+    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                                  "'late'");
+    assert_true(pid > 1);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    status = syncguard_acquire(backend, "late", 60000, &call, &grant, &err);
+    atomic_fetch_add(&proxy_cuts, 1);
+    sleep_ms(1500);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
+    sleep_ms(300);
+    /* It was carried out, for the counter has moved; and taken back. */
+    assert_int_equal(pg_number(plain, "SELECT fence FROM syncguard_fence_counters WHERE fence_key "
+                                      "= 'fence:late'"),
+                     2);
+    expect_gone(plain, "late");
+    syncguard_close(backend);
+}
+
+/* Who had to send a release twice does not know which of them found nothing, or a dead lock. */
+static void release_that_was_sent_again(void **state)
+{
+    static const char *const meanwhile[] = {
+        "DELETE FROM syncguard_locks WHERE key = 'again'",
+        "UPDATE syncguard_locks SET expires_at_ms = 1 WHERE key = 'again'",
+    };
+    syncguard_backend *backend = open_url(pg_url(server, DATABASE, "application_name=again"));
+
+    (void)state;
+    for (size_t i = 0; i < sizeof meanwhile / sizeof *meanwhile; i++) {
+        for (int broken = 0; broken < 2; broken++) {
+            syncguard_grant grant;
+
+            assert_status(SYNCGUARD_OK,
+                          syncguard_acquire(backend, "again", 30000, NULL, &grant, &err));
+            pg_sql(plain, "%s", meanwhile[i]);
+            if (broken)
+                pg_sql(plain, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE "
+                              "application_name = 'again'");
+            assert_status(broken ? SYNCGUARD_OK : SYNCGUARD_ABSENT,
+                          syncguard_release(backend, grant.lock_id, NULL, &err));
+        }
+    }
+    syncguard_close(backend);
+}
+
+static void second_address_is_reached(void **state)
+{
+    syncguard_backend *backend;
+    char url[160];
+    int fds[4];
+
+    (void)state;
+    swallow(server->port, fds);
+    snprintf(url, sizeof url,
+             "postgres://postgres@two.test:%d/" DATABASE "?sslmode=disable&timeout_ms=3000",
+             server->port);
+    backend = open_url(url);
+    pair(backend, "second");
+    syncguard_close(backend);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(session_ended_after_the_commit),
+        cmocka_unit_test(error_without_a_code),
+        cmocka_unit_test(error_without_a_code_after_a_release),
+        cmocka_unit_test(carried_out_after_the_connection_broke),
+        cmocka_unit_test(release_that_was_sent_again),
+        cmocka_unit_test(second_address_is_reached),
+    };
+    int failed;
+
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    via = *server;
+    via.port = start_proxy();
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    PQfinish(plain);
+    pg_server_end(server);
+    return failed;
+}

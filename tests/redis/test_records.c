@@ -1,0 +1,349 @@
+/*
+ * What the backend makes of what others store: planted values, damaged ones, foreign types, and
+ * dead records that cleanup removes.
+ */
+#include "support.h"
+
+/* --- values of other writers --- */
+
+static void plant(const char *key, const char *value)
+{
+    raw_do("SET syncguard:%s %s", key, value);
+    raw_do("SET syncguard:id:" OTHER_ID " syncguard:%s", key);
+}
+
+static void values_of_others_are_understood(void **state)
+{
+    (void)state;
+    static const char *const values[] = {
+        "{\"key\":\"other\",\"fence\":\"000000000000007\",\"lockId\":\"" OTHER_ID
+        "\",\"acquiredAtMs\":1,\"expiresAtMs\":9000000000000}",
+        " { \"expiresAtMs\" : 9e12 , \"acquiredAtMs\":1.0,\n \"key\":\"\\u006fther\" ,"
+        "\"lockId\" : \"" OTHER_ID
+        "\" , \"fence\":\"000000000000007\" , \"more\":[1,{\"a\":null}]}",
+        "{\"meta\":{\"expiresAtMs\":5,\"s\":\"\\\"expiresAtMs\\\":6\"},\"lockId\":\"" OTHER_ID
+        "\",\"expiresAtMs\":9000000000000.0,\"acquiredAtMs\":1,\"key\":\"other\","
+        "\"fence\":\"000000000000007\",\"keep\":[]}",
+    };
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        syncguard_grant grant;
+        syncguard_lock_info_raw info;
+        bool locked = false;
+        int64_t expires = 0;
+        plant("other", values[i]);
+        assert_status(syncguard_acquire(store, "other", 5000, NULL, &grant, &err),
+                      SYNCGUARD_LOCKED);
+        assert_status(syncguard_is_locked(store, "other", NULL, &locked, &err), SYNCGUARD_OK);
+        assert_true(locked);
+        assert_status(syncguard_get_by_id_raw(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
+        assert_string_equal(info.key, "other");
+        assert_string_equal(info.info.fence, "000000000000007");
+        assert_status(syncguard_extend(store, OTHER_ID, 7000, NULL, &expires, &err), SYNCGUARD_OK);
+        assert_status(syncguard_get_by_id_raw(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
+        assert_true(info.info.expires_at_ms == expires);
+        const char *value = raw_text("GET syncguard:other");
+        if (strstr(values[i], "more") != NULL)
+            assert_non_null(strstr(value, "\"more\":[1,{\"a\":null}]"));
+        if (strstr(values[i], "meta") != NULL)
+            assert_non_null(
+                strstr(value, "{\"meta\":{\"expiresAtMs\":5,\"s\":\"\\\"expiresAtMs\\\":6\"},"));
+        if (strstr(values[i], "keep") != NULL)
+            assert_non_null(strstr(value, "\"keep\":[]"));
+        assert_in_range(raw_int("PTTL syncguard:other"), 7500, 8000);
+        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+        assert_int_equal(raw_int("EXISTS syncguard:other syncguard:id:" OTHER_ID), 0);
+    }
+}
+
+static void unreadable_values_are_left_alone(void **state)
+{
+    (void)state;
+    static const char *const values[] = {
+        "",
+        "garbage",
+        "[]",
+        "{}",
+        "{\"lockId\":\"" OTHER_ID "\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":\"9000000000000\",\"acquiredAtMs\":1,"
+        "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":1e400,\"acquiredAtMs\":1,"
+        "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000.5,\"acquiredAtMs\":1,"
+        "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":x000000000000,\"acquiredAtMs\":1000000000000,"
+        "\"fence\":\"000000000000001\",\"key\":\"bad\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"acquiredAtMs\":1,\"key\":\"bad\","
+        "\"fence\":\"000000000000001\"}",
+    };
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        syncguard_grant grant;
+        syncguard_lock_info info;
+        bool locked;
+        int64_t expires;
+        plant("bad", values[i]);
+        assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err),
+                      SYNCGUARD_E_INTERNAL);
+        assert_string_not_equal(err.key_hash, "");
+        assert_status(syncguard_is_locked(store, "bad", NULL, &locked, &err), SYNCGUARD_E_INTERNAL);
+        assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_E_INTERNAL);
+        assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err),
+                      SYNCGUARD_E_INTERNAL);
+        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_E_INTERNAL);
+        assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err),
+                      SYNCGUARD_E_INTERNAL);
+        assert_string_equal(raw_text("GET syncguard:bad"), values[i]);
+        assert_int_equal(raw_int("DBSIZE"), 2);
+    }
+}
+
+static void note_line(void *context, syncguard_log_level level, const char *text)
+{
+    (void)level;
+    if (strstr(text, "1 stored records cannot be read") != NULL)
+        ++*(int *)context;
+}
+
+/* Only the expiry decides whether a lock is live; its owner may renew it and give it back. */
+static void damaged_values_are_held_and_released(void **state)
+{
+    (void)state;
+    static const char *const rests[] = {
+        "\"key\":\"bad\",\"fence\":7}",
+        "\"key\":\"bad\",\"fence\":\"0000000000000001\"}",
+        "\"key\":\"bad\",\"fence\":\"-00000000000001\"}",
+        "\"key\":\"bad\",\"fence\":\"7\"}",
+        "\"key\":\"bad\"}",
+        "\"key\":7,\"fence\":\"000000000000001\"}",
+        "\"fence\":\"000000000000001\"}",
+    };
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *logged = NULL;
+    int lines = 0, count = 0;
+    options.log = note_line;
+    options.log_context = &lines;
+    assert_status(syncguard_open(test_url, &options, &logged, &err), SYNCGUARD_OK);
+    for (size_t i = 0; i < sizeof rests / sizeof rests[0]; i++) {
+        char value[300];
+        syncguard_grant grant;
+        syncguard_lock_info info;
+        bool locked = false;
+        int64_t expires = 0;
+        snprintf(value, sizeof value,
+                 "{\"lockId\":\"" OTHER_ID
+                 "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":\"x\",%s",
+                 rests[i]);
+        plant("bad", value);
+        assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+        assert_status(syncguard_is_locked(store, "bad", NULL, &locked, &err), SYNCGUARD_OK);
+        assert_true(locked);
+        assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_E_INTERNAL);
+        assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err),
+                      SYNCGUARD_E_INTERNAL);
+        lines = count = 0;
+        assert_status(syncguard_list_raw(logged, NULL, count_records, &count, &err), SYNCGUARD_OK);
+        assert_int_equal(count, 0);
+        assert_int_equal(lines, 1);
+        assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err), SYNCGUARD_OK);
+        assert_non_null(strstr(raw_text("GET syncguard:bad"), rests[i]));
+        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+        assert_int_equal(raw_int("EXISTS syncguard:bad"), 0);
+
+        /* Dead: as any dead record. */
+        snprintf(value, sizeof value, "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9,%s",
+                 rests[i]);
+        plant("bad", value);
+        assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_ABSENT);
+        assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
+        grant = take_lock("bad", 5000);
+        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    }
+    /* An id that is no text is nobody's; the lock ends by its expiry. */
+    syncguard_grant grant;
+    plant("bad", "{\"lockId\":{},\"expiresAtMs\":9000000000000,\"key\":\"bad\"}");
+    assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+    assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
+    plant("bad", "{\"lockId\":{},\"expiresAtMs\":9,\"key\":\"bad\"}");
+    (void)take_lock("bad", 5000);
+    syncguard_close(logged);
+}
+
+static void foreign_types_are_left_alone(void **state)
+{
+    (void)state;
+    syncguard_grant grant;
+    bool locked;
+    raw_do("HSET syncguard:typed a b");
+    raw_do("SET syncguard:id:" OTHER_ID " syncguard:typed");
+    assert_status(syncguard_acquire(store, "typed", 5000, NULL, &grant, &err),
+                  SYNCGUARD_E_INTERNAL);
+    assert_string_equal(err.native, "WRONGTYPE");
+    assert_status(syncguard_is_locked(store, "typed", NULL, &locked, &err), SYNCGUARD_E_INTERNAL);
+    assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_E_INTERNAL);
+    assert_string_equal(raw_text("HGET syncguard:typed a"), "b");
+    raw_do("RPUSH syncguard:fence:syncguard:listed x");
+    assert_status(syncguard_acquire(store, "listed", 5000, NULL, &grant, &err),
+                  SYNCGUARD_E_INTERNAL);
+    assert_int_equal(raw_int("EXISTS syncguard:listed"), 0);
+    assert_int_equal(raw_int("LLEN syncguard:fence:syncguard:listed"), 1);
+}
+
+/* The dead lock's index is foreign: the grant stands, and says so. */
+static void foreign_index_of_a_dead_lock_is_left_alone(void **state)
+{
+    (void)state;
+    syncguard_grant grant;
+    raw_do("SET syncguard:dead %s",
+           "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":1,\"acquiredAtMs\":0,\"key\":\"dead\","
+           "\"fence\":\"000000000000001\"}");
+    raw_do("HSET syncguard:id:" OTHER_ID " a b");
+    assert_status(syncguard_acquire(store, "dead", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_string_equal(raw_text("HGET syncguard:id:" OTHER_ID " a"), "b");
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+}
+
+static void index_that_lies_changes_nothing(void **state)
+{
+    (void)state;
+    syncguard_grant grant = take_lock("victim", 5000);
+    syncguard_lock_info info;
+    int64_t expires;
+    raw_do("SET syncguard:id:" OTHER_ID " syncguard:victim");
+    assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
+    assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err), SYNCGUARD_ABSENT);
+    assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_ABSENT);
+    assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+}
+
+/* --- cleanup --- */
+
+/* A lock that expired so many ms ago, and that Redis does not remove by itself. */
+static void plant_dead(char value[256], int dead_ms)
+{
+    redisReply *time = raw("TIME");
+    long long now = strtoll(time->element[0]->str, NULL, 10) * 1000 +
+                    strtoll(time->element[1]->str, NULL, 10) / 1000;
+    freeReplyObject(time);
+    snprintf(value, 256,
+             "{\"key\":\"old\",\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":%lld,"
+             "\"acquiredAtMs\":1,\"fence\":\"000000000000001\"}",
+             now - dead_ms);
+    plant("old", value);
+}
+
+static void cleanup_takes_dead_records_only(void **state)
+{
+    (void)state;
+    char value[256];
+    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
+    plant_dead(value, 10000);
+    raw_do("SET syncguard:fence:syncguard:old 1");
+    syncguard_is_locked_op op = {.key = "old", .key_length = 3, .limits = limits};
+    assert_status(store->ops->is_locked(store, &op, &err), SYNCGUARD_OK);
+    assert_false(op.locked);
+    assert_string_equal(op.dead_lock_id, OTHER_ID);
+    assert_in_range(op.dead_for_ms, 10000, 20000);
+    syncguard_cleanup_op clean = {.key = "old",
+                                  .key_length = 3,
+                                  .lock_id = OTHER_ID,
+                                  .expires_at_ms = op.dead_expires_at_ms + 1,
+                                  .limits = limits};
+    assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_ABSENT);
+    clean.expires_at_ms--;
+    clean.lock_id = "BBBBBBBBBBBBBBBBBBBBBB";
+    assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_ABSENT);
+    assert_string_equal(raw_text("GET syncguard:old"), value);
+    clean.lock_id = OTHER_ID;
+    assert_status(store->ops->cleanup(store, &clean, &err), SYNCGUARD_OK);
+    assert_int_equal(raw_int("DBSIZE"), 1);
+    /* Take-over removes the dead one's index as well. */
+    plant("old", value);
+    (void)take_lock("old", 5000);
+    assert_int_equal(raw_int("EXISTS syncguard:id:" OTHER_ID), 0);
+    assert_string_equal(raw_text("GET syncguard:fence:syncguard:old"), "2");
+}
+
+/* I-ISL-04. Where the machine was so slow that the lock became old, it is tried again. */
+static void cleanup_waits_for_two_seconds(void **state)
+{
+    (void)state;
+    char value[256];
+    bool stayed = false;
+    int64_t began = 0;
+    syncguard_is_locked_op op = {
+        .key = "old", .key_length = 3, .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
+    for (int i = 0; i < 20 && !stayed; i++) {
+        began = now_ms();
+        plant_dead(value, 1700);
+        assert_status(store->ops->is_locked(store, &op, &err), SYNCGUARD_OK);
+        assert_string_equal(op.dead_lock_id, OTHER_ID);
+        syncguard_cleanup_op clean = {.key = "old",
+                                      .key_length = 3,
+                                      .lock_id = OTHER_ID,
+                                      .expires_at_ms = op.dead_expires_at_ms,
+                                      .limits = op.limits};
+        stayed = store->ops->cleanup(store, &clean, &err) == SYNCGUARD_ABSENT;
+        if (!stayed) /* was it too early? */
+            assert_true(1700 + (now_ms() - began) >= SYNCGUARD_CLEANUP_GUARD_MS);
+    }
+    assert_true(stayed);
+    assert_string_equal(raw_text("GET syncguard:old"), value);
+}
+
+static void ask_for_dead(syncguard_backend *backend)
+{
+    bool locked = true;
+    assert_status(syncguard_is_locked(backend, "old", NULL, &locked, &err), SYNCGUARD_OK);
+    assert_false(locked);
+}
+
+static bool old_is_gone_within(int ms)
+{
+    int64_t until = now_ms() + ms;
+    while (raw_int("EXISTS syncguard:old") == 1 && now_ms() < until)
+        pause_ms(5);
+    return raw_int("EXISTS syncguard:old") == 0;
+}
+
+/* I-ISL-02, 03, 05: nothing without the option; with it, a failure is nobody's business. */
+static void cleanup_is_an_option_and_silent(void **state)
+{
+    (void)state;
+    char value[256];
+    syncguard_backend *cleaner = open_with("cleanup=1");
+    plant_dead(value, 60000);
+    long writes = raw_calls("set") + raw_calls("del") + raw_calls("pexpire");
+    for (int i = 0; i < 100; i++)
+        ask_for_dead(store);
+    assert_false(old_is_gone_within(150));
+    assert_int_equal(raw_calls("set") + raw_calls("del") + raw_calls("pexpire"), writes);
+    assert_string_equal(raw_text("GET syncguard:old"), value);
+    assert_int_equal(raw_int("PTTL syncguard:old"), -1);
+    raw_do("ACL SETUSER default -del");
+    ask_for_dead(cleaner);
+    bool gone = old_is_gone_within(150);
+    ask_for_dead(cleaner);
+    raw_do("ACL SETUSER default +del");
+    assert_false(gone);
+    pause_ms(150); /* the pause between two cleanups */
+    ask_for_dead(cleaner);
+    assert_true(old_is_gone_within(10000));
+    syncguard_close(cleaner);
+}
+
+int main(int argc, char **argv)
+{
+    test_begin(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(values_of_others_are_understood, flush_all),
+        cmocka_unit_test_setup(unreadable_values_are_left_alone, flush_all),
+        cmocka_unit_test_setup(damaged_values_are_held_and_released, flush_all),
+        cmocka_unit_test_setup(foreign_types_are_left_alone, flush_all),
+        cmocka_unit_test_setup(foreign_index_of_a_dead_lock_is_left_alone, flush_all),
+        cmocka_unit_test_setup(index_that_lies_changes_nothing, flush_all),
+        cmocka_unit_test_setup(cleanup_takes_dead_records_only, flush_all),
+        cmocka_unit_test_setup(cleanup_waits_for_two_seconds, flush_all),
+        cmocka_unit_test_setup(cleanup_is_an_option_and_silent, flush_all),
+    };
+    return cmocka_run_group_tests_name("redis records", tests, open_store, close_store);
+}

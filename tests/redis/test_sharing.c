@@ -1,0 +1,419 @@
+/*
+ * Many threads on few connections: none takes another along, over a long way as over a short one;
+ * unknown outcomes are undone as fast as they come.
+ */
+#include "support.h"
+
+#include <sys/wait.h>
+#include <time.h>
+
+/* Well before the default timeout of 5 s, which is when what hangs would end: a busy machine may
+ * need this long for what takes milliseconds. */
+#define PROMPT_MS 3000
+
+static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
+
+/* --- many callers --- */
+
+static atomic_bool over;
+static atomic_int failures;
+
+static void *hammer(void *argument)
+{
+    syncguard_backend *backend = argument;
+    static atomic_int number;
+    char key[32];
+    syncguard_error error;
+    snprintf(key, sizeof key, "hammer:%d", atomic_fetch_add(&number, 1));
+    int64_t last = 0;
+    while (!atomic_load(&over)) {
+        syncguard_grant grant;
+        syncguard_status status = syncguard_acquire(backend, key, 20000, NULL, &grant, &error);
+        if (status == SYNCGUARD_OK) {
+            int64_t fence = strtoll(grant.fence, NULL, 10);
+            if (fence <= last)
+                atomic_fetch_add(&failures, 1);
+            last = fence;
+            status = syncguard_release(backend, grant.lock_id, NULL, &error);
+        }
+        if (status != SYNCGUARD_OK) {
+            if (atomic_fetch_add(&failures, 1) < 10)
+                fprintf(stderr, "hammer: %s %s %s\n", syncguard_status_name(status), error.native,
+                        error.message);
+        }
+    }
+    return NULL;
+}
+
+/* Connections that break under load are replaced, and nobody gets another's reply. */
+static void broken_connections_disturb_nobody(void **state)
+{
+    (void)state;
+    server s;
+    pthread_t threads[32];
+    server_start(&s, 0, plain);
+    atomic_store(&over, false);
+    atomic_store(&failures, 0);
+    syncguard_backend *backend = open_port(s.port, "");
+    for (int i = 0; i < 32; i++)
+        pthread_create(&threads[i], NULL, hammer, backend);
+    for (int i = 0; i < 20; i++) {
+        pause_ms(50);
+        freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal SKIPME yes"));
+        if (i % 5 == 0)
+            freeReplyObject(raw_at(s.port, "SCRIPT FLUSH"));
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < 32; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(atomic_load(&failures), 0);
+    syncguard_close(backend);
+    server_remove(&s);
+}
+
+static void *one_acquire(void *argument)
+{
+    syncguard_backend *backend = argument;
+    syncguard_grant grant;
+    syncguard_error error;
+    syncguard_call brief = call_of(400);
+    char key[40];
+    snprintf(key, sizeof key, "stall:%lx", (unsigned long)pthread_self());
+    if (syncguard_acquire(backend, key, 5000, &brief, &grant, &error) !=
+        SYNCGUARD_E_NETWORK_TIMEOUT)
+        atomic_fetch_add(&failures, 1);
+    return NULL;
+}
+
+static void followers_keep_their_own_deadlines(void **state)
+{
+    (void)state;
+    server s;
+    pthread_t threads[64];
+    syncguard_grant grant;
+    server_start(&s, 0, plain);
+    atomic_store(&failures, 0);
+    syncguard_backend *backend = open_port(s.port, "");
+    assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    kill(s.pid, SIGSTOP);
+    int64_t start = now_ms();
+    for (int i = 0; i < 64; i++)
+        pthread_create(&threads[i], NULL, one_acquire, backend);
+    for (int i = 0; i < 64; i++)
+        pthread_join(threads[i], NULL);
+    assert_in_range(now_ms() - start, 390, 1500);
+    assert_int_equal(atomic_load(&failures), 0);
+    kill(s.pid, SIGCONT);
+    syncguard_close(backend);
+    server_remove(&s);
+}
+
+#ifndef __SANITIZE_THREAD__ /* which runs handlers later, perhaps under a mutex of ours */
+static void hold_the_thread(int signal)
+{
+    (void)signal;
+    pause_ms(2000);
+}
+
+static void *ask_once(void *argument)
+{
+    bool locked = true;
+    if (syncguard_is_locked(argument, "asked", NULL, &locked, NULL) != SYNCGUARD_OK)
+        atomic_fetch_add(&failures, 1);
+    return NULL;
+}
+
+/* A thread that does not come for its reply does not keep others from sending. */
+static void stuck_follower_holds_up_nobody(void **state)
+{
+    (void)state;
+    server s;
+    pthread_t leader, follower;
+    bool locked = true;
+    struct sigaction hold = {.sa_handler = hold_the_thread}, before;
+    assert_int_equal(sigaction(SIGUSR1, &hold, &before), 0);
+    server_start(&s, 0, plain);
+    atomic_store(&failures, 0);
+    syncguard_backend *backend = open_port(s.port, "connections=1&no_tracking=true");
+    assert_status(syncguard_is_locked(backend, "warm", NULL, &locked, &err), SYNCGUARD_OK);
+    kill(s.pid, SIGSTOP);
+    pthread_create(&leader, NULL, ask_once, backend);
+    pause_ms(100);
+    pthread_create(&follower, NULL, ask_once, backend);
+    pause_ms(100);
+    pthread_kill(follower, SIGUSR1);
+    pause_ms(100);
+    int64_t start = now_ms();
+    kill(s.pid, SIGCONT);
+    pthread_join(leader, NULL);
+    assert_status(syncguard_is_locked(backend, "asked", NULL, &locked, &err), SYNCGUARD_OK);
+    int64_t took = now_ms() - start;
+    pthread_join(follower, NULL);
+    assert_in_range(took, 0, PROMPT_MS);
+    assert_int_equal(atomic_load(&failures), 0);
+    syncguard_close(backend);
+    server_remove(&s);
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+}
+#endif
+
+/* --- long ways --- */
+
+static void *impatient(void *argument)
+{
+    syncguard_backend *backend = argument;
+    syncguard_call brief = call_of(50);
+    bool locked;
+    while (!atomic_load(&over))
+        if (syncguard_is_locked(backend, "impatient", &brief, &locked, NULL) == SYNCGUARD_OK)
+            atomic_fetch_add(&failures, 1); /* an answer without a way */
+    return NULL;
+}
+
+/* Over a way of more than a second, callers with deadlines of 50 ms get nothing, but those with
+ * time get their answers, and locks are renewed: nobody breaks what others wait for. */
+static void impatience_breaks_nothing(void **state)
+{
+    (void)state;
+    enum { CALLERS = 10 };
+    server s;
+    proxy p;
+    pthread_t threads[CALLERS];
+    syncguard_grant grant;
+    syncguard_lock *lock = NULL;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_call patient = call_of(20000);
+    server_start(&s, 0, plain);
+    proxy_start(&p, s.port);
+    syncguard_backend *backend = open_port(p.port, "connections=1&timeout_ms=10000");
+    options.ttl_ms = 12000;
+    options.auto_extend = true;
+    assert_status(syncguard_lock_acquire(backend, "renewed", &options, &lock, &err), SYNCGUARD_OK);
+    atomic_store(&p.delay_ms, 600);
+    atomic_store(&over, false);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_create(&threads[i], NULL, impatient, backend);
+    int good = 0;
+    for (int i = 0; i < 3; i++) {
+        pause_ms(2000);
+        if (syncguard_acquire(backend, "patient", 30000, &patient, &grant, &err) == SYNCGUARD_OK &&
+            syncguard_release(backend, grant.lock_id, &patient, &err) == SYNCGUARD_OK)
+            good++;
+    }
+    pause_ms(2000);
+    atomic_store(&over, true);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(good, 3);
+    assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_NO);
+    assert_in_range(atomic_load(&p.accepted), 1, 4);
+    syncguard_lock_dispose(lock);
+    syncguard_close(backend);
+    proxy_stop(&p);
+    server_remove(&s);
+}
+
+/* A deadline shorter than the set-up of a connection: it is finished all the same, and the next
+ * calls have it. */
+static void connection_outlives_who_asked_for_it(void **state)
+{
+    (void)state;
+    proxy p;
+    char url[1024];
+    bool locked = true;
+    syncguard_call brief = call_of(240); /* less than a round trip: nothing is answered */
+    int good = 0;
+    proxy_start(&p, test_port(0));
+    atomic_store(&p.delay_ms, 200);
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d?connections=1", p.port);
+    syncguard_backend *backend = open_url(url);
+    for (int i = 0; i < 5; i++)
+        good += syncguard_is_locked(backend, "short", &brief, &locked, &err) == SYNCGUARD_OK;
+    assert_int_equal(good, 0);
+    brief.timeout_ms = 700; /* a round trip, but not two */
+    for (int i = 0; i < 10; i++)
+        good += syncguard_is_locked(backend, "short", &brief, &locked, &err) == SYNCGUARD_OK;
+    assert_true(good >= 9);
+    assert_int_equal(atomic_load(&p.accepted), 1);
+    syncguard_close(backend);
+    proxy_stop(&p);
+}
+
+/* Closing does not wait for a connection that nobody waits for. */
+static void close_ends_connecting(void **state)
+{
+    (void)state;
+    proxy p;
+    bool locked;
+    syncguard_call brief = call_of(30);
+    proxy_start(&p, test_port(0));
+    atomic_store(&p.silent, 1000);
+    syncguard_backend *backend = open_port(p.port, "");
+    assert_status(syncguard_is_locked(backend, "gone", &brief, &locked, &err),
+                  SYNCGUARD_E_NETWORK_TIMEOUT);
+    int64_t start = now_ms();
+    syncguard_close(backend);
+    assert_in_range(now_ms() - start, 0, PROMPT_MS);
+    proxy_stop(&p);
+}
+
+static atomic_long latest_ms;
+static atomic_int attempts;
+
+static void *give_up_always(void *argument)
+{
+    syncguard_backend *backend = argument;
+    syncguard_call brief = call_of(15);
+    syncguard_grant grant;
+    char key[32];
+    while (!atomic_load(&over)) {
+        snprintf(key, sizeof key, "ghost:%d", atomic_fetch_add(&attempts, 1));
+        int64_t start = now_ms();
+        syncguard_status status = syncguard_acquire(backend, key, 60000, &brief, &grant, NULL);
+        long took = (long)(now_ms() - start);
+        /* The answer was there before a busy machine let this thread look at the clock. */
+        if (status == SYNCGUARD_OK &&
+            syncguard_release(backend, grant.lock_id, NULL, NULL) != SYNCGUARD_OK)
+            atomic_fetch_add(&failures, 1);
+        long seen = atomic_load(&latest_ms);
+        while (took > seen && !atomic_compare_exchange_weak(&latest_ms, &seen, took))
+            ;
+    }
+    return NULL;
+}
+
+/* Many callers whose grants always come too late: they are taken back as fast as they are made, and
+ * nobody waits for that. */
+static void undoing_keeps_up(void **state)
+{
+    (void)state;
+    enum { CALLERS = 50 };
+    server s;
+    proxy p;
+    pthread_t threads[CALLERS];
+    server_start(&s, 0, plain);
+    proxy_start(&p, s.port);
+    syncguard_backend *backend = open_port(p.port, "");
+    bool locked;
+    assert_status(syncguard_is_locked(backend, "warm", NULL, &locked, &err), SYNCGUARD_OK);
+    atomic_store(&p.delay_ms, 10);
+    atomic_store(&over, false);
+    atomic_store(&failures, 0);
+    atomic_store(&attempts, 0);
+    atomic_store(&latest_ms, 0);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_create(&threads[i], NULL, give_up_always, backend);
+    pause_ms(3000);
+    atomic_store(&over, true);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    /* Far less than the ttl; how soon depends on the machine. */
+    long long ghosts = 1;
+    for (int i = 0; i < 200 && ghosts > 0; i++) {
+        pause_ms(100);
+        redisReply *reply = raw_at(
+            s.port, "EVAL %s 0",
+            "local n = 0 for _, k in ipairs(redis.call('KEYS', 'syncguard:ghost:*')) do n = n + 1 "
+            "end return n");
+        ghosts = reply->integer;
+        freeReplyObject(reply);
+    }
+    print_message("%d attempts, latest %ld ms, %lld ghosts left\n", atomic_load(&attempts),
+                  atomic_load(&latest_ms), ghosts);
+    assert_int_equal(atomic_load(&failures), 0);
+    assert_int_equal(ghosts, 0);
+    assert_in_range(atomic_load(&latest_ms), 0, 2000);
+    syncguard_close(backend);
+    proxy_stop(&p);
+    server_remove(&s);
+}
+
+#ifndef __SANITIZE_THREAD__ /* which takes closing another thread's descriptor for a race */
+static void *wait_long(void *argument)
+{
+    syncguard_lock *lock = NULL;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.timeout_ms = 60000;
+    if (syncguard_lock_acquire(argument, "awaited", &options, &lock, NULL) == SYNCGUARD_OK)
+        syncguard_lock_dispose(lock);
+    return NULL;
+}
+
+static double processor_s(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* Threads of every kind sleep on descriptors when all of them are closed. 0: all is well. */
+static int close_all_and_go_on(void)
+{
+    syncguard_backend *backend = NULL;
+    syncguard_lock *lock = NULL;
+    syncguard_grant grant, other;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_call brief = call_of(1);
+    pthread_t thread;
+    options.auto_extend = true;
+    if (syncguard_open(test_url, NULL, &backend, NULL) != SYNCGUARD_OK ||
+        syncguard_lock_acquire(backend, "renewed", &options, &lock, NULL) != SYNCGUARD_OK ||
+        syncguard_acquire(backend, "awaited", 30000, NULL, &grant, NULL) != SYNCGUARD_OK)
+        return 1;
+    pthread_create(&thread, NULL, wait_long, backend);
+    for (int i = 0; i < 20; i++) { /* something for the background */
+        if (syncguard_acquire(backend, "late", 1000, &brief, &other, NULL) == SYNCGUARD_OK)
+            (void)!syncguard_release(backend, other.lock_id, NULL, NULL);
+    }
+    pause_ms(500);
+    for (int fd = 3; fd < 256; fd++)
+        close(fd);
+    pause_ms(500);
+    double before = processor_s();
+    pause_ms(2000);
+    double used = processor_s() - before;
+    fprintf(stderr, "used %.3f s of 2 s\n", used);
+    if (used > 0.3)
+        return 2;
+    if (syncguard_release(backend, grant.lock_id, NULL, NULL) < SYNCGUARD_OK)
+        return 3;
+    pthread_join(thread, NULL);
+    return syncguard_lock_lost(lock) == SYNCGUARD_LOST_NO ? 0 : 4;
+}
+
+static void closed_descriptors_burn_no_processor(void **state)
+{
+    (void)state;
+    int status = -1;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(30);
+        _exit(close_all_and_go_on());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    test_begin(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(broken_connections_disturb_nobody),
+        cmocka_unit_test(followers_keep_their_own_deadlines),
+#ifndef __SANITIZE_THREAD__
+        cmocka_unit_test(stuck_follower_holds_up_nobody),
+#endif
+        cmocka_unit_test(impatience_breaks_nothing),
+        cmocka_unit_test(connection_outlives_who_asked_for_it),
+        cmocka_unit_test(close_ends_connecting),
+        cmocka_unit_test(undoing_keeps_up),
+#ifndef __SANITIZE_THREAD__
+        cmocka_unit_test(closed_descriptors_burn_no_processor),
+#endif
+    };
+    return cmocka_run_group_tests_name("redis sharing", tests, NULL, NULL);
+}

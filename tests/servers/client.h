@@ -1,0 +1,23 @@
+/*
+ * Servers that a C program starts, kills and starts again. They are started by tests/servers in a
+ * process of its own, which ends with all its servers when this program ends, however it does.
+ */
+#ifndef TESTS_SERVERS_CLIENT_H
+#define TESTS_SERVERS_CLIENT_H
+
+#include <sys/types.h>
+
+typedef struct test_server {
+    int number;
+    int port;
+    pid_t pid; /* for signals; not our child */
+    char folder[64];
+} test_server;
+
+/* A request of serve.py: a verb, and words up to NULL, without tabs and newlines. What comes back
+ * is stored in *server. An error ends the program: without a server nothing can be tested. */
+void servers_ask(test_server *server, const char *verb, const char *const *words);
+/* A request about *server: its number, then the words. */
+void servers_change(test_server *server, const char *verb, const char *const *words);
+
+#endif
