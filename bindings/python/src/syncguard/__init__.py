@@ -1,0 +1,25 @@
+"""Locks between processes and machines, on the store that you already run.
+
+    import syncguard
+
+    with syncguard.open("redis://cache.example") as store:
+        with store.acquire("nightly-billing", wait=60, auto_extend=True) as lock:
+            work(lock.fence)
+
+Times are seconds (int or float) or datetime.timedelta. Every failure is an exception of its own below
+syncguard.Error. Backends and locks may be shared by threads; the interpreter lock is free while a call waits.
+"""
+
+from ._backend import Backend, Lock, LockInfo, open, setup
+from ._errors import (Aborted, AcquisitionTimeout, AuthFailed, Error, Internal, InvalidArgument, LockLost,
+                      NetworkTimeout, OutOfMemory, RateLimited, ServiceUnavailable)
+from ._handle import Abort
+from ._library import version
+
+__version__ = version()
+
+__all__ = [
+    "Abort", "Aborted", "AcquisitionTimeout", "AuthFailed", "Backend", "Error", "Internal", "InvalidArgument",
+    "Lock", "LockInfo", "LockLost", "NetworkTimeout", "OutOfMemory", "RateLimited", "ServiceUnavailable", "open",
+    "setup",
+]

@@ -1,0 +1,337 @@
+"""Backends and locks, for threads."""
+
+import itertools
+import logging
+import math
+import threading
+import warnings
+import weakref
+from ctypes import byref, c_bool, c_int64, sizeof
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Callable, Dict, List, Optional, Type, Union
+
+from ._errors import Error, InvalidArgument, LockLost
+from ._handle import Abort, Owned, Owner, aborted_by, exiting, interruptible
+from ._library import (ABSENT, CONSTANTS, OK, WAIT_FOREVER, Call, ErrorDetails, LockInfoStruct, LockOptions,
+                       LostFn, Options, failure, lib, text)
+
+Seconds = Union[int, float, timedelta]
+OnLost = Callable[["Lock", str], None]
+
+_logger = logging.getLogger("syncguard")
+
+
+def milliseconds(value: Seconds, what: str) -> int:
+    """Rounded up, so that a short time does not become none."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if not 0 <= seconds <= CONSTANTS["max_time_ms"] / 1000:
+        raise InvalidArgument("%s is not a time" % what)
+    return math.ceil(seconds * 1000)
+
+
+def limits(timeout: Optional[Seconds]) -> Any:
+    call = Call(size=sizeof(Call))
+    if timeout is not None:
+        # 0 stands for the backend's timeout in C
+        call.timeout_ms = max(1, milliseconds(timeout, "timeout"))
+    return byref(call)
+
+
+# ---- loss ---------------------------------------------------------------------------------------
+
+
+class _Loss:
+    """What a lock's loss calls. The lock exists only after the acquire has returned."""
+
+    def __init__(self, function: OnLost) -> None:
+        self.function = function
+        self.ready = threading.Event()
+        self.lock: Callable[[], Optional["Lock"]] = lambda: None
+
+
+_losses: Dict[int, _Loss] = {}
+_numbers = itertools.count(1)
+
+
+def _call_on_lost(context: int, _pointer: int, reason: int) -> None:
+    """Called by a thread of the library. One function for all locks, so that none is freed while it runs."""
+    loss = _losses.get(context)
+    if loss is None or exiting.is_set():
+        return
+    loss.ready.wait()
+    lock = loss.lock()
+    if lock is not None:
+        loss.function(lock, reason_name(reason))
+
+
+_lost = LostFn(_call_on_lost)
+
+
+def reason_name(reason: int) -> str:
+    return str(lib.syncguard_lost_reason_name(reason).decode())
+
+
+# ---- locks --------------------------------------------------------------------------------------
+
+
+class Lock(Owner):
+    """A lock that is held. Use it in a `with` statement, which releases it.
+
+    key, id, fence: facts of the grant. Whoever has the id can release the lock: keep it out of logs.
+    """
+
+    def __init__(self, owned: Owned, raises: bool) -> None:
+        super().__init__(owned)
+        self.key = str(lib.syncguard_lock_key(owned.pointer).decode())
+        self.id = str(lib.syncguard_lock_id(owned.pointer).decode())
+        self.fence = str(lib.syncguard_lock_fence(owned.pointer).decode())
+        self._raises = raises
+        self._last_loss: Optional[str] = None
+
+    @property
+    def held(self) -> bool:
+        """True while this process holds the lock: not released, not lost, lease still running."""
+        owned = self._owned
+        return owned is not None and bool(lib.syncguard_lock_held(owned.pointer))
+
+    @property
+    def lost(self) -> Optional[str]:
+        """Why the lock is lost: "absent", "unconfirmed", "max-hold", "forked"; None if it is not."""
+        owned = self._owned
+        if owned is None:
+            return self._last_loss
+        reason = lib.syncguard_lock_lost(owned.pointer)
+        return reason_name(reason) if reason else None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left of the lease on this machine's own clock."""
+        owned = self._owned
+        return 0.0 if owned is None else float(lib.syncguard_lock_remaining_ms(owned.pointer)) / 1000
+
+    @property
+    def expires_at(self) -> Optional[float]:
+        """Expiry as the store last confirmed it, in seconds since 1970 of the store's time; None once closed."""
+        owned = self._owned
+        return None if owned is None else float(lib.syncguard_lock_expires_at_ms(owned.pointer)) / 1000
+
+    def check(self) -> None:
+        """Raises LockLost if the lock is lost."""
+        reason = self.lost
+        if reason is not None:
+            raise LockLost(reason)
+
+    def extend(self, ttl: Seconds, *, timeout: Optional[Seconds] = None) -> bool:
+        """Extends by hand; ttl also becomes the length of later renewals. False: the lock is lost."""
+        return self._call(lib.syncguard_lock_extend, milliseconds(ttl, "ttl"), limits(timeout),
+                          byref(c_int64())) == OK
+
+    def release(self, *, timeout: Optional[Seconds] = None) -> bool:
+        """Releases now. True if this call released the lock, False if it was not held any more. After an Error the
+        library goes on releasing in the background until the lease ends."""
+        if self._owned is None:
+            return False
+        try:
+            return self._call(lib.syncguard_lock_release, limits(timeout)) == OK
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Releases the lock if that has not been done; a failure is only logged by the library."""
+        self._last_loss = self.lost
+        super().close()
+
+    def detach(self) -> str:
+        """Leaves the lock as it is, and gives its id to whoever extends or releases it until it expires."""
+        owned = self._owned
+        if owned is None:
+            raise InvalidArgument("the lock is closed")
+        owned.free = lib.syncguard_lock_detach
+        self.close()
+        return self.id
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], _value: Optional[BaseException],
+                 _traceback: Optional[TracebackType]) -> None:
+        reason = self.lost
+        try:
+            self.release()
+        except Error as error:
+            _logger.warning("a lock could not be released, its lease ends it: %s", error)
+        if reason is not None and self._raises and kind is None:
+            raise LockLost(reason)
+
+    def __del__(self) -> None:
+        if getattr(self, "_owned", None) is not None and self.held:
+            warnings.warn("a lock was dropped while it was held; it is released now", ResourceWarning,
+                          source=self)
+
+    def __repr__(self) -> str:
+        return "<syncguard.Lock fence=%s %s>" % (self.fence, "held" if self.held else "not held")
+
+
+@dataclass(frozen=True)
+class LockInfo:
+    """A live lock without key, lock id and owner: for logs and screens. Times are seconds since 1970."""
+
+    key_hash: str
+    lock_id_hash: str
+    fence: str
+    expires_at: float
+    acquired_at: float
+
+
+def lock_options(ttl: Seconds, auto_extend: bool, max_hold: Optional[Seconds], min_hold: Seconds) -> LockOptions:
+    options = LockOptions()
+    lib.syncguard_lock_options_init(byref(options), sizeof(options))
+    options.ttl_ms = milliseconds(ttl, "ttl")
+    options.auto_extend = auto_extend
+    options.max_hold_ms = 0 if max_hold is None else milliseconds(max_hold, "max_hold")
+    options.min_hold_ms = milliseconds(min_hold, "min_hold")
+    return options
+
+
+def waiting_options(wait: Optional[Seconds], ttl: Seconds, auto_extend: bool, max_hold: Optional[Seconds],
+                    min_hold: Seconds, retry_unavailable: bool) -> LockOptions:
+    options = lock_options(ttl, auto_extend, max_hold, min_hold)
+    options.max_retries = -1
+    options.timeout_ms = WAIT_FOREVER if wait is None else milliseconds(wait, "wait")
+    options.retry_unavailable = retry_unavailable
+    return options
+
+
+# ---- backends -----------------------------------------------------------------------------------
+
+
+class Backend(Owner):
+    """An open store. Close it, or use it in a `with` statement. Its locks keep the store open."""
+
+    def __init__(self, owned: Owned) -> None:
+        super().__init__(owned)
+        self.name = str(lib.syncguard_capabilities_get(owned.pointer).contents.backend.decode())
+        self._closing = Abort()
+
+    def acquire(self, key: str, *, wait: Optional[Seconds] = 5, ttl: Seconds = 30, auto_extend: bool = False,
+                max_hold: Optional[Seconds] = None, min_hold: Seconds = 0, retry_unavailable: bool = False,
+                on_lost: Union[OnLost, str, None] = "raise", abort: Optional[Abort] = None) -> Lock:
+        """Acquires key, waiting for up to `wait` seconds (None: for ever; 0: a single attempt).
+
+        ttl, auto_extend, max_hold: the lease, whether it is renewed in the background, and for how long.
+        min_hold: others are kept out for at least this long, also after a release.
+        retry_unavailable: wait also while the store cannot be reached.
+        on_lost: "raise" makes the `with` statement raise LockLost at its end if the lock was lost meanwhile; a
+        function is called with the lock and the reason, on a thread of the library (needs auto_extend); None: neither.
+        abort: ends the waiting. ^C ends it, too.
+        """
+        options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, retry_unavailable)
+        lock = self._take(lib.syncguard_lock_acquire, key, options, on_lost, abort)
+        assert lock is not None  # only a single attempt answers "locked"
+        return lock
+
+    def try_acquire(self, key: str, *, ttl: Seconds = 30, auto_extend: bool = False,
+                    max_hold: Optional[Seconds] = None, min_hold: Seconds = 0,
+                    on_lost: Union[OnLost, str, None] = "raise") -> Optional[Lock]:
+        """One attempt; None if another owner holds the key. The arguments are those of acquire."""
+        options = lock_options(ttl, auto_extend, max_hold, min_hold)
+        return self._take(lib.syncguard_lock_try, key, options, on_lost, None)
+
+    def is_locked(self, key: str, *, timeout: Optional[Seconds] = None) -> bool:
+        """Whether key is held right now: for people, not a guard."""
+        locked = c_bool()
+        self._call(lib.syncguard_is_locked, text(key, "key"), limits(timeout), byref(locked))
+        return locked.value
+
+    def get(self, key: str, *, timeout: Optional[Seconds] = None) -> Optional[LockInfo]:
+        """The live lock of a key; None if there is none."""
+        info = LockInfoStruct()
+        if self._call(lib.syncguard_get_by_key, text(key, "key"), limits(timeout), byref(info)) == ABSENT:
+            return None
+        return LockInfo(info.key_hash.decode(), info.lock_id_hash.decode(), info.fence.decode(),
+                        info.expires_at_ms / 1000, info.acquired_at_ms / 1000)
+
+    def release(self, lock_id: str, *, timeout: Optional[Seconds] = None) -> bool:
+        """Releases the lock with this id, for locks that were detached. False: there is none."""
+        return self._call(lib.syncguard_release, text(lock_id, "lock id"), limits(timeout)) == OK
+
+    def close(self) -> None:
+        """Ends waiting acquires (they raise Aborted), and closes the store when the last lock is released."""
+        self._closing.trigger()
+        super().close()
+
+    def __enter__(self) -> "Backend":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "<syncguard.Backend %s%s>" % (self.name, " closed" if self._owned is None else "")
+
+    def _take(self, function: Any, key: str, options: LockOptions, on_lost: Union[OnLost, str, None],
+              abort: Optional[Abort]) -> Optional[Lock]:
+        name, interrupt = text(key, "key"), Abort()
+        sources = [self._closing, interrupt] + ([abort] if abort is not None else [])
+        return interruptible(lambda: self._take_here(function, name, options, on_lost, sources), interrupt)
+
+    def _take_here(self, function: Any, name: bytes, options: LockOptions, on_lost: Union[OnLost, str, None],
+                   sources: List[Abort]) -> Optional[Lock]:
+        number = 0
+        loss: Optional[_Loss] = None
+        if callable(on_lost):
+            loss, number = _Loss(on_lost), next(_numbers)
+            _losses[number] = loss
+            options.on_lost, options.on_lost_context = _lost, number
+        elif on_lost not in ("raise", None):
+            raise InvalidArgument("on_lost is a function, \"raise\" or None")
+
+        def dispose(pointer: int) -> None:
+            lib.syncguard_lock_dispose(pointer)
+            _losses.pop(number, None)
+
+        owned, lock = Owned(dispose), None
+        try:
+            with aborted_by(sources) as abort_object:
+                options.abort_object = abort_object
+                status = self._call(function, name, byref(options), byref(owned.out))
+            if status == OK:
+                lock = Lock(owned, on_lost == "raise")
+            return lock
+        finally:
+            if loss is not None:
+                if lock is None:
+                    _losses.pop(number, None)
+                else:
+                    loss.lock = weakref.ref(lock)
+                loss.ready.set()
+
+
+def _handle_options(timeout: Seconds, owner: Optional[str]) -> Options:
+    options = Options()
+    lib.syncguard_options_init(byref(options), sizeof(options))
+    options.timeout_ms = milliseconds(timeout, "timeout")
+    options.owner = None if owner is None else text(owner, "owner")
+    return options
+
+
+def open(url: Optional[str] = None, *, timeout: Seconds = 5, owner: Optional[str] = None) -> Backend:
+    """Opens a store by its URL; None is the store that the command `syncguard` uses, too.
+
+    timeout: deadline of one operation. owner: a label that answers "who holds it".
+    """
+    details, owned = ErrorDetails(), Owned(lib.syncguard_close)
+    options = _handle_options(timeout, owner)
+    name = None if url is None else text(url, "URL")
+    if lib.syncguard_open(name, byref(options), byref(owned.out), byref(details)) < 0:
+        raise failure(details)
+    return Backend(owned)
+
+
+def setup(url: str, *, timeout: Seconds = 5) -> None:
+    """Creates what a store needs before its first use: the tables of PostgreSQL. May be repeated."""
+    details, options = ErrorDetails(), _handle_options(timeout, None)
+    if lib.syncguard_setup(text(url, "URL"), byref(options), None, None, byref(details)) < 0:
+        raise failure(details)

@@ -1,0 +1,134 @@
+"""asyncio over one store, SYNCGUARD_TEST_URL."""
+
+import asyncio
+import os
+import time
+import unittest
+
+import syncguard
+import syncguard.aio
+
+URL = os.environ.get("SYNCGUARD_TEST_URL", "memory:")
+
+
+class AsyncTest(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        self.key = "python/" + self.id()
+        self.store = syncguard.aio.open(URL, timeout=20)
+        self.addAsyncCleanup(self.store.close)
+
+    async def free(self):
+        lock = await self.store.acquire(self.key, wait=20)
+        return await lock.release()
+
+    async def test_scope(self):
+        async with self.store.lock(self.key, wait=20, auto_extend=True) as lock:
+            self.assertTrue(lock.held)
+            self.assertEqual((lock.key, len(lock.id), len(lock.fence)), (self.key, 22, 15))
+            self.assertTrue(await lock.extend(60))
+            self.assertGreater(lock.remaining, 30)
+            with self.assertRaises(syncguard.AcquisitionTimeout):
+                await self.store.acquire(self.key, wait=0.05)
+        self.assertFalse(lock.held)
+        self.assertFalse(await lock.release())
+        with self.assertRaises(ZeroDivisionError):
+            async with self.store.lock(self.key, wait=20):
+                1 / 0
+        self.assertTrue(await self.free())
+
+    async def test_the_loop_goes_on(self):
+        lock = await self.store.acquire(self.key)
+        waiter = asyncio.create_task(self.store.acquire(self.key, wait=None))
+        for _ in range(50):
+            await asyncio.sleep(0.002)
+        self.assertFalse(waiter.done())
+        await lock.release()
+        self.assertGreater((await waiter).fence, lock.fence)
+
+    async def test_tasks_exclude_each_other(self):
+        counter = [0]
+
+        async def work():
+            for _ in range(5):
+                async with self.store.lock(self.key, wait=120):
+                    seen = counter[0]
+                    await asyncio.sleep(0.001)
+                    counter[0] = seen + 1
+
+        await asyncio.gather(*(work() for _ in range(6)))
+        self.assertEqual(counter[0], 30)
+
+    async def test_cancelled_task_has_no_lock(self):
+        async with self.store.lock(self.key):
+            waiter = asyncio.create_task(self.store.acquire(self.key, wait=None))
+            await asyncio.sleep(0.05)
+            waiter.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await waiter
+        self.assertTrue(await self.free())
+
+    async def test_cancel_against_grant(self):
+        """Whenever the cancel comes, before, with or after the grant: nothing stays locked."""
+        for step in range(20):
+            waiter = asyncio.create_task(self.store.acquire(self.key, ttl=3600))
+            deadline = time.monotonic() + step * 0.0005
+            while not waiter.done() and time.monotonic() < deadline:
+                await asyncio.sleep(0)
+            waiter.cancel()
+            try:
+                lock = await waiter
+            except asyncio.CancelledError:
+                pass
+            else:
+                await lock.release()
+        self.assertTrue(await self.free())
+
+    async def test_timeout_of_asyncio(self):
+        async with self.store.lock(self.key):
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(self.store.acquire(self.key, wait=None), 0.1)
+
+    async def test_lost_raises(self):
+        with syncguard.open(URL, timeout=20) as other:
+            with self.assertRaises(syncguard.LockLost) as caught:
+                async with self.store.lock(self.key, ttl=6, auto_extend=True) as lock:
+                    self.take_away(other, lock)
+                    await asyncio.sleep(60)  # cancelled by the loss
+            self.assertEqual(caught.exception.reason, "absent")
+        await asyncio.sleep(0)  # the task itself is not cancelled any more
+
+    async def test_lost_calls_a_function(self):
+        told = asyncio.get_running_loop().create_future()
+        with syncguard.open(URL, timeout=20) as other:
+            async with self.store.lock(self.key, ttl=6, auto_extend=True,
+                                       on_lost=lambda lock, reason: told.set_result((lock, reason))) as lock:
+                self.take_away(other, lock)
+                self.assertEqual(await asyncio.wait_for(told, 30), (lock, "absent"))
+
+    def take_away(self, other, lock):
+        store = self.store._backend if URL.startswith("memory:") else other
+        self.assertTrue(store.release(lock.id))
+
+    async def test_close_releases(self):
+        store = syncguard.aio.open(URL, timeout=20)
+        await store.acquire(self.key + "/dropped")  # at once, by its finalizer
+        lock = await store.acquire(self.key)
+        waiter = asyncio.create_task(store.acquire(self.key, wait=None))
+        await asyncio.sleep(0.05)
+        await store.close()
+        with self.assertRaises(syncguard.Aborted):
+            await waiter
+        self.assertFalse(lock.held)
+        if not URL.startswith("memory:"):
+            self.assertTrue(await self.free())
+
+    async def test_bad_arguments(self):
+        for key in ("", "a\0b", "x" * 513):
+            with self.assertRaises(syncguard.InvalidArgument):
+                await self.store.acquire(key)
+        with self.assertRaises(syncguard.InvalidArgument):
+            self.store.lock(self.key, on_lost="shout")
+
+
+if __name__ == "__main__":
+    unittest.main()
