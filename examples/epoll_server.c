@@ -1,0 +1,243 @@
+/*
+ * Locks in an event loop: one thread, epoll, any number of clients that wait.
+ *
+ *     ./epoll_server [URL] [PORT]
+ *
+ * A client connects to 127.0.0.1 and sends a key in one line. It waits until the lock is its own,
+ * gets "granted FENCE", and has the lock until it disconnects. A client that gives up and
+ * disconnects is not waited for. SIGTERM and SIGINT release everything and end the server.
+ */
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <syncguard.h>
+
+typedef struct client {
+    struct client *next;
+    int fd; /* -1: disconnected */
+    size_t length;
+    char line[SYNCGUARD_KEY_SIZE + 1];
+    syncguard_request waiting; /* 0: its acquire is not open */
+    syncguard_lock *lock;      /* NULL: it has none, or it is being released */
+    bool releasing;
+} client;
+
+typedef struct server {
+    int epoll;
+    int listener;
+    int signals;
+    bool stopping;
+    syncguard_queue *queue;
+    client *clients;
+} server;
+
+static void watch(const server *s, int fd, void *about)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = about}};
+    if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        perror("epoll_ctl");
+}
+
+static void say(const client *c, const char *format, ...)
+{
+    char text[320];
+    va_list list;
+    va_start(list, format);
+    int length = vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    if (c->fd >= 0 && length > 0)
+        (void)!send(c->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* A client is freed when it is disconnected and no completion can come for it. */
+static void free_if_done(server *s, client *c)
+{
+    if (c->fd >= 0 || c->waiting != 0 || c->lock != NULL || c->releasing)
+        return;
+    client **link = &s->clients;
+    while (*link != c)
+        link = &(*link)->next;
+    *link = c->next;
+    free(c);
+}
+
+static void release(server *s, client *c)
+{
+    syncguard_error err;
+    /* With valid arguments this cannot fail; whatever comes of it is in its completion. */
+    if (syncguard_lock_release_async(s->queue, c->lock, NULL, c, NULL, &err) == SYNCGUARD_OK) {
+        c->lock = NULL;
+        c->releasing = true;
+    }
+}
+
+static void disconnect(server *s, client *c)
+{
+    if (c->fd >= 0)
+        close(c->fd); /* epoll forgets it */
+    c->fd = -1;
+    if (c->waiting != 0)
+        syncguard_queue_cancel(s->queue, c->waiting);
+    if (c->lock != NULL)
+        release(s, c);
+    free_if_done(s, c);
+}
+
+static void ask_for(server *s, client *c)
+{
+    syncguard_error err;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(SYNCGUARD_WAIT_FOREVER);
+    options.auto_extend = true;
+    options.retry_unavailable = true; /* a store that is down is waited for, too */
+    if (syncguard_lock_acquire_async(s->queue, c->line, &options, c, &c->waiting, &err) !=
+        SYNCGUARD_OK) {
+        say(c, "refused %s\n", err.message);
+        disconnect(s, c);
+    }
+}
+
+static void read_client(server *s, client *c)
+{
+    ssize_t n = recv(c->fd, c->line + c->length, sizeof c->line - 1 - c->length, MSG_DONTWAIT);
+    if (n <= 0) {
+        disconnect(s, c);
+        return;
+    }
+    c->length += (size_t)n;
+    c->line[c->length] = '\0';
+    char *end = strchr(c->line, '\n');
+    bool asked = c->waiting != 0 || c->lock != NULL || c->releasing;
+    if (asked || (end == NULL && c->length == sizeof c->line - 1)) {
+        disconnect(s, c); /* one line per client */
+    } else if (end != NULL) {
+        *end = '\0';
+        ask_for(s, c);
+    }
+}
+
+static void accept_client(server *s)
+{
+    int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    client *c = fd >= 0 ? calloc(1, sizeof *c) : NULL;
+    if (c == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    c->fd = fd;
+    c->next = s->clients;
+    s->clients = c;
+    watch(s, fd, c);
+}
+
+static void complete(server *s, const syncguard_completion *done)
+{
+    client *c = done->context;
+    switch (done->kind) {
+    case SYNCGUARD_COMPLETION_ACQUIRE:
+        c->waiting = 0;
+        c->lock = done->lock;
+        if (done->status == SYNCGUARD_OK)
+            say(c, "granted %s\n", syncguard_lock_fence(c->lock));
+        else
+            say(c, "failed %s\n", done->error.message);
+        break;
+    case SYNCGUARD_COMPLETION_LOST:
+        say(c, "lost %s\n", syncguard_lost_reason_name(done->lost));
+        release(s, c);
+        break;
+    case SYNCGUARD_COMPLETION_RELEASE:
+        c->releasing = false;
+        break;
+    case SYNCGUARD_COMPLETION_EXTEND: /* not used here */
+        break;
+    }
+    if (c->lock == NULL && !c->releasing)
+        disconnect(s, c);
+}
+
+/* Releases everything; the loop ends when the last client is gone. */
+static void stop(server *s)
+{
+    s->stopping = true;
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->listener, NULL);
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->signals, NULL);
+    for (client *c = s->clients, *next = NULL; c != NULL; c = next) {
+        next = c->next;
+        disconnect(s, c);
+    }
+}
+
+static void loop(server *s)
+{
+    watch(s, s->listener, &s->listener);
+    watch(s, s->signals, &s->signals);
+    watch(s, syncguard_queue_fd(s->queue), s->queue);
+    while (!s->stopping || s->clients != NULL) {
+        /* One at a time: a client may be freed by what came before it. */
+        struct epoll_event event;
+        syncguard_completion done;
+        if (epoll_wait(s->epoll, &event, 1, -1) != 1)
+            continue;
+        if (event.data.ptr == &s->listener)
+            accept_client(s);
+        else if (event.data.ptr == &s->signals)
+            stop(s);
+        else if (event.data.ptr != s->queue)
+            read_client(s, event.data.ptr);
+        else
+            while (syncguard_queue_next(s->queue, &done))
+                complete(s, &done);
+    }
+}
+
+static int listen_on(uint16_t port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) != 0 || listen(fd, 128) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &size) != 0)
+        return -1;
+    printf("port %d\n", ntohs(address.sin_port));
+    fflush(stdout);
+    return fd;
+}
+
+int main(int argc, char **argv)
+{
+    server s = {.epoll = epoll_create1(EPOLL_CLOEXEC)};
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    sigset_t ends;
+
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    sigprocmask(SIG_BLOCK, &ends, NULL); /* before the library starts a thread */
+    s.signals = signalfd(-1, &ends, SFD_CLOEXEC);
+    s.listener = listen_on(argc > 2 ? (uint16_t)strtoul(argv[2], NULL, 10) : 0);
+    if (s.epoll < 0 || s.signals < 0 || s.listener < 0) {
+        perror("epoll_server");
+        return 1;
+    }
+    if (syncguard_open(argc > 1 ? argv[1] : "memory:", NULL, &backend, &err) != SYNCGUARD_OK ||
+        syncguard_queue_open(backend, NULL, &s.queue, &err) != SYNCGUARD_OK) {
+        fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);
+        syncguard_close(backend);
+        return 1;
+    }
+    loop(&s);
+    syncguard_queue_close(s.queue);
+    syncguard_close(backend);
+    return 0;
+}
