@@ -120,7 +120,7 @@ def main():
     build = os.path.abspath(sys.argv[1])
     folder = tempfile.mkdtemp(prefix="syncguard-peers.", dir="/var/tmp")
     os.mkdir(os.path.join(folder, "redis"))
-    redis = run.stores.Redis(os.path.join(folder, "redis"), persistent=False)
+    redis = run.servers.make("redis-volatile", os.path.join(folder, "redis"))
     try:
         redis.start()
         repetitions = int(sys.argv[2]) if len(sys.argv) > 2 else 5

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "backends/redis/internal.h"
+#include "backends/redis/scripts.h"
 #include "bench.h"
 
 #define SERVER_PAIRS 2000
@@ -69,7 +69,7 @@ static plain *connect_to(const char *url)
 static void *open_raw(const char *url)
 {
     plain *self = connect_to(url);
-    for (int i = 0; i < SG_SCRIPTS; i++) {
+    for (int i = 0; i < SG_REDIS_SCRIPTS; i++) {
         redisReply *reply = ask(self, "SCRIPT LOAD %s", sg_redis_scripts[i].text);
         if (strcmp(reply->str, sg_redis_scripts[i].sha) != 0)
             bench_die("redis", "SCRIPT LOAD gives another SHA-1");
@@ -100,7 +100,7 @@ static void make(plain *self, plain_lock *lock, const char *key)
 
 static void send_acquire(plain *self, const plain_lock *lock)
 {
-    const char *argv[] = {"EVALSHA",   sg_redis_scripts[SG_ACQUIRE].sha,
+    const char *argv[] = {"EVALSHA",   sg_redis_scripts[SG_REDIS_SCRIPT_ACQUIRE].sha,
                           "3",         lock->name,
                           lock->index, lock->counter,
                           "30000",     "31000",
@@ -110,14 +110,16 @@ static void send_acquire(plain *self, const plain_lock *lock)
 
 static void send_release(plain *self, const plain_lock *lock)
 {
-    const char *argv[] = {"EVALSHA", sg_redis_scripts[SG_RELEASE].sha, "1", lock->index, "1000"};
+    const char *argv[] = {"EVALSHA", sg_redis_scripts[SG_REDIS_SCRIPT_RELEASE].sha, "1",
+                          lock->index, "1000"};
     redisAppendCommandArgv(self->context, 5, argv, NULL);
 }
 
 static void send_extend(plain *self, const plain_lock *lock)
 {
-    const char *argv[] = {"EVALSHA", sg_redis_scripts[SG_EXTEND].sha, "1", lock->index, "30000",
-                          "31000"};
+    const char *argv[] = {"EVALSHA", sg_redis_scripts[SG_REDIS_SCRIPT_EXTEND].sha,
+                          "1",       lock->index,
+                          "30000",   "31000"};
     redisAppendCommandArgv(self->context, 6, argv, NULL);
 }
 
@@ -460,7 +462,7 @@ const bench_raw bench_raw_redis = {
     .by_hand = "plain hiredis",
     .give = give_batons,
     .take = take_batons,
-    .handover_bar = {3, 6},
+    .handover_bar = {4, 6},
     .tail_bar = {9, 18},
     .server_pid = server_pid,
     .one_processor = true,

@@ -25,19 +25,18 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "tests", "fault"))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "tests")]
 import peers  # noqa: E402
-import stores  # noqa: E402
+import servers  # noqa: E402
 
 
-def start_bench(build, folder, servers, arguments, environment=None):
-    """Starts syncguard-bench; servers: those to measure, None for memory."""
+def start_bench(build, folder, stores, arguments, environment=None):
+    """Starts syncguard-bench; stores: those to measure, None for memory."""
     env = dict(os.environ, **(environment or {}))
     command = [os.path.join(build, "syncguard-bench"), "--json", "--own"]
-    for server in servers:
+    for server in stores:
         command += ["-b", server.url() if server else "memory:"]
-        if server is not None and hasattr(server, "environment"):
+        if server is not None:
             env.update(server.environment())
     return subprocess.Popen(command + arguments, stdout=subprocess.PIPE, text=True, env=env,
                             cwd=folder)
@@ -109,7 +108,7 @@ def hang_figures(build, names):
     spec.loader.exec_module(hang)
     found = []
     for name in names:
-        if name in hang.KINDS and os.path.exists(client):
+        if name in hang.STORES and os.path.exists(client):
             with contextlib.redirect_stdout(io.StringIO()):
                 hang.measure(client, os.path.join(build, "syncguard"), name, found)
     result = []
@@ -146,7 +145,7 @@ def machine(build, load):
     versions = {
         "syncguard": first_line([os.path.join(build, "syncguard"), "version"]),
         "Redis": first_line(["redis-server", "--version"]).split(" sha")[0],
-        "PostgreSQL": first_line([stores.Postgres(".").bin + "/postgres", "--version"]),
+        "PostgreSQL": first_line([servers.postgres.program("postgres"), "--version"]),
         "SQLite": first_line(["pkg-config", "--modversion", "sqlite3"]),
         "hiredis": first_line(["pkg-config", "--modversion", "hiredis"]),
         "libpq": first_line(["pkg-config", "--modversion", "libpq"]),
@@ -228,14 +227,12 @@ def write_page(path, build, figures, load, missing, again):
 
 def start_stores(names, folder):
     running = {"memory": None} if "memory" in names else {}
-    kinds = {"sqlite": stores.Sqlite, "redis": stores.Redis, "postgres": stores.Postgres,
-             "firestore": stores.Firestore}
     for name in names:
-        if name not in kinds:
+        if name == "memory":
             continue
         place = os.path.join(folder, name)
         os.mkdir(place)
-        server = stores.Redis(place, persistent=False) if name == "redis" else kinds[name](place)
+        server = servers.make("redis-volatile" if name == "redis" else name, place)
         if name == "firestore" and server.program() is None:
             print("run.py: no Firestore emulator, left out", file=sys.stderr)
             continue
@@ -347,6 +344,9 @@ def main():
          if name not in running]
     write_page(os.path.join(options.into, "RESULTS.md"), options.build, figures, load, missing,
                again)
+    if os.path.samefile(options.into, os.path.dirname(os.path.abspath(__file__))):
+        subprocess.run([sys.executable, "scripts/figures.py"], check=False,
+                       cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     missed = [f for f in figures if "bar" in f and not f["holds"]]
     print("%d figures, %d bars, %d missed" % (len(figures), sum("bar" in f for f in figures),
                                               len(missed)))

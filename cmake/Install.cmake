@@ -1,14 +1,14 @@
 # What `make install` puts where: headers, both forms of every library, .pc files, the CMake
-# package, man pages, the command. Modules lie beside libsyncguard, which looks for them there.
+# package, man pages, the command and its completions. Modules lie beside libsyncguard, which looks for them there.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/SyncGuard)
 get_property(backends GLOBAL PROPERTY SYNCGUARD_BACKENDS)
 
 # Headers of backends that were not built stay out.
-install(FILES include/syncguard.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/syncguard.h include/syncguard.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY include/syncguard DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h"
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp"
   PATTERN "syncguard/sqlite.h" EXCLUDE PATTERN "syncguard/redis.h" EXCLUDE
   PATTERN "syncguard/postgres.h" EXCLUDE PATTERN "syncguard/firestore.h" EXCLUDE)
 foreach(backend ${backends})
@@ -107,6 +107,12 @@ if(TARGET syncguard-cli)
     "/prefix/${CMAKE_INSTALL_LIBDIR}")
   set_target_properties(syncguard-cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin};$ORIGIN")
   install(TARGETS syncguard-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Where bash, zsh and fish look for completions of installed programs.
+  install(FILES completions/syncguard.bash RENAME syncguard
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES completions/_syncguard DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES completions/syncguard.fish
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 
 foreach(section 1 3 5 7)

@@ -1,5 +1,8 @@
-# How the pieces of the project are compiled: warnings, sanitizers, one function
+# How the pieces of the project are compiled: warnings, hardening, sanitizers, one function
 # per kind of target.
+include(CheckCCompilerFlag)
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C)
 
 # Settings that every target of ours shares.
 add_library(syncguard_settings INTERFACE)
@@ -8,6 +11,23 @@ target_compile_definitions(syncguard_settings INTERFACE _GNU_SOURCE)
 target_compile_options(syncguard_settings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
   -Wwrite-strings -Wvla -Wundef -Wformat=2 -fno-common -fstack-protector-strong)
+target_link_options(syncguard_settings INTERFACE LINKER:-z,relro LINKER:-z,now)
+foreach(flag -fstack-clash-protection -fcf-protection)
+  string(MAKE_C_IDENTIFIER has${flag} known)
+  check_c_compiler_flag(${flag} ${known})
+  if(${known})
+    target_compile_options(syncguard_settings INTERFACE ${flag})
+  endif()
+endforeach()
+# The checks of glibc need an optimizing compiler, and hide errors from the sanitizers. Some compilers set a
+# level of their own, so it is unset first.
+if(NOT SYNCGUARD_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_compile_options(syncguard_settings INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+endif()
+# Files that are built do not depend on the folder of the sources or of the build: debug information and
+# __FILE__ have relative names. The last option that matches counts, and the build folder may be inside the other.
+target_compile_options(syncguard_settings INTERFACE
+  -ffile-prefix-map=${CMAKE_SOURCE_DIR}=. -ffile-prefix-map=${CMAKE_BINARY_DIR}=build)
 target_link_libraries(syncguard_settings INTERFACE Threads::Threads)
 if(SYNCGUARD_SANITIZE)
   target_compile_options(syncguard_settings INTERFACE
@@ -16,6 +36,33 @@ if(SYNCGUARD_SANITIZE)
 endif()
 
 set(SYNCGUARD_ABI_MAJOR 0)
+file(STRINGS ${CMAKE_SOURCE_DIR}/include/syncguard/sys/module.h abi REGEX "define SYNCGUARD_ABI ")
+string(REGEX REPLACE ".* " "" SYNCGUARD_ABI "${abi}")
+
+# syncguard_exports(TARGET PUBLIC SYS): gives the shared library a version script. PUBLIC and SYS are the names of its
+# symbols for applications and for authors of backends; nothing else is exported. The node of the latter has the
+# number that modules are checked against, so that a program is not loaded with a core that it does not fit.
+function(syncguard_exports target public sys)
+  list(JOIN public ";\n  " PUBLIC_SYMBOLS)
+  list(JOIN sys ";\n  " SYS_SYMBOLS)
+  set(map ${CMAKE_CURRENT_BINARY_DIR}/${target}.map)
+  configure_file(${CMAKE_SOURCE_DIR}/cmake/library.map.in ${map} @ONLY)
+  target_link_options(${target} PRIVATE LINKER:--version-script=${map})
+  set_property(TARGET ${target} PROPERTY LINK_DEPENDS ${map})
+endfunction()
+
+# syncguard_declared(VARIABLE headers...): the names that headers declare with SYNCGUARD_API.
+function(syncguard_declared variable)
+  set(names "")
+  foreach(header ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+    file(READ ${header} text)
+    string(REGEX MATCHALL "SYNCGUARD_API [^;(]*[ *\n]syncguard_[a-z0-9_]+\\(" declarations "${text}")
+    list(TRANSFORM declarations REPLACE "(.|\n)*[ *\n](syncguard_[a-z0-9_]+)\\($" "\\2")
+    list(APPEND names ${declarations})
+  endforeach()
+  set(${variable} ${names} PARENT_SCOPE)
+endfunction()
 
 # syncguard_library(NAME sources...): lib<NAME>.so and lib<NAME>.a (target NAME and NAME_static).
 function(syncguard_library name)
@@ -42,6 +89,8 @@ function(syncguard_backend name)
   syncguard_library(syncguard-${name} ${ARGN})
   target_link_libraries(syncguard-${name} PUBLIC syncguard)
   target_link_libraries(syncguard-${name}_static PUBLIC syncguard_static)
+  syncguard_declared(public ${CMAKE_SOURCE_DIR}/include/syncguard/${name}.h)
+  syncguard_exports(syncguard-${name} "${public}" syncguard_module_${name})
   set_property(GLOBAL APPEND PROPERTY SYNCGUARD_BACKENDS ${name})
 endfunction()
 
@@ -62,6 +111,24 @@ macro(syncguard_find result)
     pkg_check_modules(${result} IMPORTED_TARGET ${ARGN})
   endif()
 endmacro()
+
+# syncguard_long(TEST...): repetitions, soaks and searches that `make test` leaves to `make test-long`.
+function(syncguard_long)
+  foreach(name ${ARGN})
+    set_property(TEST ${name} APPEND PROPERTY LABELS long)
+  endforeach()
+endfunction()
+
+# syncguard_busy(TEST...): keeps a processor busy. run-tests.sh starts four tests per processor, because most
+# of them wait most of the time.
+function(syncguard_busy)
+  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 4)
+endfunction()
+
+# syncguard_early(TEST...): takes 20 seconds or more, and so starts before the others.
+function(syncguard_early)
+  set_tests_properties(${ARGN} PROPERTIES COST 20)
+endfunction()
 
 # syncguard_test(NAME [SOURCES ...] [LINK ...] [TIMEOUT s] [LABELS ...] [ARGS ...])
 # A cmocka program that sees the internals through the static libraries.

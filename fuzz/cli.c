@@ -1,7 +1,10 @@
 /* Command lines and durations. The first byte chooses the command, lines are arguments. */
 #include <getopt.h>
 
-#include "cli/cli.h"
+#include "cli/exitcode.h"
+#include "cli/options.h"
+#include "cli/report.h"
+#include "cli/times.h"
 #include "fuzz.h"
 
 #define MAX_ARGUMENTS 64
@@ -14,10 +17,10 @@ static const cli_command commands[] = {
      NULL},
 };
 
-/* What the parser says to people is not looked at. */
-int cli_usage_error(const char *command, const char *format, ...)
+/* The messages of the parser are not checked. */
+int cli_usage_error(const char *format, ...)
 {
-    FUZZ_CHECK(command != NULL && format != NULL);
+    FUZZ_CHECK(format != NULL);
     return CLI_USAGE;
 }
 
@@ -42,7 +45,7 @@ static void parse(uint8_t which, char *text)
     FUZZ_CHECK(code == CLI_OK || code == CLI_USAGE);
     if (code != CLI_OK || options.help)
         return;
-    FUZZ_CHECK(options.count >= command->least && options.ttl_ms > 0);
+    FUZZ_CHECK(options.count >= command->min_operands && options.ttl_ms > 0);
     FUZZ_CHECK(options.conflict_code >= -1 && options.conflict_code <= 255);
     for (int i = 0; i < options.count; i++)
         FUZZ_CHECK(options.operands[i] != NULL);
@@ -54,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     char *text = fuzz_text(data + 1, size - 1);
-    if (cli_duration(text, &ms))
+    if (cli_parse_duration(text, &ms))
         FUZZ_CHECK(ms >= 0 && ms <= SYNCGUARD_MAX_TIME_MS);
     parse(data[0], text);
     free(text);

@@ -3,7 +3,7 @@
  * and below): here answers are parts of the input, separated by NUL bytes. The
  * first byte chooses the operation, the second the HTTP status of the first answer.
  */
-#include "backends/firestore/internal.h"
+#include "backends/firestore/backend.h"
 #include "fuzz.h"
 
 #define LIMIT_NS (4 * SYNCGUARD_NS_PER_MS)
@@ -12,40 +12,36 @@ static const uint8_t *input;
 static size_t left;
 static long first_status;
 
-/* ---- in place of http.c -------------------------------------------------------------------- */
+/* ---- in place of http.c and pool.c
+ * -------------------------------------------------------------------- */
 
-syncguard_status sg_fs_pool_init(fs_pool *pool, int connections, const char *ca_file, bool tls,
-                                 syncguard_error *err)
+syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const char *ca_file,
+                                        bool tls, syncguard_error *err)
 {
     (void)pool;
-    (void)connections;
+    (void)size;
     (void)ca_file;
     (void)tls;
     (void)err;
     return SYNCGUARD_OK;
 }
 
-void sg_fs_pool_destroy(fs_pool *pool)
+void sg_firestore_pool_destroy(sg_firestore_pool *pool)
 {
     (void)pool;
 }
 
-syncguard_status sg_fs_pool_forget(fs_pool *pool, int connections, syncguard_error *err)
+syncguard_status sg_firestore_pool_after_fork(sg_firestore_pool *pool, syncguard_error *err)
 {
     (void)pool;
-    (void)connections;
     (void)err;
     return SYNCGUARD_OK;
 }
 
-bool sg_fs_url_loopback(const char *url)
-{
-    return strstr(url, "://127.") != NULL;
-}
-
-syncguard_status sg_fs_transfer(fs_pool *pool, const fs_request *request,
-                                const syncguard_limits *limits, fs_reply *reply,
-                                syncguard_error *err)
+syncguard_status sg_firestore_transfer(sg_firestore_pool *pool,
+                                       const sg_firestore_http_request *request,
+                                       const syncguard_limits *limits, sg_firestore_reply *reply,
+                                       syncguard_error *err)
 {
     syncguard_status status = syncguard_limits_check(limits, err);
     (void)pool;
@@ -70,7 +66,7 @@ syncguard_status sg_fs_transfer(fs_pool *pool, const fs_request *request,
     return SYNCGUARD_OK;
 }
 
-void sg_fs_reply_free(fs_reply *reply)
+void sg_firestore_reply_free(sg_firestore_reply *reply)
 {
     free(reply->body);
     reply->body = NULL;
@@ -88,11 +84,9 @@ static bool see(void *context, const syncguard_record *record)
     return true;
 }
 
-static void find(void *context, syncguard_severity severity, const char *topic, const char *text)
+static void find(void *context, const syncguard_finding *finding)
 {
-    (void)context;
-    (void)severity;
-    FUZZ_CHECK(topic != NULL && text != NULL);
+    (void)context, (void)finding;
 }
 
 static void change(syncguard_backend *b, int which, syncguard_limits limits)
@@ -140,7 +134,7 @@ static void look(syncguard_backend *b, int which, syncguard_limits limits)
         syncguard_cleanup_op op = {key, 3, lock_id, 1, limits};
         (void)b->ops->cleanup(b, &op, &err);
     } else {
-        (void)b->ops->examine(b, &limits, find, NULL, &err);
+        (void)b->ops->diagnose(b, &limits, find, NULL, &err);
     }
 }
 

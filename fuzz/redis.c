@@ -1,75 +1,80 @@
 /*
  * Replies of a Redis server and stored JSON. The backend is whole but for the
- * part that sends and receives (link.c): here replies are read from the input.
+ * part that sends and receives (link.c, pipeline.c): here replies are read from the input.
  * The first byte chooses the operation and the kind of server.
  */
-#include "backends/redis/internal.h"
+#include "backends/redis/link.h"
+#include "backends/redis/record.h"
 #include "fuzz.h"
 
 #define LIMIT_NS (4 * SYNCGUARD_NS_PER_MS)
 
 extern const syncguard_module syncguard_module_redis;
-static sg_conn input;
+static sg_redis_connection input;
 
 /* ---- in place of link.c -------------------------------------------------------------------- */
 
-syncguard_status sg_redis_link_init(sg_link *link, sg_backend *backend, syncguard_error *err)
+syncguard_status sg_redis_link_init(sg_redis_link *link, const sg_redis_dialer *dialer,
+                                    sg_redis_topology *topology, sg_redis_tracker *tracker,
+                                    syncguard_error *err)
 {
+    (void)tracker;
     (void)err;
     memset(link, 0, sizeof *link);
-    link->backend = backend;
+    link->dialer = dialer;
+    link->topology = topology;
     return SYNCGUARD_OK;
 }
 
-void sg_redis_link_fini(sg_link *link, bool forked)
+void sg_redis_link_fini(sg_redis_link *link, bool forked)
 {
     (void)link;
     (void)forked;
 }
 
-void sg_redis_link_aim(sg_link *link, const char *host, int port)
+void sg_redis_link_aim(sg_redis_link *link, const char *host, int port)
 {
     (void)link;
     (void)host;
     (void)port;
 }
 
-void sg_redis_link_reset(sg_link *link)
+void sg_redis_link_reset(sg_redis_link *link)
 {
     (void)link;
 }
 
-sg_conn *sg_redis_link_tracked(sg_link *link)
+sg_redis_connection *sg_redis_link_tracked(sg_redis_link *link)
 {
     (void)link;
     return NULL;
 }
 
-void sg_redis_link_give_back(sg_link *link, sg_conn *conn, bool broken)
+void sg_redis_link_give_back(sg_redis_link *link, sg_redis_connection *conn, bool broken)
 {
     (void)link;
     (void)conn;
     (void)broken;
 }
 
-syncguard_status sg_redis_link_exchange(sg_link *link, sg_request *request,
-                                        const syncguard_limits *limits, syncguard_error *err)
+syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_trip *trip,
+                                          const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = syncguard_limits_check(limits, err);
     (void)link;
-    request->sent = true;
-    request->sent_ns = syncguard_clock_ns();
-    memcpy(request->peer, "127.0.0.1:6379", sizeof "127.0.0.1:6379");
-    for (size_t i = 0; i < request->count; i++)
-        request->replies[i] = NULL;
-    for (size_t i = 0; i < request->count && status == SYNCGUARD_OK; i++) {
-        if (!sg_redis_conn_reply(&input, &request->replies[i]))
+    trip->sent = true;
+    trip->sent_ns = syncguard_clock_ns();
+    memcpy(trip->peer, "127.0.0.1:6379", sizeof "127.0.0.1:6379");
+    for (size_t i = 0; i < trip->count; i++)
+        trip->replies[i] = NULL;
+    for (size_t i = 0; i < trip->count && status == SYNCGUARD_OK; i++) {
+        if (!sg_redis_connection_reply(&input, &trip->replies[i]))
             status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "malformed");
-        else if (request->replies[i] == NULL)
+        else if (trip->replies[i] == NULL)
             status = syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "no more input");
     }
     if (status != SYNCGUARD_OK)
-        sg_redis_replies_free(request->replies, request->count);
+        sg_redis_replies_free(trip->replies, trip->count);
     return status;
 }
 
@@ -85,11 +90,9 @@ static bool see(void *context, const syncguard_record *record)
     return true;
 }
 
-static void find(void *context, syncguard_severity severity, const char *topic, const char *text)
+static void find(void *context, const syncguard_finding *finding)
 {
-    (void)context;
-    (void)severity;
-    FUZZ_CHECK(topic != NULL && text != NULL);
+    (void)context, (void)finding;
 }
 
 static void change(syncguard_backend *b, int which, syncguard_limits limits)
@@ -136,18 +139,18 @@ static void look(syncguard_backend *b, int which, syncguard_limits limits)
     } else if (which == 8) {
         (void)b->ops->undo(b, key, 3, lock_id, limits.deadline_ns, &limits, &err);
     } else {
-        (void)b->ops->examine(b, &limits, find, NULL, &err);
+        (void)b->ops->diagnose(b, &limits, find, NULL, &err);
     }
 }
 
 static void read_stored(const uint8_t *data, size_t size)
 {
     syncguard_record record;
-    sg_text text;
-    if (sg_redis_value_read((const char *)data, size, &record) == SG_VALUE_WHOLE)
+    sg_redis_text text;
+    if (sg_redis_record_read((const char *)data, size, &record) == SG_REDIS_WHOLE)
         (void)see(NULL, &record);
     sg_redis_text_init(&text);
-    sg_redis_value_quote(&text, (const char *)data, size);
+    sg_redis_record_quote(&text, (const char *)data, size);
     FUZZ_CHECK(text.failed || text.length >= size + 2);
     sg_redis_text_free(&text);
 }
@@ -165,7 +168,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     read_stored(data + 1, size - 1);
     memset(&input, 0, sizeof input);
-    FUZZ_CHECK(sg_redis_conn_make_reader(&input));
+    FUZZ_CHECK(sg_redis_connection_make_reader(&input));
     if (size > 1 && redisReaderFeed(input.reader, (const char *)data + 1, size - 1) == REDIS_OK) {
         syncguard_backend *b = backends[data[0] >> 7];
         syncguard_limits limits = {syncguard_clock_ns() + LIMIT_NS, NULL};

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Everything that must be clean before a change goes in.
 #
-#     check.sh [--build DIR] [PHASE...]      phases: format lint source shell docs asan tsan valgrind
+#     check.sh [--build DIR] [PHASE...]      phases: format source layout shell types docs lint asan
+#                                            tsan valgrind
 #
 # Without a phase all of them run, each in spite of the others' faults; the summary at the end
 # gives each one's result and time. Left out under the sanitizers are tests labelled "nosan" or
@@ -19,7 +20,7 @@ jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 generator=$(command -v ninja >/dev/null 2>&1 && echo "-G Ninja")
 
 c_files() {
-    git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp'
+    git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.hpp'
 }
 
 phase_format() {
@@ -36,8 +37,16 @@ phase_source() {
     scripts/check-source.sh
 }
 
+phase_layout() {
+    scripts/check-layout.py --self-test && scripts/check-layout.py
+}
+
 phase_shell() {
     git ls-files --cached --others --exclude-standard '*.sh' .ci/run | xargs -r shellcheck
+}
+
+phase_types() {
+    mypy --config-file bindings/python/pyproject.toml bindings/python/src
 }
 
 phase_docs() {
@@ -56,7 +65,7 @@ sanitized() {
     cmake -S . -B "$1" $generator -DSYNCGUARD_SANITIZE="$2" -DSYNCGUARD_REQUIRE_ALL=ON \
         -DSYNCGUARD_TESTS=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" >/dev/null &&
         cmake --build "$1" --parallel "$jobs" &&
-        SANITIZED=1 scripts/run-tests.sh "$1" -LE "$3" -E "$variants"
+        SANITIZED=1 scripts/run-tests.sh "$1" --all -LE "$3" -E "$variants"
 }
 
 phase_asan() {
@@ -77,7 +86,7 @@ if [ "${1-}" = --left-out ]; then
     (cd "$build" && ctest -N -L "$left_out|notsan|novalgrind" && ctest -N -R "$variants")
     exit
 fi
-phases=${*:-format source shell docs lint asan tsan valgrind}
+phases=${*:-format source layout shell types docs lint asan tsan valgrind}
 summary=
 failed=0
 passed=0

@@ -7,6 +7,7 @@ build=${1:-build}
 failed=0
 start=$(date +%s)
 python3 tests/fault/run.py --build "$build" ${RECORD:+--record "$RECORD"} || failed=1
+[ -z "${RECORD-}" ] || python3 scripts/figures.py
 matrix=$(date +%s)
 python3 tests/fault/mutants.py || failed=1
 echo "matrix $((matrix - start)) s, mutants $(($(date +%s) - matrix)) s"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what is missing on Debian or Ubuntu, and says so first.
 #
-#     install-deps.sh [--check] GROUP...      groups: build, test, check, peers
+#     install-deps.sh [--check] GROUP...      groups: build, test, check, docs, peers, redis, python, deb, deb-test;
+#                                             parts of build: core and for each store, e.g. lib-sqlite
 #
 # Each need is probed by what it provides (a command, a pkg-config module, a
 # file), so software that came another way counts too. Nothing is missing:
@@ -17,6 +18,11 @@ emulator_files='/usr/lib/google-cloud-sdk/platform/cloud-firestore-emulator/*'
 needs() {
     case $1 in
     build)
+        for part in core lib-sqlite lib-redis lib-postgres lib-firestore; do
+            needs $part
+        done
+        ;;
+    core)
         cat <<'LIST'
 cmd:gcc gcc
 file:/usr/include/errno.h libc6-dev
@@ -25,18 +31,41 @@ cmd:ninja ?ninja-build
 cmd:pkg-config pkg-config
 pc:libutf8proc libutf8proc-dev
 pc:libmd libmd-dev
-pc:sqlite3 libsqlite3-dev
-pc:hiredis libhiredis-dev
-pc:openssl libssl-dev
-pc:libpq libpq-dev
+LIST
+        ;;
+    lib-sqlite) echo pc:sqlite3 libsqlite3-dev ;;
+    lib-redis) printf '%s\n' 'pc:hiredis libhiredis-dev' 'pc:openssl libssl-dev' ;;
+    lib-postgres) echo pc:libpq libpq-dev ;;
+    lib-firestore)
+        cat <<'LIST'
 pc:libcurl libcurl4-openssl-dev
 pc:jansson libjansson-dev
+pc:openssl libssl-dev
+LIST
+        ;;
+    deb)
+        cat <<'LIST'
+file:/usr/share/build-essential/essential-packages-list build-essential
+cmd:dh debhelper
+cmd:dh_python3 dh-python
+cmd:/usr/bin/python3 python3
+cmd:dpkg-buildpackage dpkg-dev
+LIST
+        ;;
+    deb-test) printf '%s\n' 'cmd:lintian lintian' 'cmd:mmdebstrap mmdebstrap' ;;
+    python)
+        cat <<'LIST'
+cmd:/usr/bin/python3 python3
+file:/usr/lib/python3/dist-packages/setuptools python3-setuptools
+file:/usr/lib/python3/dist-packages/wheel python3-wheel
 LIST
         ;;
     test)
+        needs python
         cat <<'LIST'
 cmd:g++ g++
 pc:cmocka libcmocka-dev
+pc:libuv libuv1-dev
 cmd:redis-server redis-server
 cmd:redis-cli redis-tools
 file:/usr/lib/postgresql/*/bin/initdb postgresql
@@ -46,14 +75,22 @@ cmd:strace strace
 cmd:expect expect
 cmd:tmux tmux
 cmd:python3 python3
+file:/usr/lib/python3/dist-packages/yaml python3-yaml
 cmd:spin spin
 cmd:openssl openssl
 cmd:ps procps
 cmd:flock util-linux
 cmd:mandoc mandoc
 cmd:hyperfine hyperfine
+cmd:zsh zsh
+cmd:fish fish
 cmd:java ?default-jre-headless
 EMULATOR ?google-cloud-cli-firestore-emulator
+LIST
+        ;;
+    redis)
+        cat <<'LIST'
+cmd:redis-server redis-server
 LIST
         ;;
     peers)
@@ -69,10 +106,13 @@ cmd:clang-format clang-format
 cmd:clang-tidy clang-tidy
 cmd:valgrind valgrind
 cmd:shellcheck shellcheck
+cmd:mypy mypy
 LIST
+        needs docs
         ;;
+    docs) echo cmd:doxygen doxygen ;;
     *)
-        echo "install-deps: unknown group '$1' (build, test, check, peers)" >&2
+        echo "install-deps: unknown group '$1' (they are at the head of this file)" >&2
         exit 64
         ;;
     esac
@@ -183,6 +223,7 @@ all=
 required=
 for group in "$@"; do
     for package in $(missing_of "$group"); do
+        case "$all " in *" $package "*) continue ;; esac
         all="$all $package"
         case $package in
         \?*) ;;

@@ -1,42 +1,55 @@
 #!/bin/sh
 # Runs the tests of a build folder and counts them.
 #
-#     run-tests.sh BUILD [ctest options...]
+#     run-tests.sh BUILD [--long|--all] [ctest options...]
+#
+# Without --long the tests without the label "long", with it those that have it, with --all both. Most tests wait
+# most of the time: four run at once for each processor (under the sanitizers one); those that do not wait
+# count as four, and those that measure time run alone.
 #
 # A skip is a ctest test that reports itself skipped, a cmocka case that calls
 # skip(), or a line "SKIP name: reason" of a script. With CI=true each of them must stand
 # in tests/skips.txt. The last line is "N passed, N failed, N skipped".
 #
 # A test that fails, fails the run. Only a test with the ctest label "timing" is repeated, once; it
-# must stand in tests/timing.txt with the reason. With SANITIZED=1 programs run ten times slower, and what
-# counts are the sanitizer's reports: a failure without one is repeated once, and named.
+# must stand in tests/timing.txt with the reason. With SANITIZED=1 programs run ten times slower, so fewer run at once.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-build}
 [ $# -eq 0 ] || shift
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+[ "${SANITIZED:-0}" = 1 ] || jobs=$((4 * jobs))
+name=tests
+set_of=-LE
+case ${1-} in
+--long) name=tests-long set_of=-L && shift ;;
+--all) set_of= && shift ;;
+esac
+started=$(date +%s)
 
 cd "$build"
-report=tests.xml
+report=$name.xml
 status=0
-rm -f $report
-ctest --output-on-failure --no-tests=error --parallel "$jobs" --output-junit $report \
+rm -f $report $name.count
+# shellcheck disable=SC2086 # two words or none
+ctest ${set_of:+$set_of ^long$} --output-on-failure --no-tests=error --parallel "$jobs" --output-junit $report \
     --test-output-size-passed 4000000 --test-output-size-failed 4000000 "$@" || status=$?
 if [ ! -s $report ]; then
     echo "run-tests: ctest wrote no report" >&2
     exit 1
 fi
 
-python3 - "$report" "$top/tests" "$status" <<'END'
+python3 - "$report" "$top/tests" "$status" "$name.count" "$started" <<'END'
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as tree
 
-report, folder, status = sys.argv[1], sys.argv[2], int(sys.argv[3])
+report, folder, status, counted = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 
 
 def reasons(name):
@@ -57,24 +70,14 @@ def labelled():
             for one in test.get("properties", []) if one["name"] == "LABELS" and "timing" in one["value"]}
 
 
-sanitized = os.environ.get("SANITIZED") == "1"
 allowed = reasons("skips.txt")
 timing = reasons("timing.txt")
 for name in sorted(labelled() ^ set(timing)):
     sys.exit(f"{name}: has the label timing or a line in tests/timing.txt, but not both")
 for name in sorted(timing):
     print(f"may be repeated once: {name} ({timing[name]})")
-if not timing and not sanitized:
+if not timing:
     print("no test may be repeated")
-
-REPORT = re.compile(r"(Address|Thread|Leak|UndefinedBehavior)Sanitizer|: runtime error: ")
-
-
-def repeatable(name, output):
-    """What is reported after a case has failed may be about what that case left behind."""
-    before = output.split("[  ERROR   ]")[0]
-    return name in timing or (sanitized and not REPORT.search(before))
-
 
 passed = failed = cases = repeated = 0
 skips = []
@@ -85,7 +88,7 @@ for test in tree.parse(report).getroot().iter("testcase"):
     slowest.append((float(test.get("time") or 0), name))
     if state == "run":
         passed += 1
-    elif state == "fail" and repeatable(name, output) and \
+    elif state == "fail" and name in timing and \
             subprocess.run(["ctest", "--output-on-failure", "-R", f"^{re.escape(name)}$"], check=False).returncode == 0:
         passed += 1
         repeated += 1
@@ -123,8 +126,9 @@ for name, why in skips:
 slowest.sort(reverse=True)
 print("slowest: " + ", ".join(f"{name} {seconds:.1f} s" for seconds, name in slowest[:5]))
 print(f"{cases} cases of cmocka programs among them")
+print(f"{time.time() - int(sys.argv[5]):.0f} s")
 summary = f"{passed} passed, {failed} failed, {len(seen)} skipped"
-with open("tests.count", "w", encoding="utf-8") as count:
+with open(counted, "w", encoding="utf-8") as count:
     count.write(summary + "\n")
 print(summary, flush=True)
 sys.exit(1 if failed or (status and not repeated) else 0)

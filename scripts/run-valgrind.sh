@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs the test programs labelled "unit", "core" or "valgrind", and the contract suite over memory,
+# Runs the test programs labelled "core" or "valgrind", and the contract suite over memory,
 # under memcheck: no error, no leak. The fork group is left out: what the parent's other threads
-# own is lost in a child by nature.
+# own is lost in a child by nature. UNDER_MEMCHECK tells single tests the same.
 #
 #     run-valgrind.sh BUILD
 set -eu
 build=${1:-build}
 cd "$build"
-ctest --show-only=json-v1 -L 'unit|core|valgrind' -LE 'novalgrind|slow' >valgrind-tests.json
+ctest --show-only=json-v1 -L 'core|valgrind' -LE 'novalgrind|slow' >valgrind-tests.json
 exec python3 - <<'END'
 import json
 import os
@@ -38,7 +38,7 @@ if os.path.exists(CONTRACT):
 
 def run(job):
     name, command, environment, folder = job
-    done = subprocess.run(MEMCHECK + command, cwd=folder, env={**os.environ, **environment},
+    done = subprocess.run(MEMCHECK + command, cwd=folder, env={**os.environ, **environment, "UNDER_MEMCHECK": "1"},
                           capture_output=True, text=True, errors="replace")
     return name, done
 

@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+"""Checks how the source is laid out: docs/architecture.md has the rules.
+
+    check-layout.py [--root DIR]     prints every finding; exit code 1 if there is one
+    check-layout.py --self-test      checks that a broken tree is found broken
+
+No include cycle and no call cycle between the files of a folder; short headers and functions;
+names with the prefix of their backend; the same job in the same file in every backend.
+"""
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+
+FOLDERS = ["src/core", "src/util", "src/cli"]  # and every folder under src/backends
+MAX_HEADER, MAX_FUNCTION = 150, 60
+PREFIXES = {"redis": "redis", "postgres": "pg", "firestore": "firestore", "sqlite": "sqlite",
+            "memory": "memory"}
+
+# Where the function of a slot of the op table is defined. A static function of backend.c may pass
+# the call on.
+SLOTS = {
+    "acquire": ["mutate.c"], "release": ["mutate.c"], "extend": ["mutate.c"], "undo": ["mutate.c"],
+    "cleanup": ["mutate.c"], "extend_many": ["renew.c"], "undo_many": ["mutate.c", "renew.c"],
+    "is_locked": ["read.c"], "lookup": ["read.c"], "list": ["read.c"], "unwatch": ["notify.c"],
+    "diagnose": ["diagnose.c"], "after_fork": ["backend.c"], "destroy": ["backend.c"],
+}
+ALWAYS = ["backend.c", "options.c", "mutate.c", "read.c", "diagnose.c"]
+# Names of earlier layouts, and what has replaced them.
+RENAMED = {"module.c": "backend.c", "open.c": "backend.c", "memory.c": "backend.c",
+           "internal.h": "one header per subject", "ops.c": "mutate.c or read.c",
+           "locks.c": "mutate.c", "reads.c": "read.c", "examine.c": "diagnose.c"}
+
+TOKENS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+class Source:
+    """One file: its text without comments and literals, and the functions that it defines."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        self.path = f"{folder}/{name}"
+        with open(self.path, encoding="utf-8") as file:
+            self.text = file.read()
+        self.code = TOKENS.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), self.text)
+        self.includes = [(m.group(1), line_of(self.text, m.start()))
+                         for m in INCLUDE.finditer(self.text)]
+        self.functions = []  # (name, first line, lines of the body, static)
+        self.find_functions()
+
+    def find_functions(self):
+        lines = self.code.split("\n")
+        start = None
+        for number, line in enumerate(lines):
+            if line.startswith("{"):
+                start = number
+            elif line.startswith("}") and start is not None:
+                self.add_function(lines, start, number)
+                start = None
+
+    def add_function(self, lines, start, end):
+        first = start
+        while first > 0 and lines[first - 1].strip() and not re.match(r"[#}]", lines[first - 1]):
+            first -= 1
+        head = " ".join(lines[first:start])
+        name = re.search(r"(\w+)\s*\(", re.sub(r"__attribute__\s*\(\(.*?\)\)", "", head))
+        if name:
+            self.functions.append((name.group(1), first + 1, end - start - 1,
+                                   re.search(r"\bstatic\b", head) is not None))
+
+
+def cycles(edges):
+    """The strongly connected sets of more than one node. edges: {node: set of nodes}."""
+    def reachable(start):
+        seen, work = set(), [start]
+        while work:
+            for node in edges.get(work.pop(), ()):
+                if node not in seen:
+                    seen.add(node)
+                    work.append(node)
+        return seen
+    reach = {node: reachable(node) for node in edges}
+    found = []
+    for node in sorted(edges):
+        group = {other for other in reach[node] if node in reach.get(other, ())}
+        if node in group and not any(node in known for known in found):
+            found.append(group)
+    return found
+
+
+class Checker:
+    def __init__(self, root):
+        self.root = root
+        self.findings = []
+
+    def find(self, path, line, text):
+        self.findings.append(f"{os.path.relpath(path, self.root)}:{line}: {text}")
+
+    def load(self, folder):
+        return [Source(folder, name) for name in sorted(os.listdir(folder))
+                if name.endswith((".c", ".h"))]
+
+    def check_lengths(self, source):
+        count = source.text.count("\n")
+        if source.name.endswith(".h") and count > MAX_HEADER:
+            self.find(source.path, count, f"header of {count} lines, at most {MAX_HEADER}")
+        for name, line, length, _ in source.functions:
+            if length > MAX_FUNCTION:
+                self.find(source.path, line,
+                          f"{name} has {length} lines, at most {MAX_FUNCTION}")
+
+    def report_cycles(self, sources, kind, uses):
+        """uses: {file: {used file: (line, by what)}}."""
+        by_name = {source.name: source for source in sources}
+        for group in cycles({name: set(used) for name, used in uses.items()}):
+            for name in sorted(group):
+                for other, (line, what) in sorted(uses[name].items()):
+                    if other in group:
+                        self.find(by_name[name].path, line,
+                                  f"{kind} cycle of {', '.join(sorted(group))}: "
+                                  f"uses {other} ({what})")
+
+    def check_includes(self, sources):
+        names = {source.name for source in sources}
+        uses = {source.name: {} for source in sources}
+        for source in sources:
+            for included, line in source.includes:
+                name = os.path.basename(included)
+                if name in names and included in (name, f"{os.path.basename(source.folder)}/{name}"):
+                    uses[source.name].setdefault(name, (line, "include"))
+        self.report_cycles(sources, "include", uses)
+
+    def check_calls(self, sources):
+        defined = {name: source.name for source in sources
+                   for name, _, _, static in source.functions if not static}
+        uses = {source.name: {} for source in sources}
+        for source in sources:
+            if not source.name.endswith(".c"):
+                continue
+            for match in re.finditer(r"\b\w+\b", source.code):
+                other = defined.get(match.group(0))
+                if other and other != source.name:
+                    uses[source.name].setdefault(
+                        other, (line_of(source.code, match.start()), match.group(0)))
+        self.report_cycles(sources, "call", uses)
+
+    def check_prefixes(self, source, word):
+        prefix = f"sg_{word}_"
+        for name, line, _, static in source.functions:
+            if not static and not name.startswith((prefix, "syncguard_")):
+                self.find(source.path, line, f"{name} lacks the prefix {prefix}")
+        if not source.name.endswith(".h"):
+            return
+        types = re.finditer(r"^\s*(?:typedef\s+)?(?:struct|enum|union)\s+(\w+)\s*\{"
+                            r"|^\}\s*(\w+)\s*;", source.code, re.M)
+        for match in types:
+            name = match.group(1) or match.group(2)
+            if not (name + "_").startswith(prefix):
+                self.find(source.path, line_of(source.code, match.start()),
+                          f"the type {name} lacks the prefix {prefix}")
+
+    def check_plan(self, folder, sources):
+        by_name = {source.name: source for source in sources}
+        # The memory backend is small enough for one file.
+        required = ["backend.c"] if os.path.basename(folder) == "memory" else ALWAYS
+        for name in required:
+            if name not in by_name:
+                self.find(f"{folder}/{name}", 1, "missing: every backend has this file")
+        for name, better in RENAMED.items():
+            if name in by_name:
+                self.find(f"{folder}/{name}", 1, f"not a name of the floor plan: {better}")
+        defined = {name: source for source in sources for name, _, _, _ in source.functions}
+        for source in sources:
+            for table in re.finditer(r"syncguard_backend_ops\s+\w+\s*=\s*\{(.*?)\};", source.code,
+                                     re.S):
+                if source.name != "backend.c":
+                    self.find(source.path, line_of(source.code, table.start()),
+                              "the op table belongs into backend.c")
+                for slot in re.finditer(r"\.(\w+)\s*=\s*(\w+)", table.group(1)):
+                    self.check_slot(slot.group(1), slot.group(2), defined)
+
+    def check_slot(self, slot, function, defined):
+        source = defined.get(function)
+        allowed = SLOTS.get(slot)
+        if source is None or allowed is None or source.name in allowed:
+            return
+        line, static = next((line, static) for name, line, _, static in source.functions
+                            if name == function)
+        if not (static and source.name == "backend.c"):
+            self.find(source.path, line,
+                      f"{function} is the slot {slot}: it belongs into {' or '.join(allowed)}")
+
+    def run(self):
+        backends = os.path.join(self.root, "src/backends")
+        folders = [os.path.join(self.root, folder) for folder in FOLDERS]
+        folders += [os.path.join(backends, name) for name in sorted(os.listdir(backends))]
+        for folder in filter(os.path.isdir, folders):
+            sources = self.load(folder)
+            for source in sources:
+                self.check_lengths(source)
+            self.check_includes(sources)
+            self.check_calls(sources)
+            if os.path.dirname(folder) == backends:
+                for source in sources:
+                    self.check_prefixes(source, PREFIXES.get(os.path.basename(folder), "?"))
+                self.check_plan(folder, sources)
+        system = os.path.join(self.root, "include/syncguard/sys")
+        for source in self.load(system) if os.path.isdir(system) else []:
+            self.check_lengths(source)
+        return self.findings
+
+
+BROKEN = {
+    "src/core/a.h": '#include "b.h"\n',
+    "src/core/b.h": '#include "core/a.h"\n',
+    "src/core/a.c": "int sg_a(void)\n{\n    return sg_b(); /* sg_c */\n}\n",
+    "src/core/b.c": "static int sg_a_b(void)\n{\n    return 0;\n}\n\n"
+                    "int sg_b(void)\n{\n    return sg_c();\n}\n",
+    "src/core/c.c": "int\nsg_c(void)\n{\n    return sg_a();\n}\n",
+    "src/core/d.c": 'int sg_d(void)\n{\n    use("sg_a");\n    return sg_a();\n}\n',
+    "src/util/long.h": "\n" * (MAX_HEADER + 1),
+    "src/util/long.c": "int sg_long(void)\n{\n" + "    go();\n" * (MAX_FUNCTION + 1) + "}\n",
+    "src/backends/redis/internal.h": "typedef struct sg_other {\n    int x;\n} sg_redis_thing;\n",
+    **{f"src/backends/redis/{name}": "" for name in ALWAYS},
+    "src/backends/redis/mutate.c": "int sg_acquire(void)\n{\n    return 0;\n}\n",
+    "src/backends/redis/read.c": "int sg_redis_release(void)\n{\n    return 0;\n}\n",
+    "src/backends/redis/backend.c": "static int list(void)\n{\n    return 0;\n}\n\n"
+                                    "static const syncguard_backend_ops OPS = {\n"
+                                    "    .acquire = sg_acquire,\n    .list = list,\n"
+                                    "    .release = sg_redis_release,\n};\n",
+}
+EXPECTED = [
+    "src/core/a.c:3: call cycle of a.c, b.c, c.c: uses b.c (sg_b)",
+    "src/core/b.c:8: call cycle of a.c, b.c, c.c: uses c.c (sg_c)",
+    "src/core/c.c:4: call cycle of a.c, b.c, c.c: uses a.c (sg_a)",
+    "src/core/a.h:1: include cycle of a.h, b.h: uses b.h (include)",
+    "src/core/b.h:1: include cycle of a.h, b.h: uses a.h (include)",
+    "src/util/long.h:151: header of 151 lines, at most 150",
+    "src/util/long.c:1: sg_long has 61 lines, at most 60",
+    "src/backends/redis/internal.h:1: the type sg_other lacks the prefix sg_redis_",
+    "src/backends/redis/internal.h:1: not a name of the floor plan: one header per subject",
+    "src/backends/redis/mutate.c:1: sg_acquire lacks the prefix sg_redis_",
+    "src/backends/redis/read.c:1: sg_redis_release is the slot release: it belongs into mutate.c",
+]
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in BROKEN.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        found = Checker(root).run()
+    missed = sorted(set(EXPECTED) - set(found))
+    surplus = sorted(set(found) - set(EXPECTED))
+    for line in missed:
+        print(f"not found: {line}")
+    for line in surplus:
+        print(f"found, but right: {line}")
+    return not missed and not surplus
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--root", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return 0 if self_test() else 1
+    findings = Checker(os.path.abspath(arguments.root)).run()
+    print("\n".join(findings))
+    if findings:
+        print(f"check-layout: {len(findings)} findings", file=sys.stderr)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
