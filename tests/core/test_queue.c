@@ -491,10 +491,11 @@ static void cancel_in_every_state(void **state)
     assert_true(take(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == behind);
     assert_true(syncguard_queue_cancel(queue, flying));
     assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == flying);
-    assert_true(syncguard_queue_cancel(queue, released)); /* by now in flight, or about to be */
+    assert_true(wait_for_count(&p->releases, 3)); /* of `lock` in the background; of `other` */
+    assert_true(syncguard_queue_cancel(queue, released)); /* in flight */
     assert_true(take(queue, SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == released);
     atomic_store(&hangs, false);
-    assert_true(wait_for_count(&p->releases, 4)); /* in the background */
+    assert_true(wait_for_count(&p->releases, 4)); /* of `other`, in the background */
     lock = get(queue, "again", NULL);             /* the abort object of the worker is a new one */
     release(queue, lock, SYNCGUARD_OK);
     syncguard_queue_close(queue);
