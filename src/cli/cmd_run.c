@@ -89,10 +89,7 @@ static int run_child(const cli_options *options, syncguard_lock_set *set, char *
         return code;
     }
     cli_signals_forward_stop();
-    code = cli_child_start(&child, command, variables.list, !options->warn_if_lost);
-    child.never_ran = code != CLI_OK;
-    if (code == CLI_OK)
-        code = cli_supervise(options, set, &child, command[0]);
+    code = cli_supervise(options, set, &child, command, variables.list);
     end->never_ran = child.never_ran;
     end->signal = child.died_of;
     end->interrupted = child.interrupted;
