@@ -82,10 +82,10 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_setup(const char *url, const syncguard_options *options, syncguard_print_fn print,
                 void *print_context, syncguard_error *err);
 
-/* Whose clock decides whether a lock has expired. */
+/* Whose clock determines whether a lock has expired. */
 typedef enum syncguard_time_authority {
-    SYNCGUARD_TIME_SERVER = 0, /* one clock decides for all clients */
-    SYNCGUARD_TIME_CLIENT = 1  /* each client's clock decides: keep them in step */
+    SYNCGUARD_TIME_SERVER = 0, /* one clock counts for all clients */
+    SYNCGUARD_TIME_CLIENT = 1  /* each client's clock counts: keep the clocks synchronized */
 } syncguard_time_authority;
 
 /* What a store can do. */
