@@ -13,11 +13,12 @@
  *   - A pointer-to-pointer out parameter hands ownership to the caller; a
  *     returned pointer belongs to the object that it was asked of.
  *   - Options structs begin with their size; start them from the _INIT macro
- *     or the _init() function, then change what you need. A size that is too
- *     small, or larger than the library knows with anything but zeros in the
- *     part it does not know, is InvalidArgument. Result structs do not change
- *     within one major version of the shared library; structs that the library
- *     hands out by pointer may grow at their end.
+ *     or the _init() function, then change what you need. The struct of an
+ *     earlier header is accepted, and the defaults hold for what it lacks. A
+ *     size below that of the first version, or larger than the library knows with anything but
+ * zeros in the part it does not know, is InvalidArgument. Result structs do not change within one
+ * major version of the shared library; structs that the library hands out by pointer may grow at
+ * their end.
  *   - Handles may be shared by any number of threads unless a comment says
  *     otherwise. The library never prints, exits, aborts, raises a signal or
  *     installs a signal handler (but for the default release-error handler
