@@ -149,11 +149,12 @@ static syncguard_status hang(fake_backend *p, syncguard_acquire_op *op, syncguar
 /* Cancels a request that a thread is busy with; false if that did not end it. */
 static bool cancel_in_flight(syncguard_queue *queue, fake_backend *p)
 {
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(HANG_MS);
     syncguard_request request = 0;
     syncguard_completion done = {0};
     int before = atomic_load(&p->acquires);
     int64_t begun_ns = syncguard_clock_ns();
-    assert_int_equal(syncguard_lock_acquire_async(queue, "k", NULL, NULL, &request, NULL),
+    assert_int_equal(syncguard_lock_acquire_async(queue, "k", &options, NULL, &request, NULL),
                      SYNCGUARD_OK);
     assert_true(wait_for_count(&p->acquires, before + 1));
     assert_true(syncguard_queue_cancel(queue, request));
