@@ -13,10 +13,11 @@
  *   - A pointer-to-pointer out parameter passes ownership to the caller; a returned pointer belongs
  *     to the object that the function was called for.
  *   - Options structs begin with their size. Initialize them with the _INIT macro or the _init()
- *     function, then change what you need. A size that is too small is InvalidArgument. So is a
- *     size larger than the library knows, unless the part that it does not know contains only
- *     zeros. Result structs do not change within one major version of the shared library; structs
- *     that the library returns by pointer may grow at their end.
+ *     function, then change what you need. A struct of an earlier header is accepted, with the
+ *     defaults for the members that it lacks. A size smaller than that of the first version is
+ *     InvalidArgument. So is a size larger than the library knows, unless the part that it does
+ *     not know contains only zeros. Result structs do not change within one major version of the
+ *     shared library; structs that the library returns by pointer may grow at their end.
  *   - Handles may be shared by any number of threads unless a comment says otherwise. The library
  *     never exits, aborts, raises a signal or installs a signal handler. It never prints, except
  *     for the default release-error handler described in syncguard/lock.h, which prints one line.

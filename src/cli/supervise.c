@@ -41,7 +41,7 @@ enum {
 typedef struct supervisor {
     const cli_options *options;
     syncguard_lock_set *set;
-    char key[4 * SYNCGUARD_KEY_SIZE]; /* for messages */
+    char keys[CLI_KEY_NAMES_SIZE];
     cli_child *child;
     cli_watchdog watchdog;
     int timer;
@@ -175,7 +175,7 @@ static void reap(supervisor *s)
 static void report_lost(supervisor *s, const char *why)
 {
     if (!s->reported)
-        cli_message("the lock '%s' is lost: %s%s", s->key, why,
+        cli_message("the lock %s is lost: %s%s", s->keys, why,
                     s->options->warn_if_lost ? "" : " (ending the command)");
     s->reported = true;
 }
@@ -210,9 +210,9 @@ static void on_lease_ending(supervisor *s, int64_t left)
     char span[24];
     cli_format_duration(left, span, sizeof span);
     if (!s->ending)
-        cli_message("%s%s%s, the lease of '%s' ends in %s (ending the command)", store,
+        cli_message("%s%s%s, the lease of %s ends in %s (ending the command)", store,
                     *store != '\0' ? ": " : "",
-                    over ? "--max-hold is over" : "renewals are not confirmed", s->key, span);
+                    over ? "--max-hold is over" : "renewals are not confirmed", s->keys, span);
     s->reported = true;
     terminate(s);
 }
@@ -313,7 +313,7 @@ static void supervisor_init(supervisor *s, const cli_options *options, syncguard
     memset(s, 0, sizeof *s);
     s->options = options;
     s->set = set;
-    cli_key_names(options, s->key, sizeof s->key);
+    cli_key_names(options, s->keys);
     s->child = child;
     s->watchdog = (cli_watchdog)CLI_WATCHDOG_INIT;
     s->timer = open_timer();
