@@ -32,6 +32,7 @@ typedef struct syncguard_backend syncguard_backend;
  *   redis:// rediss:// redis+unix:// redis+sentinel:// redis+cluster://
  *   postgres://                    anything libpq accepts; needs syncguard_setup once
  *   firestore://project[/database]
+ *   NAME:                          another backend: libsyncguard-NAME.so beside this library
  * If url is NULL, the URL is that of syncguard_default_url, and all missing folders of its path are
  * created (mode 0700); for a given path, only the last folder is created. The query may contain the
  * options timeout_ms, dispose_timeout_ms and cleanup (each overrides the struct), and those of the
@@ -90,9 +91,13 @@ typedef enum syncguard_time_authority {
 
 /* What a store can do. */
 typedef struct syncguard_capabilities {
-    const char *backend; /* "memory", "sqlite", "redis", "postgres", "firestore" */
+    const char *backend; /* "memory", "sqlite", "redis", "postgres", "firestore", ... */
     bool supports_fencing;
     syncguard_time_authority time_authority;
+    bool wakes_waiters;  /* a release by anybody wakes a waiter at once; else waiters poll */
+    bool is_shared;      /* other handles and processes see the same locks */
+    bool keeps_expired;  /* an expired lock stays until it is taken over or cleaned up */
+    bool works_in_child; /* a forked child may use the handle; else only after exec */
 } syncguard_capabilities;
 
 /* What the store of the handle can do. The struct belongs to the handle. */

@@ -71,6 +71,8 @@ check "the benchmark has its libraries" \
 for library in syncguard syncguard-sqlite syncguard-redis syncguard-postgres syncguard-firestore; do
     check "pkg-config: $library" inside sh -c "pkg-config --print-errors --cflags --libs $library >/dev/null"
 done
+check "the contract suite" inside sh -c '[ -s "$(pkg-config --variable=contractdir syncguard)/main.c" ]'
+check "the folder of modules" inside sh -c '[ -e "$(pkg-config --variable=moduledir syncguard)/libsyncguard-sqlite.so.0" ]'
 
 # Completion, as each shell finds it by itself.
 same "bash" run "$(inside bash -c '. /usr/share/bash-completion/bash_completion

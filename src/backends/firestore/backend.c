@@ -109,7 +109,14 @@ no_credentials:
 static syncguard_status create(const sg_firestore_config *config, syncguard_backend **out,
                                syncguard_error *err)
 {
-    static const syncguard_capabilities capabilities = {"firestore", true, SYNCGUARD_TIME_CLIENT};
+    static const syncguard_capabilities capabilities = {
+        .backend = "firestore",
+        .supports_fencing = true,
+        .time_authority = SYNCGUARD_TIME_CLIENT,
+        .is_shared = true,
+        .keeps_expired = true,
+        .works_in_child = true,
+    };
     sg_firestore_backend *b = syncguard_calloc(1, sizeof *b);
     syncguard_status status;
 
