@@ -57,8 +57,8 @@ check "the lock is kept in the default file" [ -s "$root/var/lib/syncguard/locks
 inside install -d -o 1000 -g 1000 /srv/user
 same "a user runs a program under a lock" ran \
     "$(HOME=/srv/user chroot --userspec=1000:1000 "$root" syncguard run deploy -- echo ran)"
-for url in redis://127.0.0.1:1 postgres://127.0.0.1:1/db 'firestore://project?emulator=127.0.0.1:1'; do
-    said=$(inside syncguard status -b "$url" deploy 2>&1)
+for url in redis://127.0.0.1:1 postgres://127.0.0.1:1/db firestore://project; do
+    said=$(inside env FIRESTORE_EMULATOR_HOST=127.0.0.1:1 syncguard status -b "$url" deploy 2>&1)
     case $said in
     *"not installed"* | *"cannot be loaded"* | *InvalidArgument* | '') check "$url: $said" false ;;
     *) checks=$((checks + 1)) ;;
