@@ -20,7 +20,9 @@
 
 typedef struct sg_sqlite_watched {
     struct sg_sqlite_watched *next;
-    bool changed; /* to be reported */
+    size_t slot;
+    uint64_t seen; /* the last value of the slot */
+    bool changed;  /* to be reported */
     size_t length;
     char key[];
 } sg_sqlite_watched;
@@ -125,31 +127,30 @@ static bool read_slots(int fd, size_t first, size_t count, uint64_t *out)
 
 #ifdef __linux__
 
-/* Marks the keys of slots that differ from what was seen. Caller holds the mutex. */
+/* Marks the keys whose slots differ from what was seen. Caller holds the mutex. */
 static void mark_changed(sg_sqlite_notify *notify, const uint64_t values[SG_SQLITE_SLOTS])
 {
-    for (size_t slot = 0; slot < SG_SQLITE_SLOTS; slot++) {
-        if (notify->seen[slot] == values[slot])
-            continue;
-        notify->seen[slot] = values[slot];
-        for (sg_sqlite_watched *key = notify->watched[slot]; key != NULL; key = key->next)
-            key->changed = true;
+    for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
+        for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next) {
+            key->changed = key->changed || key->seen != values[key->slot];
+            key->seen = values[key->slot];
+        }
     }
 }
 
-/* Takes one marked key from the slots from *slot on. */
-static bool next_changed(sg_sqlite_notify *notify, size_t *slot, char key[SYNCGUARD_KEY_SIZE],
+/* Takes one marked key from the buckets from *bucket on. */
+static bool next_changed(sg_sqlite_notify *notify, size_t *bucket, char key[SYNCGUARD_KEY_SIZE],
                          size_t *length)
 {
     sg_sqlite_watched *watched = NULL;
     pthread_mutex_lock(&notify->mutex);
-    while (*slot < SG_SQLITE_SLOTS) {
-        watched = notify->watched[*slot];
+    while (*bucket < SG_SQLITE_WATCH_BUCKETS) {
+        watched = notify->watched[*bucket];
         while (watched != NULL && !watched->changed)
             watched = watched->next;
         if (watched != NULL)
             break;
-        (*slot)++;
+        (*bucket)++;
     }
     if (watched != NULL) {
         watched->changed = false;
@@ -164,8 +165,8 @@ static void report_changed(sg_sqlite_notify *notify)
 {
     char key[SYNCGUARD_KEY_SIZE];
     size_t length = 0;
-    size_t slot = 0;
-    while (next_changed(notify, &slot, key, &length))
+    size_t bucket = 0;
+    while (next_changed(notify, &bucket, key, &length))
         syncguard_backend_key_changed(notify->backend, key, length);
 }
 
@@ -274,7 +275,11 @@ static void replace_file(sg_sqlite_notify *notify, int fd)
     if (!notify->started || notify->failed)
         return;
     /* Watched before it is read: a write in between is both seen and reported. */
-    notify->failed = !watch_files(notify) || !read_slots(fd, 0, SG_SQLITE_SLOTS, notify->seen);
+    notify->failed = !watch_files(notify);
+    for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
+        for (sg_sqlite_watched *key = notify->watched[i]; key != NULL; key = key->next)
+            notify->failed = !read_slots(fd, key->slot, 1, &key->seen) || notify->failed;
+    }
 }
 
 syncguard_status sg_sqlite_notify_open(sg_sqlite_notify *notify, syncguard_error *err)
@@ -306,7 +311,7 @@ bool sg_sqlite_notify_in_place(sg_sqlite_notify *notify)
 static sg_sqlite_watched **find_watched(sg_sqlite_notify *notify, size_t slot, const char *key,
                                         size_t length)
 {
-    sg_sqlite_watched **link = &notify->watched[slot];
+    sg_sqlite_watched **link = &notify->watched[slot % SG_SQLITE_WATCH_BUCKETS];
     while (*link != NULL && ((*link)->length != length || memcmp((*link)->key, key, length) != 0))
         link = &(*link)->next;
     return link;
@@ -315,18 +320,19 @@ static sg_sqlite_watched **find_watched(sg_sqlite_notify *notify, size_t slot, c
 /* Caller holds the mutex. */
 static bool add_watched(sg_sqlite_notify *notify, size_t slot, const char *key, size_t length)
 {
-    if (notify->fd < 0 || !start(notify))
-        return false;
-    /* If other keys share the slot, its value is known, and a change is still to be reported. */
-    if (notify->watched[slot] == NULL && !read_slots(notify->fd, slot, 1, &notify->seen[slot]))
+    sg_sqlite_watched **bucket = &notify->watched[slot % SG_SQLITE_WATCH_BUCKETS];
+    uint64_t seen;
+    if (notify->fd < 0 || !start(notify) || !read_slots(notify->fd, slot, 1, &seen))
         return false;
     sg_sqlite_watched *watched = syncguard_calloc(1, sizeof *watched + length);
     if (watched == NULL)
         return false;
     memcpy(watched->key, key, length);
     watched->length = length;
-    watched->next = notify->watched[slot];
-    notify->watched[slot] = watched;
+    watched->slot = slot;
+    watched->seen = seen;
+    watched->next = *bucket;
+    *bucket = watched;
     return true;
 }
 
@@ -355,28 +361,21 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
 
 /* ---- publishing ---------------------------------------------------------------------------- */
 
-/* Waiters of other keys share the slot. Caller holds the mutex. */
-static bool shared_slot(const sg_sqlite_notify *notify, size_t slot, const char *key, size_t length)
-{
-    const sg_sqlite_watched *first = notify->watched[slot];
-    return first != NULL &&
-           (first->next != NULL || first->length != length || memcmp(first->key, key, length) != 0);
-}
-
 /*
- * The core tells our own waiters of the key, so our own value counts as seen. But
- * it may overwrite a value by which another process released another key of the
- * slot: if that has waiters here, our value is reported to them like any other.
+ * The core tells our own waiters of the key, so for them our own value counts as seen. But it may
+ * overwrite a value by which another process released another key of the slot: waiters of that one
+ * are told of our value like of any other.
  */
 void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length)
 {
     size_t slot = slot_of(key, length);
     pthread_mutex_lock(&notify->mutex);
     uint64_t value = notify->next_value++;
+    sg_sqlite_watched *watched = *find_watched(notify, slot, key, length);
     if (pwrite(notify->fd, &value, sizeof value, (off_t)(slot * sizeof value)) ==
             (ssize_t)sizeof value &&
-        !shared_slot(notify, slot, key, length))
-        notify->seen[slot] = value;
+        watched != NULL)
+        watched->seen = value;
     pthread_mutex_unlock(&notify->mutex);
 }
 
@@ -391,10 +390,10 @@ void sg_sqlite_notify_destroy(sg_sqlite_notify *notify, bool forked)
         close(notify->inotify_fd);
     if (notify->fd >= 0 && !forked)
         close(notify->fd);
-    for (size_t slot = 0; slot < SG_SQLITE_SLOTS; slot++) {
-        while (notify->watched[slot] != NULL) {
-            sg_sqlite_watched *watched = notify->watched[slot];
-            notify->watched[slot] = watched->next;
+    for (size_t i = 0; i < SG_SQLITE_WATCH_BUCKETS; i++) {
+        while (notify->watched[i] != NULL) {
+            sg_sqlite_watched *watched = notify->watched[i];
+            notify->watched[i] = watched->next;
             syncguard_free(watched);
         }
     }

@@ -1,5 +1,5 @@
 /*
- * Notifications between processes: the -wake file, 512 slots of eight bytes beside the database.
+ * Notifications between processes: the -wake file, 4096 slots of eight bytes beside the database.
  *
  * A release writes a value that was never written before into the slot of its key. A handle with
  * waiters has one thread that the kernel tells of writes (inotify); it reads the slots and reports
@@ -21,7 +21,8 @@
 #include "database_file.h"
 #include "syncguard/sys/backend.h"
 
-#define SG_SQLITE_SLOTS 512
+#define SG_SQLITE_SLOTS 4096
+#define SG_SQLITE_WATCH_BUCKETS 512
 
 struct sg_sqlite_watched;
 
@@ -39,8 +40,7 @@ typedef struct sg_sqlite_notify {
     syncguard_parker stop;
     pthread_t thread;
     uint64_t next_value;
-    uint64_t seen[SG_SQLITE_SLOTS]; /* valid where watched is not empty */
-    struct sg_sqlite_watched *watched[SG_SQLITE_SLOTS];
+    struct sg_sqlite_watched *watched[SG_SQLITE_WATCH_BUCKETS]; /* by slot */
 } sg_sqlite_notify;
 
 /* database must stay valid. *notify comes zeroed. */

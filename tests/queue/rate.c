@@ -1,0 +1,277 @@
+/*
+ * What a completion queue makes of a store, against the blocking calls, in turns in one run.
+ *
+ *     queue_rate URL [ROUNDS [MAX_THREADS...]]
+ *
+ * First one pair (acquire and release) at a time: the median time of a pair through the queue and
+ * through the blocking calls. Then 64 at once: pairs per second of one queue with 64 open requests,
+ * and of 64 threads. The ratio of a round is taken within the round, and the median of the rounds
+ * is reported, so that a machine that is busy with other things changes it little. Exit 1 if the
+ * ratio of a queue with the default options is beyond its limit; other MAX_THREADS are only shown.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <syncguard.h>
+
+#define WIDTH 64
+#define ROUND_S 0.3
+#define BLOCKS 10
+#define BLOCK_PAIRS 30
+#define MAX_ROUNDS 100
+/* The aims are 1.3 and 0.9; these allow for a machine that others use. */
+#define MOST_PAIR_RATIO 2.0
+#define LEAST_RATE_RATIO 0.7
+
+static void die(const char *what)
+{
+    printf("%s\n", what);
+    exit(70);
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double first = *(const double *)a;
+    double second = *(const double *)b;
+    return (first > second) - (first < second);
+}
+
+static double quantile(double *values, int count, double part)
+{
+    qsort(values, (size_t)count, sizeof values[0], by_size);
+    return values[(int)(part * (count - 1) + 0.5)];
+}
+
+/* ---- blocking calls ---------------------------------------------------------------------------
+ */
+
+static void blocking_pair(syncguard_backend *backend, const char *key)
+{
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    if (syncguard_lock_acquire(backend, key, NULL, &lock, &err) != SYNCGUARD_OK)
+        die(err.message);
+    if (syncguard_lock_release(lock, NULL, &err) != SYNCGUARD_OK)
+        die(err.message);
+    syncguard_lock_dispose(lock);
+}
+
+typedef struct caller {
+    syncguard_backend *backend;
+    char key[32];
+    long pairs;
+    pthread_t thread;
+} caller;
+
+static atomic_bool over;
+
+static void *call(void *argument)
+{
+    caller *self = argument;
+    while (!atomic_load(&over)) {
+        blocking_pair(self->backend, self->key);
+        self->pairs++;
+    }
+    return NULL;
+}
+
+static double threads_rate(syncguard_backend *backend)
+{
+    static caller callers[WIDTH];
+    long pairs = 0;
+    double start = now_s();
+    atomic_store(&over, false);
+    for (int i = 0; i < WIDTH; i++) {
+        callers[i].backend = backend;
+        callers[i].pairs = 0;
+        snprintf(callers[i].key, sizeof callers[i].key, "queue-rate-%d", i);
+        if (pthread_create(&callers[i].thread, NULL, call, &callers[i]) != 0)
+            die("thread");
+    }
+    usleep((useconds_t)(ROUND_S * 1e6));
+    atomic_store(&over, true);
+    for (int i = 0; i < WIDTH; i++) {
+        pthread_join(callers[i].thread, NULL);
+        pairs += callers[i].pairs;
+    }
+    return (double)pairs / (now_s() - start);
+}
+
+/* ---- the queue --------------------------------------------------------------------------------
+ */
+
+static syncguard_queue *open_queue(syncguard_backend *backend, int max_threads)
+{
+    syncguard_queue *queue = NULL;
+    syncguard_queue_options options = SYNCGUARD_QUEUE_OPTIONS_INIT;
+    if (max_threads > 0)
+        options.max_threads = max_threads;
+    if (syncguard_queue_open(backend, &options, &queue, NULL) != SYNCGUARD_OK)
+        die("queue");
+    return queue;
+}
+
+static syncguard_completion next(syncguard_queue *queue)
+{
+    syncguard_completion done;
+    struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
+    while (!syncguard_queue_next(queue, &done))
+        (void)poll(&fd, 1, -1);
+    if (done.status != SYNCGUARD_OK)
+        die(done.error.message);
+    return done;
+}
+
+static void start_acquire(syncguard_queue *queue, char *key)
+{
+    if (syncguard_lock_acquire_async(queue, key, NULL, key, NULL, NULL) != SYNCGUARD_OK)
+        die("acquire");
+}
+
+static void start_release(syncguard_queue *queue, const syncguard_completion *granted)
+{
+    if (syncguard_lock_release_async(queue, granted->lock, NULL, granted->context, NULL, NULL) !=
+        SYNCGUARD_OK)
+        die("release");
+}
+
+static void async_pair(syncguard_queue *queue, char *key)
+{
+    start_acquire(queue, key);
+    syncguard_completion granted = next(queue);
+    start_release(queue, &granted);
+    (void)next(queue);
+}
+
+static double queue_rate(syncguard_queue *queue)
+{
+    static char keys[WIDTH][32];
+    long pairs = 0;
+    int open = WIDTH;
+    double start = now_s();
+    for (int i = 0; i < WIDTH; i++) {
+        snprintf(keys[i], sizeof keys[i], "queue-rate-%d", i);
+        start_acquire(queue, keys[i]);
+    }
+    while (open > 0) {
+        syncguard_completion done = next(queue);
+        if (done.kind == SYNCGUARD_COMPLETION_ACQUIRE) {
+            start_release(queue, &done);
+            continue;
+        }
+        pairs++;
+        if (now_s() - start < ROUND_S)
+            start_acquire(queue, done.context);
+        else
+            open--;
+    }
+    return (double)pairs / (now_s() - start);
+}
+
+/* ---- comparing --------------------------------------------------------------------------------
+ */
+
+static void report(const char *name, double *ours, double *theirs, const char *unit, int rounds)
+{
+    double ratios[MAX_ROUNDS];
+    for (int i = 0; i < rounds; i++)
+        ratios[i] = ours[i] / theirs[i];
+    double ratio = quantile(ratios, rounds, 0.5);
+    printf("%-34s %9.1f %s, blocking %9.1f, ratio %.2f (%.2f to %.2f)\n", name,
+           quantile(ours, rounds, 0.5), unit, quantile(theirs, rounds, 0.5), ratio, ratios[0],
+           ratios[rounds - 1]);
+    fflush(stdout);
+    ours[0] = ratio;
+}
+
+/* Times of pairs through the queue, or through the backend. */
+static void time_block(syncguard_queue *queue, syncguard_backend *backend, double *took)
+{
+    char key[] = "queue-rate-pair";
+    for (int i = 0; i < BLOCK_PAIRS; i++) {
+        double start = now_s();
+        if (queue != NULL)
+            async_pair(queue, key);
+        else
+            blocking_pair(backend, key);
+        took[i] = (now_s() - start) * 1e6;
+    }
+}
+
+/* Returns the ratio of the times of a pair. */
+static double compare_pairs(syncguard_backend *backend, int rounds)
+{
+    static double took[2][BLOCKS * BLOCK_PAIRS];
+    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS];
+    syncguard_queue *queue = open_queue(backend, 0);
+    for (int round = -1; round < rounds; round++) { /* the first warms up */
+        for (int block = 0; block < BLOCKS; block++) {
+            time_block(queue, NULL, &took[0][block * BLOCK_PAIRS]);
+            time_block(NULL, backend, &took[1][block * BLOCK_PAIRS]);
+        }
+        if (round < 0)
+            continue;
+        ours[round] = quantile(took[0], BLOCKS * BLOCK_PAIRS, 0.5);
+        theirs[round] = quantile(took[1], BLOCKS * BLOCK_PAIRS, 0.5);
+    }
+    syncguard_queue_close(queue);
+    report("a pair, one at a time", ours, theirs, "us", rounds);
+    return ours[0];
+}
+
+/* Returns the ratio of the rates; max_threads 0: the default. */
+static double compare_rates(syncguard_backend *backend, int max_threads, int rounds)
+{
+    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS];
+    char name[64];
+    syncguard_queue *queue = open_queue(backend, max_threads);
+    for (int round = -1; round < rounds; round++) { /* the first warms up */
+        double before = threads_rate(backend);
+        double rate = queue_rate(queue);
+        double after = threads_rate(backend);
+        if (round < 0)
+            continue;
+        ours[round] = rate;
+        theirs[round] = (before + after) / 2;
+    }
+    syncguard_queue_close(queue);
+    if (max_threads > 0)
+        snprintf(name, sizeof name, "pairs/s, 64 open, max_threads %d", max_threads);
+    else
+        snprintf(name, sizeof name, "pairs/s, 64 open");
+    report(name, ours, theirs, "/s", rounds);
+    return ours[0];
+}
+
+int main(int argc, char **argv)
+{
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    int rounds = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 15;
+    if (argc < 2 || rounds < 1 || rounds > MAX_ROUNDS)
+        die("usage: queue_rate URL [ROUNDS [MAX_THREADS...]]");
+    if (syncguard_open(argv[1], NULL, &backend, &err) != SYNCGUARD_OK)
+        die(err.message);
+    double pair = compare_pairs(backend, rounds);
+    double rate = compare_rates(backend, 0, rounds);
+    for (int i = 3; i < argc; i++)
+        (void)compare_rates(backend, (int)strtol(argv[i], NULL, 10), rounds);
+    syncguard_close(backend);
+    if (pair > MOST_PAIR_RATIO)
+        printf("FAILED: a pair takes more than %.1f of a blocking one\n", MOST_PAIR_RATIO);
+    if (rate < LEAST_RATE_RATIO)
+        printf("FAILED: fewer than %.1f of the pairs of 64 threads\n", LEAST_RATE_RATIO);
+    return pair > MOST_PAIR_RATIO || rate < LEAST_RATE_RATIO ? 1 : 0;
+}
