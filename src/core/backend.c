@@ -50,6 +50,7 @@ static syncguard_status make_core(syncguard_backend *backend, const syncguard_op
     core->counters = &core->own_counters;
     core->watches = store->unwatch != NULL;
     core->undoes_many = store->undo_many != NULL;
+    core->does_many = store->do_many != NULL;
     atomic_init(&core->references, 1);
     atomic_init(&core->pid, getpid());
     if (sg_fence_warnings_init(&core->fence_warnings, err) != SYNCGUARD_OK)
@@ -98,6 +99,7 @@ syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_
     if (status == SYNCGUARD_OK) { /* inner may be a decorator itself */
         outer->core->watches = inner->core->watches;
         outer->core->undoes_many = inner->core->undoes_many;
+        outer->core->does_many = inner->core->does_many;
         outer->core->counters = inner->core->counters;
     }
     return status;

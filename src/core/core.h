@@ -30,6 +30,7 @@ struct syncguard_core {
     sg_wait_queue *wait_queue; /* own_queue, or that of the decorated backend */
     bool watches;              /* the store can report releases */
     bool undoes_many;
+    bool does_many;
     sg_counters own_counters;
     sg_counters *counters; /* own_counters, or those of the decorated backend */
     sg_incidents incidents;

@@ -205,22 +205,28 @@ static syncguard_status remove_or_keep(syncguard_lock *lock, const syncguard_lim
     return status;
 }
 
-/* The one release of a handle; its caller has set `released` and has the claim if claimed is OK. */
-static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status claimed,
-                                        const syncguard_limits *limits, syncguard_error *err)
+/* What follows from the outcome of a release. */
+static void note_release(syncguard_lock *lock, syncguard_status status, syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
-    syncguard_status status = claimed;
-    if (status == SYNCGUARD_OK && sg_lock_check_lease(lock) == SYNCGUARD_LOST_ABSENT)
-        return SYNCGUARD_ABSENT;
-    if (status == SYNCGUARD_OK)
-        status = remove_or_keep(lock, limits, err);
     if (status == SYNCGUARD_ABSENT && sg_lock_lease_end(lock) > 0) /* nobody knew that it is lost */
         sg_incidents_lost(backend, lock->key, lock->key_length, SYNCGUARD_LOST_ABSENT);
     if (status < SYNCGUARD_OK) {
         sg_error_key(backend, err, lock->key, lock->key_length);
         sg_background_release(&backend->core->background, lock);
     }
+}
+
+/* The one release of a handle; its caller has set `released` and has the claim if claimed is OK. */
+static syncguard_status release_claimed(syncguard_lock *lock, syncguard_status claimed,
+                                        const syncguard_limits *limits, syncguard_error *err)
+{
+    syncguard_status status = claimed;
+    if (status == SYNCGUARD_OK && sg_lock_check_lease(lock) == SYNCGUARD_LOST_ABSENT)
+        return SYNCGUARD_ABSENT;
+    if (status == SYNCGUARD_OK)
+        status = remove_or_keep(lock, limits, err);
+    note_release(lock, status, err);
     return status;
 }
 
@@ -237,6 +243,34 @@ syncguard_status sg_lock_release(syncguard_lock *lock, const syncguard_limits *l
     syncguard_status status = release_claimed(lock, claimed, limits, err);
     if (claimed == SYNCGUARD_OK)
         sg_lock_unclaim(lock);
+    sg_incidents_log_losses(lock->backend);
+    return status;
+}
+
+bool sg_lock_release_begin(syncguard_lock *lock, const syncguard_limits *limits,
+                           syncguard_release_op *op)
+{
+    if (atomic_load(&lock->keep_until_ns) > 0 || !sg_lock_try_claim(lock))
+        return false;
+    if (sg_lock_check_lease(lock) == SYNCGUARD_LOST_ABSENT ||
+        sg_release_once_begin(lock->backend, limits, NULL) != SYNCGUARD_OK ||
+        atomic_exchange(&lock->released, true)) {
+        sg_lock_unclaim(lock);
+        return false;
+    }
+    sg_lock_end_hold(lock);
+    sg_heartbeat_remove(&lock->backend->core->heartbeat, lock);
+    *op = (syncguard_release_op){
+        .lock_id = lock->lock_id, .limits = *limits, .contended = lock->contended};
+    return true;
+}
+
+syncguard_status sg_lock_release_end(syncguard_lock *lock, const syncguard_release_op *op,
+                                     syncguard_status status, syncguard_error *err)
+{
+    status = sg_release_once_end(lock->backend, op, lock->key, lock->key_length, status, err);
+    note_release(lock, status, err);
+    sg_lock_unclaim(lock);
     sg_incidents_log_losses(lock->backend);
     return status;
 }

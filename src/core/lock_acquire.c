@@ -119,7 +119,8 @@ static void keep_answer(sg_acquire *c, syncguard_status status, const syncguard_
         *c->failure = *err;
 }
 
-static syncguard_status try_once(sg_acquire *c, int64_t since_ns, bool watch, syncguard_error *err)
+static syncguard_status begin_once(sg_acquire *c, int64_t since_ns, bool watch,
+                                   syncguard_error *err)
 {
     int64_t own_end = syncguard_clock_after(since_ns, c->backend->core->options.timeout_ms);
     c->op->key = c->lock->key;
@@ -130,10 +131,26 @@ static syncguard_status try_once(sg_acquire *c, int64_t since_ns, bool watch, sy
     c->attempts++;
     syncguard_status status = expect(c, err);
     if (status == SYNCGUARD_OK)
-        status = sg_acquire_once(c->backend, c->op, c->lock->lock_id, err);
+        status = sg_acquire_once_begin(c->backend, c->op, c->lock->lock_id, err);
     if (status != SYNCGUARD_OK)
         keep_answer(c, status, err);
     return status;
+}
+
+static syncguard_status end_once(sg_acquire *c, syncguard_status status, syncguard_error *err)
+{
+    status = sg_acquire_once_end(c->backend, c->op, status, err);
+    if (status != SYNCGUARD_OK)
+        keep_answer(c, status, err);
+    return status;
+}
+
+static syncguard_status try_once(sg_acquire *c, int64_t since_ns, bool watch, syncguard_error *err)
+{
+    syncguard_status status = begin_once(c, since_ns, watch, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    return end_once(c, c->backend->ops->acquire(c->backend, c->op, err), err);
 }
 
 /* Contention, and failures that the caller wants to wait out. */
@@ -161,14 +178,26 @@ static void try_ended(sg_acquire *c, syncguard_status status)
     c->status = status;
 }
 
+bool sg_acquire_try_begin(sg_acquire *c, int64_t since_ns, syncguard_error *err)
+{
+    c->releases = atomic_load(&c->backend->core->wait_queue->releases);
+    c->status = begin_once(c, since_ns, false, err);
+    return c->status == SYNCGUARD_OK;
+}
+
+void sg_acquire_try_end(sg_acquire *c, syncguard_status status, syncguard_error *err)
+{
+    c->status = end_once(c, status, err);
+}
+
 /* A try of a waiter is repeated while events overtake its answer. */
 void sg_acquire_try(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
     sg_wait_queue *queue = c->backend->core->wait_queue;
     syncguard_status status;
     if (!c->joined) {
-        c->releases = atomic_load(&queue->releases);
-        c->status = try_once(c, since_ns, false, err);
+        if (sg_acquire_try_begin(c, since_ns, err))
+            sg_acquire_try_end(c, c->backend->ops->acquire(c->backend, c->op, err), err);
         return;
     }
     for (;;) {

@@ -66,6 +66,10 @@ syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, con
                                   syncguard_lock_options *options, syncguard_error *err);
 /* One try, with the limits of one operation from since_ns on. */
 void sg_acquire_try(sg_acquire *c, int64_t since_ns, syncguard_error *err);
+/* The same for the first try in two halves, for a driver that does the operation c->op itself.
+ * begin: false if that failed, and nothing is left to do. */
+bool sg_acquire_try_begin(sg_acquire *c, int64_t since_ns, syncguard_error *err);
+void sg_acquire_try_end(sg_acquire *c, syncguard_status status, syncguard_error *err);
 /* A try that nobody could begin within the limits of one operation. */
 void sg_acquire_try_missed(sg_acquire *c, syncguard_error *err);
 /* After the first try: whether next will join the wait queue. */

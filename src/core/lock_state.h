@@ -74,6 +74,12 @@ syncguard_status sg_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
                                 syncguard_error *err);
 syncguard_status sg_lock_release(syncguard_lock *lock, const syncguard_limits *limits,
                                  syncguard_error *err);
+/* The same in two halves, for who does the operation *op itself. begin never blocks; false: that is
+ * not possible, nothing was done, and sg_lock_release is to be called. */
+bool sg_lock_release_begin(syncguard_lock *lock, const syncguard_limits *limits,
+                           syncguard_release_op *op);
+syncguard_status sg_lock_release_end(syncguard_lock *lock, const syncguard_release_op *op,
+                                     syncguard_status status, syncguard_error *err);
 /* Leaves the release, unless it has begun, to the background. Never blocks. */
 void sg_lock_abandon(syncguard_lock *lock);
 /* The same, and frees the handle; may wait for a renewal that it interrupts. */

@@ -95,34 +95,48 @@ static syncguard_status check_grant(const syncguard_acquire_op *op, syncguard_er
     return SYNCGUARD_OK;
 }
 
-syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_op *op,
-                                 char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err)
+syncguard_status sg_acquire_once_begin(syncguard_backend *backend, syncguard_acquire_op *op,
+                                       char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err)
 {
-    struct syncguard_core *core = backend->core;
+    const struct syncguard_core *core = backend->core;
     syncguard_status status = begin(backend, &op->limits, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_lock_id_draw(lock_id, err);
     if (status != SYNCGUARD_OK)
         return status;
-
     op->lock_id = lock_id;
     op->owner = core->owner != NULL ? core->owner : "";
     op->remaining_ms = -1;
     op->armed_ms = 0;
     op->may_have_been_granted = false;
     op->first_sent_ns = syncguard_clock_ns();
-    status = clear_if_answered(backend->ops->acquire(backend, op, err), err);
-    if (status == SYNCGUARD_OK) {
-        op->may_have_been_granted = true;
+    return SYNCGUARD_OK;
+}
+
+syncguard_status sg_acquire_once_end(syncguard_backend *backend, const syncguard_acquire_op *op,
+                                     syncguard_status status, syncguard_error *err)
+{
+    struct syncguard_core *core = backend->core;
+    bool granted = status == SYNCGUARD_OK;
+    (void)clear_if_answered(status, err);
+    if (granted)
         status = check_grant(op, err);
-    }
     if (status == SYNCGUARD_OK && op->fence > SYNCGUARD_FENCE_WARN)
         sg_fence_warnings_log(&core->fence_warnings, backend, op->key, op->key_length);
-    if (status < 0 && op->may_have_been_granted)
+    if (status < 0 && (granted || op->may_have_been_granted))
         sg_background_undo(&core->background, op);
     if (status < 0)
         sg_error_key(backend, err, op->key, op->key_length);
     return status;
+}
+
+syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_op *op,
+                                 char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err)
+{
+    syncguard_status status = sg_acquire_once_begin(backend, op, lock_id, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    return sg_acquire_once_end(backend, op, backend->ops->acquire(backend, op, err), err);
 }
 
 syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, int64_t ttl_ms,
@@ -156,22 +170,33 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
 /* ---- release, extend, is_locked ----------------------------------------------------------------
  */
 
+syncguard_status sg_release_once_begin(syncguard_backend *backend, const syncguard_limits *limits,
+                                       syncguard_error *err)
+{
+    return begin(backend, limits, err);
+}
+
+syncguard_status sg_release_once_end(syncguard_backend *backend, const syncguard_release_op *op,
+                                     const char *key, size_t key_length, syncguard_status status,
+                                     syncguard_error *err)
+{
+    if (key == NULL) {
+        key = op->key;
+        key_length = op->key_length;
+    }
+    if (status == SYNCGUARD_OK && key_length > 0)
+        sg_wait_queue_released(backend->core->wait_queue, key, key_length);
+    return clear_if_answered(status, err);
+}
+
 syncguard_status sg_release_once(syncguard_backend *backend, syncguard_release_op *op,
                                  const char *key, size_t key_length, syncguard_error *err)
 {
-    syncguard_status status = begin(backend, &op->limits, err);
+    syncguard_status status = sg_release_once_begin(backend, &op->limits, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = clear_if_answered(backend->ops->release(backend, op, err), err);
-    if (status == SYNCGUARD_OK) {
-        if (key == NULL) {
-            key = op->key;
-            key_length = op->key_length;
-        }
-        if (key_length > 0)
-            sg_wait_queue_released(backend->core->wait_queue, key, key_length);
-    }
-    return status;
+    status = backend->ops->release(backend, op, err);
+    return sg_release_once_end(backend, op, key, key_length, status, err);
 }
 
 syncguard_status syncguard_release(syncguard_backend *backend, const char *lock_id,

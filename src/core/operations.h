@@ -21,10 +21,20 @@ syncguard_status sg_ttl_check(int64_t ttl_ms, syncguard_error *err);
  */
 syncguard_status sg_acquire_once(syncguard_backend *backend, syncguard_acquire_op *op,
                                  char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err);
+/* The same in two halves, around the slot acquire. begin: not OK, then nothing is left to do. */
+syncguard_status sg_acquire_once_begin(syncguard_backend *backend, syncguard_acquire_op *op,
+                                       char lock_id[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err);
+syncguard_status sg_acquire_once_end(syncguard_backend *backend, const syncguard_acquire_op *op,
+                                     syncguard_status status, syncguard_error *err);
 /* Releases by id and wakes the local waiters; key may be NULL if it is not known. op's in fields
  * are filled in by the caller. */
 syncguard_status sg_release_once(syncguard_backend *backend, syncguard_release_op *op,
                                  const char *key, size_t key_length, syncguard_error *err);
+syncguard_status sg_release_once_begin(syncguard_backend *backend, const syncguard_limits *limits,
+                                       syncguard_error *err);
+syncguard_status sg_release_once_end(syncguard_backend *backend, const syncguard_release_op *op,
+                                     const char *key, size_t key_length, syncguard_status status,
+                                     syncguard_error *err);
 
 /* Looks up by key or, if lock_id is not NULL, by id. */
 syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const char *lock_id,

@@ -5,6 +5,7 @@
  *   - wake while a thread is between sg_acquire_next and WAITING: `woken`, and the thread goes on.
  *   - cancel while a try is in flight: the worker's abort object; a grant is given back all the
  * same.
+ *   - cancel of one of a batch in flight: it completes at once, and what comes of it is undone.
  *   - cancel between the outcome and the completion being taken: the lock becomes a job of its own.
  *   - the deadline of a request that no worker was free for: the timekeeper completes it.
  *   - loss before the grant was handed out, or inside an extend: kept in `lost` until its turn.
@@ -30,13 +31,17 @@ static syncguard_error *copy_error(syncguard_status status, const syncguard_erro
 /* The job is over. In a queue that is being closed the rest is left to who closes it. */
 static void complete(sg_request *request, syncguard_status status)
 {
-    request->status = status;
+    if (!request->told)
+        request->status = status;
     if (request->queue->closing) {
         sg_request_set_job(request, SG_JOB_CLOSING);
         return;
     }
     sg_request_set_job(request, SG_JOB_NONE);
-    sg_request_list(request);
+    if (request->told)
+        sg_queue_free_if_over(request);
+    else
+        sg_request_list(request);
 }
 
 static bool extend_runs(const sg_request *granted)
@@ -186,7 +191,27 @@ static bool put_off(sg_request *request, sg_acquire_step *step, int64_t *until_n
 }
 
 /* Takes the steps of an acquire from here on, as far as this thread can: without a worker it does
- * no I/O. The mutex is held, and let go of meanwhile; the request is RUNNING. */
+ * no I/O. The request is RUNNING. The mutex is not held, but is afterwards. */
+static void take_steps(sg_request *request, const sg_worker *worker, sg_acquire_step step,
+                       int64_t since_ns, int64_t until_ns, syncguard_error *err)
+{
+    sg_acquire *c = &request->acquire;
+    while (step != SG_ACQUIRE_END) {
+        if (step == SG_ACQUIRE_TRY && worker != NULL) {
+            sg_acquire_try(c, since_ns, err);
+            since_ns = syncguard_clock_ns();
+            step = sg_acquire_next(c, &until_ns, err);
+        } else if (step == SG_ACQUIRE_PAUSE) {
+            sg_acquire_pause(c);
+            step = sg_acquire_next(c, &until_ns, err);
+        } else if (put_off(request, &step, &until_ns, err)) {
+            return;
+        }
+    }
+    finish_acquire(request, err);
+}
+
+/* The mutex is held, and let go of meanwhile; the request is RUNNING. */
 static void drive(sg_request *request, const sg_worker *worker)
 {
     sg_acquire *c = &request->acquire;
@@ -209,19 +234,14 @@ static void drive(sg_request *request, const sg_worker *worker)
         sg_acquire_try_missed(c, &err);
         step = sg_acquire_next(c, &until_ns, &err);
     }
-    while (step != SG_ACQUIRE_END) {
-        if (step == SG_ACQUIRE_TRY && worker != NULL) {
-            sg_acquire_try(c, since_ns, &err);
-            since_ns = syncguard_clock_ns();
-            step = sg_acquire_next(c, &until_ns, &err);
-        } else if (step == SG_ACQUIRE_PAUSE) {
-            sg_acquire_pause(c);
-            step = sg_acquire_next(c, &until_ns, &err);
-        } else if (put_off(request, &step, &until_ns, &err)) {
-            return;
-        }
-    }
-    finish_acquire(request, &err);
+    take_steps(request, worker, step, since_ns, until_ns, &err);
+}
+
+void sg_request_tried(sg_request *request, syncguard_error *err)
+{
+    int64_t until_ns = 0;
+    sg_acquire_step step = sg_acquire_next(&request->acquire, &until_ns, err);
+    take_steps(request, NULL, step, 0, until_ns, err);
 }
 
 /* The deadline of the whole has passed, or the request was cancelled, in a wait. */
@@ -260,6 +280,15 @@ static void run_extend(const sg_worker *worker, sg_request *request)
     complete_extend(request, status);
 }
 
+void sg_request_released(sg_request *request, syncguard_status status, const syncguard_error *err)
+{
+    sg_lock_give_back(request->lock);
+    sg_queue_lock(request->queue);
+    request->lock = NULL;
+    request->error = copy_error(status, err);
+    complete(request, status);
+}
+
 /* The release, and the end of the handle. */
 static void run_release(const sg_worker *worker, sg_request *request)
 {
@@ -270,11 +299,7 @@ static void run_release(const sg_worker *worker, sg_request *request)
     sg_queue_unlock(queue);
     syncguard_error_clear(&err);
     syncguard_status status = sg_lock_release(lock, &limits, &err);
-    sg_lock_give_back(lock);
-    sg_queue_lock(queue);
-    request->lock = NULL;
-    request->error = copy_error(status, &err);
-    complete(request, status);
+    sg_request_released(request, status, &err);
 }
 
 /* The completion has been told already. */
@@ -362,9 +387,20 @@ static void take_back_grant(sg_request *request)
     sg_request_make_ready(request, SYNCGUARD_NO_DEADLINE);
 }
 
+/* Its batch goes on for the sake of the others. */
+static void tell_cancelled(sg_request *request)
+{
+    request->told = true;
+    request->status = SYNCGUARD_E_ABORTED;
+    sg_request_list(request);
+}
+
 bool sg_request_cancel(sg_request *request)
 {
     bool acquires = request->kind == SYNCGUARD_COMPLETION_ACQUIRE;
+    bool closing = request->queue->closing;
+    if (closing && request->job == SG_JOB_RUNNING && request->worker != NULL)
+        syncguard_abort_trigger(request->worker->abort_object);
     if (request->taken)
         return false;
     if (request->listed) {
@@ -373,7 +409,9 @@ bool sg_request_cancel(sg_request *request)
         return true;
     }
     request->cancelled = true;
-    if (request->job == SG_JOB_RUNNING) {
+    if (request->job == SG_JOB_RUNNING && request->shared && !closing) {
+        tell_cancelled(request);
+    } else if (request->job == SG_JOB_RUNNING) {
         if (request->worker != NULL)
             syncguard_abort_trigger(request->worker->abort_object);
     } else if (acquires) {

@@ -14,6 +14,11 @@ void sg_request_expire(sg_request *request);
 /* Ends a request that is open; false if its completion was taken. No I/O. */
 bool sg_request_cancel(sg_request *request);
 
+/* For a batch: the other half of a request whose store operation is over (sg_acquire_try_end,
+ * sg_lock_release_end). The mutex is not held, but is afterwards; the request may be gone. */
+void sg_request_tried(sg_request *request, syncguard_error *err);
+void sg_request_released(sg_request *request, syncguard_status status, const syncguard_error *err);
+
 /* The mutex is not held. */
 
 /* wake of an acquire's waiter. */

@@ -222,6 +222,7 @@ void sg_request_set_job(sg_request *request, sg_job job)
     if (job == SG_JOB_READY)
         append_ready(request);
     request->worker = NULL;
+    request->shared = false;
     request->job = (uint8_t)job;
     stop_timer(request);
 }

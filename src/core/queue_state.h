@@ -76,6 +76,8 @@ struct sg_request {
     bool lost_told;
     bool releasing; /* the release of its lock was started */
     bool give_back; /* the job is to give the lock back */
+    bool shared;    /* RUNNING: with others in a batch, which is not ended for its sake */
+    bool told;      /* its completion was listed while it was RUNNING */
     union {
         sg_acquire acquire;
         struct {

@@ -1,15 +1,16 @@
 /*
  * See queue_threads.h.
  *
- * Workers do what needs the store, one request at a time. They start when there is work and nobody
- * is idle, and stay until the queue is closed. Each has an abort object from the start, so that
- * what it does can be ended even if the process has no descriptor left. The timekeeper does no I/O:
- * a request completes at its deadline even if a hung store keeps all workers. Only if no worker can
- * be started does it do their work, too.
+ * Workers do what needs the store, one request or one batch at a time. They start when there is
+ * work and nobody is idle, and stay until the queue is closed. Each has an abort object from the
+ * start, so that what it does can be ended even if the process has no descriptor left. The
+ * timekeeper does no I/O: a request completes at its deadline even if a hung store keeps all
+ * workers. Only if no worker can be started does it do their work, too.
  */
 #include "queue_threads.h"
 
 #include "abort.h"
+#include "queue_batch.h"
 #include "queue_requests.h"
 #include "syncguard/sys/alloc.h"
 #include "util/thread.h"
@@ -18,7 +19,8 @@
 static void run_first(sg_worker *worker)
 {
     sg_abort_reset(worker->abort_object); /* it may have ended the request before */
-    sg_request_run(worker, worker->queue->first_ready);
+    if (!sg_batch_run(worker))
+        sg_request_run(worker, worker->queue->first_ready);
 }
 
 /* The mutex is held, and let go of to sleep. */

@@ -54,12 +54,9 @@ static void report(syncguard_backend *backend, sg_observation *seen, syncguard_s
         sg_event_queue_push(self->queue, seen);
 }
 
-static syncguard_status tele_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
-                                     syncguard_error *err)
+static void report_acquire(syncguard_backend *backend, const syncguard_acquire_op *op,
+                           syncguard_status status, int64_t started)
 {
-    int64_t started = syncguard_clock_ns();
-    syncguard_backend *inner = inner_of(backend);
-    syncguard_status status = inner->ops->acquire(inner, op, err);
     sg_observation seen = {.type = SYNCGUARD_EVENT_ACQUIRE,
                            .ok = status == SYNCGUARD_OK,
                            .reason = SYNCGUARD_REASON_LOCKED,
@@ -68,7 +65,28 @@ static syncguard_status tele_acquire(syncguard_backend *backend, syncguard_acqui
                            .lock_id = status == SYNCGUARD_OK ? op->lock_id : NULL};
 
     report(backend, &seen, status, started);
+}
+
+static syncguard_status tele_acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                                     syncguard_error *err)
+{
+    int64_t started = syncguard_clock_ns();
+    syncguard_backend *inner = inner_of(backend);
+    syncguard_status status = inner->ops->acquire(inner, op, err);
+
+    report_acquire(backend, op, status, started);
     return status;
+}
+
+static void report_release(syncguard_backend *backend, const syncguard_release_op *op,
+                           syncguard_status status, int64_t started)
+{
+    sg_observation seen = {.type = SYNCGUARD_EVENT_RELEASE,
+                           .ok = status == SYNCGUARD_OK,
+                           .reason = op->reason,
+                           .lock_id = op->lock_id};
+
+    report(backend, &seen, status, started);
 }
 
 static syncguard_status tele_release(syncguard_backend *backend, syncguard_release_op *op,
@@ -77,13 +95,25 @@ static syncguard_status tele_release(syncguard_backend *backend, syncguard_relea
     int64_t started = syncguard_clock_ns();
     syncguard_backend *inner = inner_of(backend);
     syncguard_status status = inner->ops->release(inner, op, err);
-    sg_observation seen = {.type = SYNCGUARD_EVENT_RELEASE,
-                           .ok = status == SYNCGUARD_OK,
-                           .reason = op->reason,
-                           .lock_id = op->lock_id};
 
-    report(backend, &seen, status, started);
+    report_release(backend, op, status, started);
     return status;
+}
+
+/* Called only if the inner backend has it: see does_many in core.h. */
+static void tele_do_many(syncguard_backend *backend, syncguard_many_op *items, size_t count,
+                         const syncguard_limits *limits)
+{
+    int64_t started = syncguard_clock_ns();
+    syncguard_backend *inner = inner_of(backend);
+
+    inner->ops->do_many(inner, items, count, limits);
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].acquire != NULL)
+            report_acquire(backend, items[i].acquire, items[i].status, started);
+        else
+            report_release(backend, items[i].release, items[i].status, started);
+    }
 }
 
 static void report_extend(syncguard_backend *backend, const syncguard_extend_op *op,
@@ -313,6 +343,7 @@ static const syncguard_backend_ops telemetry_ops = {
     .diagnose = tele_diagnose,
     .after_fork = tele_after_fork,
     .destroy = tele_destroy,
+    .do_many = tele_do_many,
 };
 
 void syncguard_telemetry_options_init(syncguard_telemetry_options *options, size_t size)

@@ -101,6 +101,11 @@ typedef struct syncguard_backend_ops { /* the slots of a backend */
     /* Frees everything, calls syncguard_backend_fini, frees the struct. No call is running. May be
      * called in a forked child: then nothing is said to the store. */
     void (*destroy)(syncguard_backend *backend);
+    /* Does acquires and releases of different locks, at most SYNCGUARD_MANY_MAX, as acquire and
+     * release would, but in as few round trips as the store allows, and sets the status and error
+     * of each. All waits end with limits. May be NULL: the core does them one by one. */
+    void (*do_many)(syncguard_backend *backend, syncguard_many_op *items, size_t count,
+                    const syncguard_limits *limits);
 } syncguard_backend_ops;
 
 /* First member of every backend. */

@@ -134,6 +134,19 @@ typedef struct syncguard_undo_op {
 /* The most items of extend_many and undo_many. */
 #define SYNCGUARD_BATCH_MAX 256
 
+/* An acquire without watch, or a release, that is done together with others. */
+typedef struct syncguard_many_op {
+    /* in: exactly one of them is not NULL; its limits are its own */
+    syncguard_acquire_op *acquire;
+    syncguard_release_op *release;
+    /* out: as of acquire or release */
+    syncguard_status status;
+    syncguard_error error;
+} syncguard_many_op;
+
+/* The most items of do_many. */
+#define SYNCGUARD_MANY_MAX 32
+
 /* Cleanup keeps its hands off a lock until it has been past its expiry for more than this. */
 #define SYNCGUARD_CLEANUP_GUARD_MS 2000
 

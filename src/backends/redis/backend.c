@@ -116,23 +116,17 @@ static void destroy(syncguard_backend *base)
     syncguard_free(backend);
 }
 
-static const syncguard_backend_ops ops = {
-    .check_key = check_key,
-    .acquire = sg_redis_acquire,
-    .release = sg_redis_release,
-    .extend = sg_redis_extend,
-    .extend_many = sg_redis_extend_many,
-    .is_locked = sg_redis_is_locked,
-    .lookup = sg_redis_lookup,
-    .list = sg_redis_list,
-    .undo = sg_redis_undo,
-    .undo_many = sg_redis_undo_many,
-    .cleanup = sg_redis_cleanup,
-    .unwatch = unwatch,
-    .diagnose = sg_redis_diagnose,
-    .after_fork = after_fork,
-    .destroy = destroy,
-};
+#define SLOTS                                                                                      \
+    .check_key = check_key, .acquire = sg_redis_acquire, .release = sg_redis_release,              \
+    .extend = sg_redis_extend, .extend_many = sg_redis_extend_many,                                \
+    .is_locked = sg_redis_is_locked, .lookup = sg_redis_lookup, .list = sg_redis_list,             \
+    .undo = sg_redis_undo, .undo_many = sg_redis_undo_many, .cleanup = sg_redis_cleanup,           \
+    .unwatch = unwatch, .diagnose = sg_redis_diagnose, .after_fork = after_fork,                   \
+    .destroy = destroy
+
+static const syncguard_backend_ops ops = {SLOTS, .do_many = sg_redis_do_many};
+/* With wait_replicas: an acquire waits on a connection of its own. */
+static const syncguard_backend_ops confirming_ops = {SLOTS};
 
 /* --- opening --- */
 
@@ -166,7 +160,9 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
         status = sg_redis_tls_create(&backend->config, &backend->dialer.tls, err);
     if (status == SYNCGUARD_OK) {
         sg_redis_name_tombstone(&backend->config, &backend->tombstone);
-        status = syncguard_backend_init(&backend->base, &ops, &capabilities, &common, err);
+        status = syncguard_backend_init(&backend->base,
+                                        backend->config.wait_replicas > 0 ? &confirming_ops : &ops,
+                                        &capabilities, &common, err);
     }
     if (status == SYNCGUARD_OK) {
         backend->base.capabilities.wakes_waiters = backend->config.tracking;

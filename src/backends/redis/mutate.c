@@ -126,10 +126,19 @@ static syncguard_status undo_resent(syncguard_backend *base, syncguard_acquire_o
     return undone;
 }
 
-static void make_acquire_request(sg_redis_backend *backend, const syncguard_acquire_op *op,
-                                 const sg_redis_lock_names *names, sg_redis_request *request)
+/* Free it in any case. */
+static syncguard_status make_acquire_request(sg_redis_backend *backend,
+                                             const syncguard_acquire_op *op,
+                                             sg_redis_lock_names *names, sg_redis_request *request,
+                                             syncguard_error *err)
 {
     sg_redis_request_init(request, backend, &op->limits, SG_REDIS_SCRIPT_ACQUIRE);
+    syncguard_status status = sg_redis_name_lock(&backend->config, op->key, &names->lock, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_redis_name_counter(&backend->config, &names->lock, &names->counter, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_name_index(&backend->config, op->lock_id, &names->index);
     sg_redis_request_arg_name(request, &names->lock);
     sg_redis_request_arg_name(request, &names->index);
     sg_redis_request_arg_name(request, &names->counter);
@@ -140,23 +149,21 @@ static void make_acquire_request(sg_redis_backend *backend, const syncguard_acqu
     add_id(request, op->lock_id);
     if (op->watch && backend->notifier != NULL && sg_redis_notifier_watch(backend->notifier))
         request->watch = &names->lock;
+    return SYNCGUARD_OK;
 }
 
-syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op *op,
-                                  syncguard_error *err)
+/* sent_before: an earlier sending, in a batch, may have been carried out. */
+static syncguard_status acquire(syncguard_backend *base, syncguard_acquire_op *op, bool sent_before,
+                                syncguard_error *err)
 {
     sg_redis_backend *backend = of(base);
     sg_redis_lock_names names;
     sg_redis_request request;
-    syncguard_status status = sg_redis_name_lock(&backend->config, op->key, &names.lock, err);
+    syncguard_status status = make_acquire_request(backend, op, &names, &request, err);
+    request.unanswered = sent_before;
     if (status == SYNCGUARD_OK)
-        status = sg_redis_name_counter(&backend->config, &names.lock, &names.counter, err);
-    if (status != SYNCGUARD_OK)
-        return status;
-    sg_redis_name_index(&backend->config, op->lock_id, &names.index);
-    make_acquire_request(backend, op, &names, &request);
-    status = backend->config.wait_replicas > 0 ? run_confirmed(&request, &names, op, err)
-                                               : run_acquire(&request, &names, op, err);
+        status = backend->config.wait_replicas > 0 ? run_confirmed(&request, &names, op, err)
+                                                   : run_acquire(&request, &names, op, err);
     if (request.watch != NULL && request.slot == SG_REDIS_SLOT_IMPORTING)
         sg_redis_tracker_moving(&backend->tracker); /* nothing is armed */
     if (status < 0 && (request.unanswered || stopped_midway(request.reply)))
@@ -165,6 +172,12 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
         status = undo_resent(base, op, err);
     sg_redis_request_free(&request);
     return status;
+}
+
+syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op *op,
+                                  syncguard_error *err)
+{
+    return acquire(base, op, false, err);
 }
 
 /* --- release --- */
@@ -192,39 +205,163 @@ static syncguard_status interpret_absent(int64_t answer, syncguard_event_reason 
     return SYNCGUARD_ABSENT;
 }
 
-syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op *op,
-                                  syncguard_error *err)
+static void make_release_request(sg_redis_backend *backend, syncguard_release_op *op,
+                                 sg_redis_name *index, sg_redis_request *request)
+{
+    sg_redis_name_index(&backend->config, op->lock_id, index);
+    sg_redis_request_init(request, backend, &op->limits, SG_REDIS_SCRIPT_RELEASE);
+    sg_redis_request_arg_name(request, index);
+    sg_redis_request_arg_int(request, backend->tolerance_ms);
+    if (backend->config.names_hashed)
+        sg_redis_request_arg_int(request, 1);
+    add_id(request, op->lock_id);
+    request->spin = op->contended;
+    op->key_length = 0;
+    op->reason = SYNCGUARD_REASON_NOT_FOUND;
+}
+
+static syncguard_status interpret_release(const sg_redis_config *config, syncguard_release_op *op,
+                                          const redisReply *reply, syncguard_error *err)
+{
+    if (reply->type != REDIS_REPLY_STRING)
+        return interpret_absent(reply->integer, &op->reason, err);
+    note_key(config, op, reply);
+    return SYNCGUARD_OK;
+}
+
+/* sent_again: an earlier sending may have released it. */
+static syncguard_status end_release(syncguard_release_op *op, syncguard_status status,
+                                    bool sent_again)
+{
+    if (status == SYNCGUARD_ABSENT && sent_again)
+        status = SYNCGUARD_OK;
+    if (status != SYNCGUARD_ABSENT)
+        op->reason = SYNCGUARD_REASON_NONE;
+    return status;
+}
+
+static syncguard_status release(syncguard_backend *base, syncguard_release_op *op, bool sent_before,
+                                syncguard_error *err)
 {
     sg_redis_backend *backend = of(base);
     sg_redis_name index;
     sg_redis_request request;
-    sg_redis_name_index(&backend->config, op->lock_id, &index);
-    sg_redis_request_init(&request, backend, &op->limits, SG_REDIS_SCRIPT_RELEASE);
-    sg_redis_request_arg_name(&request, &index);
-    sg_redis_request_arg_int(&request, backend->tolerance_ms);
-    if (backend->config.names_hashed)
-        sg_redis_request_arg_int(&request, 1);
-    add_id(&request, op->lock_id);
-    request.spin = op->contended;
-    op->key_length = 0;
-    op->reason = SYNCGUARD_REASON_NOT_FOUND;
+    make_release_request(backend, op, &index, &request);
+    request.sent_again = request.unanswered = sent_before;
     syncguard_status status = sg_redis_request_run(&request, err);
     if (status == SYNCGUARD_OK && request.slot == SG_REDIS_SLOT_SPLIT)
         status = sg_redis_cluster_release(&request, &index, op->lock_id, err);
-    if (status == SYNCGUARD_OK && request.reply->type == REDIS_REPLY_STRING)
-        note_key(&backend->config, op, request.reply);
-    else if (status == SYNCGUARD_OK)
-        status = interpret_absent(request.reply->integer, &op->reason, err);
-    if (status == SYNCGUARD_ABSENT && request.sent_again)
-        status = SYNCGUARD_OK; /* an earlier sending may have released it */
-    if (status != SYNCGUARD_ABSENT)
-        op->reason = SYNCGUARD_REASON_NONE;
+    if (status == SYNCGUARD_OK)
+        status = interpret_release(&backend->config, op, request.reply, err);
+    status = end_release(op, status, request.sent_again);
     /* It may still be carried out, and a connection is not told of its own changes: waiters of this
      * handle try again, behind it. */
     if (status < SYNCGUARD_OK && request.unanswered)
         syncguard_backend_notifications_lost(base);
     sg_redis_request_free(&request);
     return status;
+}
+
+syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op *op,
+                                  syncguard_error *err)
+{
+    return release(base, op, false, err);
+}
+
+/* --- many acquires and releases --- */
+
+static void encode_many(sg_redis_backend *backend, syncguard_many_op *items, size_t count,
+                        sg_redis_text *text)
+{
+    for (size_t i = 0; i < count; i++) {
+        sg_redis_lock_names names;
+        sg_redis_request request;
+        if (items[i].acquire != NULL)
+            items[i].status =
+                make_acquire_request(backend, items[i].acquire, &names, &request, &items[i].error);
+        else
+            make_release_request(backend, items[i].release, &names.index, &request);
+        if (items[i].status == SYNCGUARD_OK)
+            sg_redis_request_encode(&request, text);
+        sg_redis_request_free(&request);
+    }
+}
+
+/* Whether the script has run, and on the node that has all its names. */
+static bool was_run(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STRING ||
+           (reply->type == REDIS_REPLY_INTEGER && reply->integer != SG_REDIS_ELSEWHERE);
+}
+
+/* What was not run in the batch (the server has forgotten the script, a slot moves) is run singly,
+ * which follows it. */
+static void interpret_many(syncguard_backend *base, syncguard_many_op *item,
+                           const redisReply *reply, bool sent_before)
+{
+    const sg_redis_config *config = &of(base)->config;
+    syncguard_acquire_op *op = item->acquire;
+    if (!was_run(reply)) {
+        sent_before = sent_before || stopped_midway(reply);
+        item->status = op != NULL ? acquire(base, op, sent_before, &item->error)
+                                  : release(base, item->release, sent_before, &item->error);
+    } else if (op != NULL) {
+        item->status = interpret_acquire(op, reply, &item->error);
+        if (item->status == SYNCGUARD_LOCKED && sent_before)
+            item->status = undo_resent(base, op, &item->error);
+        else if (item->status < 0 && sent_before)
+            op->may_have_been_granted = true;
+    } else {
+        item->status = interpret_release(config, item->release, reply, &item->error);
+        item->status = end_release(item->release, item->status, sent_before);
+    }
+}
+
+/* Nothing was answered. */
+static void fail_many(syncguard_backend *base, syncguard_many_op *items, size_t count,
+                      const syncguard_error *error, bool sent)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].status != SYNCGUARD_OK)
+            continue;
+        items[i].status = error->code;
+        items[i].error = *error;
+        if (items[i].acquire != NULL)
+            items[i].acquire->may_have_been_granted = sent;
+        else
+            items[i].release->reason = SYNCGUARD_REASON_NONE;
+    }
+    if (sent)
+        syncguard_backend_notifications_lost(base); /* as of a single release */
+}
+
+void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t count,
+                      const syncguard_limits *limits)
+{
+    sg_redis_backend *backend = of(base);
+    redisReply *replies[SYNCGUARD_MANY_MAX] = {NULL};
+    size_t sent = 0;
+    bool sent_before = false;
+    syncguard_error error;
+    sg_redis_text text;
+    sg_redis_text_init(&text);
+    for (size_t i = 0; i < count; i++)
+        items[i].status = SYNCGUARD_OK;
+    encode_many(backend, items, count, &text);
+    for (size_t i = 0; i < count; i++)
+        sent += items[i].status == SYNCGUARD_OK;
+    syncguard_status status = SYNCGUARD_OK;
+    if (sent > 0)
+        status = sg_redis_commands_send(backend, NULL, &text, replies, sent, limits, &sent_before,
+                                        &error);
+    if (status != SYNCGUARD_OK)
+        fail_many(base, items, count, &error, sent_before);
+    for (size_t i = 0, next = 0; i < count && status == SYNCGUARD_OK; i++) {
+        if (items[i].status == SYNCGUARD_OK)
+            interpret_many(base, &items[i], replies[next++], sent_before);
+    }
+    sg_redis_replies_free(replies, sent);
+    sg_redis_text_free(&text);
 }
 
 /* --- extend --- */

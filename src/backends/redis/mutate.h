@@ -8,6 +8,8 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
                                   syncguard_error *err);
 syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op *op,
                                   syncguard_error *err);
+void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t count,
+                      const syncguard_limits *limits);
 syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *op,
                                  syncguard_error *err);
 syncguard_status sg_redis_undo(syncguard_backend *base, const char *key, size_t key_length,

@@ -415,16 +415,18 @@ static bool is_redirected(sg_redis_backend *backend, const sg_redis_round_trip *
     return false;
 }
 
-syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link *link,
-                                       const sg_redis_text *text, redisReply **replies,
-                                       size_t count, const syncguard_limits *limits,
-                                       syncguard_error *err)
+syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_link *link,
+                                        const sg_redis_text *text, redisReply **replies,
+                                        size_t count, const syncguard_limits *limits,
+                                        bool *sent_before, syncguard_error *err)
 {
     sg_redis_round_trip trip = {.text = text, .replies = replies, .count = count};
     int refusals = 0;
     for (int round = 0;; round++) {
         syncguard_status status = sg_redis_link_round_trip(
             link != NULL ? link : choose_link(backend), &trip, limits, err);
+        if (status != SYNCGUARD_OK && trip.sent)
+            *sent_before = true;
         if (round >= MAX_BREAKS)
             return status;
         if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && trip.sent) {
@@ -438,8 +440,18 @@ syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link 
             refresh_topology(backend, limits);
             return SYNCGUARD_OK;
         }
+        *sent_before = true; /* the others may have been carried out */
         sg_redis_replies_free(replies, count);
     }
+}
+
+syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link *link,
+                                       const sg_redis_text *text, redisReply **replies,
+                                       size_t count, const syncguard_limits *limits,
+                                       syncguard_error *err)
+{
+    bool sent_before = false;
+    return sg_redis_commands_send(backend, link, text, replies, count, limits, &sent_before, err);
 }
 
 static bool is_forgotten(redisReply *const *replies, size_t count)

@@ -61,7 +61,13 @@ syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link 
                                        const sg_redis_text *text, redisReply **replies,
                                        size_t count, const syncguard_limits *limits,
                                        syncguard_error *err);
-/* The same for requests of one script, which is loaded if the server has forgotten it. */
+/* The same; *sent_before is set if a sending that was not the last may have been carried out, or the
+ * last one was not answered. */
+syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_link *link,
+                                        const sg_redis_text *text, redisReply **replies,
+                                        size_t count, const syncguard_limits *limits,
+                                        bool *sent_before, syncguard_error *err);
+/* commands_run for requests of one script, which is loaded if the server has forgotten it. */
 syncguard_status sg_redis_batch_run(sg_redis_backend *backend, sg_redis_link *link,
                                     sg_redis_script_id script, const sg_redis_text *text,
                                     redisReply **replies, size_t count,

@@ -1,0 +1,190 @@
+/*
+ * See queue_batch.h.
+ *
+ * First tries of acquires, and releases, need nothing but one operation each. On a store that does
+ * many of them in one round trip a worker takes all that are READY, so that a few workers keep as
+ * many requests in flight as there are. Whatever needs more (a try that arms, an extend, a release
+ * that has to wait for a renewal) is done singly.
+ *
+ * One deadline ends the batch, so the requests of a batch have nearly the same. A request that is
+ * cancelled meanwhile completes at once; its batch goes on, and a grant is given back.
+ */
+#include "queue_batch.h"
+
+#include "core.h"
+#include "lock_state.h"
+#include "queue_requests.h"
+
+/* How much later than its own deadline a request of a batch may end. */
+#define SPREAD_NS (20 * SYNCGUARD_NS_PER_MS)
+/* How far down the ready list requests are looked for. */
+#define LOOK_AT 64
+
+typedef struct entry {
+    sg_request *request;
+    union {
+        syncguard_acquire_op acquire;
+        syncguard_release_op release;
+    };
+} entry;
+
+typedef struct batch {
+    sg_worker *worker;
+    syncguard_limits limits;
+    size_t taken;
+    size_t begun;
+    size_t alone;
+    sg_request *requests[SYNCGUARD_MANY_MAX]; /* that were taken; then: those to be done singly */
+    entry entries[SYNCGUARD_MANY_MAX];        /* of those that were begun */
+    syncguard_many_op items[SYNCGUARD_MANY_MAX];
+} batch;
+
+/* ---- collecting. The mutex is held. -----------------------------------------------------------
+ */
+
+static bool is_acquire(const sg_request *request)
+{
+    return request->kind == SYNCGUARD_COMPLETION_ACQUIRE;
+}
+
+static bool allows_batch(const sg_request *request)
+{
+    if (request->give_back)
+        return false;
+    if (is_acquire(request))
+        return request->must_try && !request->missed && !request->acquire.joined;
+    return request->kind == SYNCGUARD_COMPLETION_RELEASE &&
+           atomic_load(&request->lock->keep_until_ns) == 0;
+}
+
+static int64_t deadline_of(const sg_request *request)
+{
+    if (!is_acquire(request))
+        return request->deadline_ns;
+    int64_t end =
+        syncguard_clock_after(request->since_ns, request->queue->backend->core->options.timeout_ms);
+    int64_t deadline_ns = request->acquire.limits.deadline_ns;
+    return end < deadline_ns ? end : deadline_ns;
+}
+
+/* Begins with the first that is READY, so that nothing is overtaken for ever. */
+static void collect(batch *b)
+{
+    sg_request *request = b->worker->queue->first_ready;
+    int64_t first_ns = deadline_of(request);
+    if (!allows_batch(request))
+        return;
+    b->limits.deadline_ns = first_ns;
+    for (int i = 0; i < LOOK_AT && request != NULL && b->taken < SYNCGUARD_MANY_MAX; i++) {
+        int64_t deadline_ns = deadline_of(request);
+        if (allows_batch(request) && deadline_ns >= first_ns - SPREAD_NS / 2 &&
+            deadline_ns - SPREAD_NS / 2 <= first_ns) {
+            b->requests[b->taken++] = request;
+            if (deadline_ns > b->limits.deadline_ns)
+                b->limits.deadline_ns = deadline_ns;
+        }
+        request = request->next_ready;
+    }
+}
+
+static void take_all(batch *b)
+{
+    for (size_t i = 0; i < b->taken; i++) {
+        sg_request *request = b->requests[i];
+        sg_request_set_job(request, SG_JOB_RUNNING);
+        request->worker = b->worker;
+        request->shared = true;
+        request->must_try = request->woken = false;
+    }
+}
+
+/* ---- doing. The mutex is not held; the requests are RUNNING. ----------------------------------
+ */
+
+static bool begin_acquire(const batch *b, entry *e, syncguard_error *err)
+{
+    sg_acquire *c = &e->request->acquire;
+    e->acquire = (syncguard_acquire_op){.remaining_ms = -1};
+    c->op = &e->acquire;
+    c->limits.abort_object = b->limits.abort_object;
+    if (sg_acquire_try_begin(c, e->request->since_ns, err))
+        return true;
+    sg_request_tried(e->request, err);
+    sg_queue_unlock(b->worker->queue);
+    return false;
+}
+
+static bool begin_release(batch *b, entry *e)
+{
+    syncguard_limits limits = {e->request->deadline_ns, b->limits.abort_object};
+    if (sg_lock_release_begin(e->request->lock, &limits, &e->release))
+        return true;
+    b->requests[b->alone++] = e->request;
+    return false;
+}
+
+static void begin_all(batch *b)
+{
+    for (size_t i = 0; i < b->taken; i++) {
+        entry *e = &b->entries[b->begun];
+        syncguard_many_op *item = &b->items[b->begun];
+        e->request = b->requests[i];
+        item->acquire = NULL;
+        item->release = NULL;
+        syncguard_error_clear(&item->error);
+        if (is_acquire(e->request) && begin_acquire(b, e, &item->error)) {
+            item->acquire = &e->acquire;
+            b->begun++;
+        } else if (!is_acquire(e->request) && begin_release(b, e)) {
+            item->release = &e->release;
+            b->begun++;
+        }
+    }
+}
+
+static void end_all(batch *b)
+{
+    for (size_t i = 0; i < b->begun; i++) {
+        sg_request *request = b->entries[i].request;
+        syncguard_many_op *item = &b->items[i];
+        if (item->acquire != NULL) {
+            sg_acquire_try_end(&request->acquire, item->status, &item->error);
+            sg_request_tried(request, &item->error);
+        } else {
+            item->status =
+                sg_lock_release_end(request->lock, item->release, item->status, &item->error);
+            sg_request_released(request, item->status, &item->error);
+        }
+        sg_queue_unlock(b->worker->queue);
+    }
+}
+
+/* The mutex is held, and let go of meanwhile. */
+static void run_alone(const batch *b)
+{
+    for (size_t i = 0; i < b->alone; i++)
+        sg_request_run(b->worker, b->requests[i]);
+}
+
+bool sg_batch_run(sg_worker *worker)
+{
+    syncguard_backend *backend = worker->queue->backend;
+    batch b;
+    if (!backend->core->does_many)
+        return false;
+    b.worker = worker;
+    b.limits.abort_object = worker->abort_object;
+    b.taken = b.begun = b.alone = 0;
+    collect(&b);
+    if (b.taken < 2)
+        return false;
+    take_all(&b);
+    sg_queue_unlock(worker->queue);
+    begin_all(&b);
+    if (b.begun > 0)
+        backend->ops->do_many(backend, b.items, b.begun, &b.limits);
+    end_all(&b);
+    sg_queue_lock(worker->queue);
+    run_alone(&b);
+    return true;
+}
