@@ -117,6 +117,24 @@ static syncguard_status undo_many(syncguard_backend *backend, syncguard_undo_op 
     return SYNCGUARD_OK;
 }
 
+static void do_many(syncguard_backend *backend, syncguard_many_op *items, size_t count,
+                    const syncguard_limits *limits)
+{
+    fake_backend *p = (fake_backend *)backend;
+    atomic_fetch_add(&p->many_batches, 1);
+    if ((int)count > atomic_load(&p->many_largest))
+        atomic_store(&p->many_largest, (int)count);
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].acquire != NULL) {
+            items[i].acquire->limits = *limits;
+            items[i].status = acquire(backend, items[i].acquire, &items[i].error);
+        } else {
+            items[i].release->limits = *limits;
+            items[i].status = release(backend, items[i].release, &items[i].error);
+        }
+    }
+}
+
 static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
     (void)key, (void)key_length;
@@ -162,6 +180,12 @@ fake_backend *fake_backend_open(const syncguard_options *options)
 fake_backend *fake_backend_open_batching(const syncguard_options *options)
 {
     static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .undo_many = undo_many};
+    return open_with(&ops, options);
+}
+
+fake_backend *fake_backend_open_many(const syncguard_options *options)
+{
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .do_many = do_many};
     return open_with(&ops, options);
 }
 

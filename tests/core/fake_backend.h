@@ -31,6 +31,8 @@ struct fake_backend {
     atomic_int undos;
     atomic_int undo_batches; /* of a batching fake backend */
     atomic_int undo_largest; /* items in one of them */
+    atomic_int many_batches; /* of a fake backend with do_many */
+    atomic_int many_largest;
     atomic_int unwatches;
     atomic_bool stuck;      /* undo_many does not return */
     bool batch_answers;     /* extend_many is OK even if it decided nothing: the keys are busy */
@@ -43,6 +45,9 @@ fake_backend *fake_backend_open(const syncguard_options *options);
 /* The same, with undo_many. It holds its first batch until `stuck` is cleared, leaves every tenth
  * item of a batch undecided, and fails as a whole the second time. */
 fake_backend *fake_backend_open_batching(const syncguard_options *options);
+
+/* The same, with do_many: it asks the single slots, within the limits of the batch. */
+fake_backend *fake_backend_open_many(const syncguard_options *options);
 
 /* Waits up to thirty seconds until *counter reaches target; false if it does not. */
 bool wait_for_count(atomic_int *counter, int target);

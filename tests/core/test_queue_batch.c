@@ -1,0 +1,277 @@
+/*
+ * Requests of a completion queue that share a round trip, over a backend that answers what the test
+ * says. The one worker is held by the acquire of "gate" until the requests of a batch are READY.
+ */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fake_backend.h"
+#include "syncguard/queue.h"
+
+#define WIDTH 20
+
+static syncguard_error err;
+static atomic_bool gate_closed; /* the acquire of "gate" hangs */
+static atomic_bool hangs;       /* all others do */
+static fake_backend *fake;
+static syncguard_queue *queue;
+static syncguard_lock *locks[WIDTH];
+
+static syncguard_status hang(atomic_bool *flag, const syncguard_limits *limits,
+                             syncguard_error *error)
+{
+    syncguard_status status = SYNCGUARD_OK;
+    while (status == SYNCGUARD_OK && atomic_load(flag))
+        status = syncguard_wait_until(syncguard_clock_ns() + SYNCGUARD_NS_PER_MS, limits, error);
+    return status;
+}
+
+static syncguard_status on_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                   syncguard_error *error)
+{
+    (void)p;
+    if (strcmp(op->key, "gate") == 0)
+        return hang(&gate_closed, &op->limits, error);
+    if (strcmp(op->key, "down") == 0)
+        return syncguard_fail(error, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
+    return hang(&hangs, &op->limits, error);
+}
+
+static syncguard_status on_release(fake_backend *p, syncguard_release_op *op,
+                                   syncguard_error *error)
+{
+    (void)p;
+    return hang(&hangs, &op->limits, error);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    syncguard_queue_options options = SYNCGUARD_QUEUE_OPTIONS_INIT;
+    options.max_threads = 1;
+    atomic_store(&gate_closed, false);
+    atomic_store(&hangs, false);
+    fake = fake_backend_open_many(NULL);
+    fake->on_acquire = on_acquire;
+    fake->on_release = on_release;
+    return syncguard_queue_open(&fake->base, &options, &queue, &err) == SYNCGUARD_OK ? 0 : 1;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    atomic_store(&hangs, false);
+    syncguard_queue_close(queue);
+    syncguard_close(&fake->base);
+    return 0;
+}
+
+static syncguard_completion take(syncguard_completion_kind kind, syncguard_status status)
+{
+    syncguard_completion done;
+    struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
+    assert_int_equal(poll(&fd, 1, 30000), 1);
+    assert_true(syncguard_queue_next(queue, &done));
+    if (done.status != status)
+        print_message("%s\n", done.error.message);
+    assert_int_equal(done.kind, kind);
+    assert_int_equal(done.status, status);
+    assert_int_equal(done.error.code, status < SYNCGUARD_OK ? status : SYNCGUARD_OK);
+    return done;
+}
+
+static syncguard_request start(const char *key, const syncguard_lock_options *options)
+{
+    syncguard_request request = 0;
+    assert_int_equal(syncguard_lock_acquire_async(queue, key, options, NULL, &request, &err),
+                     SYNCGUARD_OK);
+    return request;
+}
+
+static syncguard_request start_release(syncguard_lock *lock)
+{
+    syncguard_request request = 0;
+    assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, &request, &err),
+                     SYNCGUARD_OK);
+    return request;
+}
+
+static void close_gate(void)
+{
+    int before = atomic_load(&fake->acquires);
+    atomic_store(&gate_closed, true);
+    start("gate", NULL);
+    assert_true(wait_for_count(&fake->acquires, before + 1));
+}
+
+/* What was started since close_gate is one batch; returns when it has begun. */
+static void open_gate(void)
+{
+    int before = atomic_load(&fake->many_batches);
+    atomic_store(&gate_closed, false);
+    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    assert_true(wait_for_count(&fake->many_batches, before + 1));
+}
+
+static void acquire_width(void)
+{
+    char key[16];
+    close_gate();
+    for (int i = 0; i < WIDTH; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        start(key, NULL);
+    }
+    open_gate();
+    for (int i = 0; i < WIDTH; i++)
+        locks[i] = take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
+}
+
+static void ready_requests_share_a_round_trip(void **state)
+{
+    (void)state;
+    acquire_width();
+    assert_int_equal(atomic_load(&fake->many_largest), WIDTH);
+    close_gate();
+    for (int i = 0; i < WIDTH; i++)
+        start_release(locks[i]);
+    start("k", NULL);
+    open_gate();
+    for (int i = 0; i < WIDTH; i++)
+        take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    assert_int_equal(atomic_load(&fake->many_largest), WIDTH + 1);
+    assert_int_equal(atomic_load(&fake->many_batches), 2);
+    assert_int_equal(atomic_load(&fake->releases), WIDTH);
+}
+
+static void each_has_its_own_outcome(void **state)
+{
+    (void)state;
+    close_gate();
+    start("a", NULL);
+    start("down", NULL);
+    start("b", NULL);
+    open_gate();
+    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+}
+
+/* The others of its batch still hang then, and get their locks afterwards. */
+static void a_cancelled_acquire_completes_at_once(void **state)
+{
+    (void)state;
+    close_gate();
+    start("a", NULL);
+    syncguard_request request = start("b", NULL);
+    start("c", NULL);
+    atomic_store(&hangs, true);
+    open_gate();
+    assert_true(syncguard_queue_cancel(queue, request));
+    assert_true(syncguard_queue_cancel(queue, request));
+    syncguard_completion done = take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED);
+    assert_true(done.request == request);
+    assert_null(done.lock);
+    assert_false(syncguard_queue_cancel(queue, request));
+    assert_int_equal(atomic_load(&fake->releases), 0);
+    atomic_store(&hangs, false);
+    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    assert_true(wait_for_count(&fake->releases, 1)); /* the grant is given back */
+}
+
+static void a_cancelled_release_completes_at_once(void **state)
+{
+    (void)state;
+    acquire_width();
+    close_gate();
+    syncguard_request request = start_release(locks[0]);
+    start_release(locks[1]);
+    atomic_store(&hangs, true);
+    open_gate();
+    assert_true(syncguard_queue_cancel(queue, request));
+    assert_true(take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == request);
+    atomic_store(&hangs, false);
+    take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    assert_int_equal(atomic_load(&fake->releases), 2);
+}
+
+/* Those with other deadlines are not in the batch, and do not wait for it. */
+static void a_hung_batch_ends_in_time(void **state)
+{
+    (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(400);
+    syncguard_lock_options earlier = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(200);
+    close_gate();
+    int64_t begun = syncguard_clock_ns();
+    for (int i = 0; i < WIDTH; i++)
+        start("k", &options);
+    start("e", &earlier);
+    atomic_store(&hangs, true);
+    open_gate();
+    take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    int64_t first_ns = syncguard_clock_ns() - begun;
+    for (int i = 0; i < WIDTH; i++)
+        take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    int64_t last_ns = syncguard_clock_ns() - begun;
+    assert_in_range(first_ns / SYNCGUARD_NS_PER_MS, 200, 380);
+    assert_in_range(last_ns / SYNCGUARD_NS_PER_MS, 400, 500);
+}
+
+/* A renewal has the claim of one of them. */
+static void a_release_that_has_to_wait_holds_up_nobody(void **state)
+{
+    (void)state;
+    acquire_width();
+    close_gate();
+    assert_true(sg_lock_try_claim(locks[0]));
+    for (int i = 0; i < WIDTH; i++)
+        start_release(locks[i]);
+    open_gate();
+    for (int i = 1; i < WIDTH; i++)
+        take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    sg_lock_unclaim(locks[0]);
+    take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+}
+
+static void close_ends_a_hung_batch(void **state)
+{
+    for (int cancelled = 0; cancelled < 2; cancelled++) {
+        syncguard_request requests[WIDTH];
+        close_gate();
+        for (int i = 0; i < WIDTH; i++)
+            requests[i] = start("k", NULL);
+        atomic_store(&hangs, true);
+        open_gate();
+        for (int i = 0; i < WIDTH && cancelled; i++)
+            assert_true(syncguard_queue_cancel(queue, requests[i]));
+        int64_t begun = syncguard_clock_ns();
+        syncguard_queue_close(queue);
+        queue = NULL;
+        assert_true(syncguard_clock_ns() - begun < 1000 * SYNCGUARD_NS_PER_MS);
+        close_all(state);
+        assert_int_equal(open_all(state), 0);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(ready_requests_share_a_round_trip),
+        TEST(each_has_its_own_outcome),
+        TEST(a_cancelled_acquire_completes_at_once),
+        TEST(a_cancelled_release_completes_at_once),
+        TEST(a_hung_batch_ends_in_time),
+        TEST(a_release_that_has_to_wait_holds_up_nobody),
+        TEST(close_ends_a_hung_batch),
+    };
+    return cmocka_run_group_tests_name("queue batch", tests, NULL, NULL);
+}
