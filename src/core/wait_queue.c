@@ -38,8 +38,8 @@
 #define POLL_MS 1000
 /* All keys of a handle together make about 50 tries per second while their waiters rest (a pause is
  * three quarters of this on average), however many they are, as long as each tries every 5 minutes.
- */
-#define REST_PER_KEY_MS 27
+ * So often at most do resting waiters wake up, too: only the first of a key has to try in time. */
+#define REST_EACH_MS 27
 #define LONGEST_REST_MS 300000
 
 struct sg_key_waiters {
@@ -281,10 +281,10 @@ uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiter *waiter)
     return events;
 }
 
-/* For how long the waiters of one key may rely on notifications: as the store says, or longer. */
-static int64_t shared_rest_ms(sg_wait_queue *queue, int64_t armed_ms)
+/* A rest of armed_ms (0: none), or longer if there are many. */
+static int64_t shared_rest_ms(size_t count, int64_t armed_ms)
 {
-    int64_t share_ms = (int64_t)atomic_load(&queue->key_count) * REST_PER_KEY_MS;
+    int64_t share_ms = (int64_t)count * REST_EACH_MS;
     if (share_ms > LONGEST_REST_MS)
         share_ms = LONGEST_REST_MS;
     return armed_ms > 0 && armed_ms < share_ms ? share_ms : armed_ms;
@@ -301,8 +301,8 @@ bool sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiter *waiter, uint64_t 
         waiters->armed = true;
         waiters->expires_ns = end_of(op->remaining_ms);
         /* No store reports that a lock expired: without its time nobody may rest. */
-        set_armed_ms(waiters,
-                     op->remaining_ms < 0 ? 0 : shared_rest_ms(queue, op->armed_ms));
+        int64_t armed_ms = op->remaining_ms < 0 ? 0 : op->armed_ms;
+        set_armed_ms(waiters, shared_rest_ms(atomic_load(&queue->key_count), armed_ms));
         end_try(waiter);
         if (first_of(waiters) != waiter)
             wake_first(waiters); /* its timer is out of date */
@@ -339,9 +339,9 @@ int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiter *waiter)
     pthread_mutex_lock(&queue->mutex);
     sg_key_waiters *waiters = waiter->key_waiters;
     waiters->resting = waiters->resting || waiters->armed_ms > 0;
-    int64_t armed_ms = waiters->armed_ms;
+    int64_t rest_ms = shared_rest_ms(atomic_load(&queue->waiters), waiters->armed_ms);
     pthread_mutex_unlock(&queue->mutex);
-    return armed_ms;
+    return rest_ms;
 }
 
 void sg_wait_queue_set_away(sg_wait_queue *queue, sg_waiter *waiter, bool away)

@@ -353,6 +353,56 @@ static void no_wake_up_is_lost_in_a_crowd(void **state)
     syncguard_close(backend);
 }
 
+static void wake_nobody(sg_waiter *waiter)
+{
+    (void)waiter;
+}
+
+/* What the last of so many waiters is told. The first of its key tries after first_ms at most. */
+static int64_t rest_among(int count, int keys, int64_t told_ms, int64_t first_ms)
+{
+    fake_backend *p = fake_backend_open(NULL);
+    sg_wait_queue *queue = p->base.core->wait_queue;
+    sg_waiter *waiters = calloc((size_t)count, sizeof *waiters);
+    syncguard_acquire_op op = {.remaining_ms = 600000, .armed_ms = told_ms};
+    bool armed = false;
+    assert_non_null(waiters);
+    for (int i = 0; i < count; i++) {
+        char key[16];
+        int length = snprintf(key, sizeof key, "k%d", i % keys);
+        waiters[i].wake = wake_nobody;
+        assert_int_equal(
+            sg_wait_queue_join(queue, key, (size_t)length, 600000, &waiters[i], &armed, NULL),
+            SYNCGUARD_OK);
+    }
+    uint64_t events = sg_wait_queue_try_begin(queue, &waiters[count - 1]);
+    assert_false(sg_wait_queue_try_locked(queue, &waiters[count - 1], events, &op));
+    int64_t rest_ms = sg_wait_queue_rest_ms(queue, &waiters[count - 1]);
+    int64_t until_ns = SYNCGUARD_NO_DEADLINE;
+    sg_wake_reason reason;
+    assert_false(sg_wait_queue_poll(queue, &waiters[keys - 1], &until_ns, &reason));
+    assert_true(until_ns <= syncguard_clock_after(syncguard_clock_ns(), first_ms));
+    for (int i = 0; i < count; i++)
+        sg_wait_queue_leave(queue, &p->base, &waiters[i], 0);
+    free(waiters);
+    syncguard_close(&p->base);
+    return rest_ms;
+}
+
+/* The more keys are waited for, the longer each rests, so that all together make 50 tries per
+ * second; but nobody who has to poll rests. Of many waiters for one key only the first tries. */
+static void many_keys_share_a_rate(void **state)
+{
+    (void)state;
+    assert_int_equal(rest_among(1, 1, 5000, 5000), 5000);
+    assert_int_equal(rest_among(100, 100, 5000, 5000), 5000);
+    assert_int_equal(rest_among(2000, 2000, 5000, 54000), 54000);
+    assert_int_equal(rest_among(2000, 2000, 60000, 60000), 60000);
+    assert_int_equal(rest_among(20000, 20000, 60000, 300000), 300000);
+    assert_int_equal(rest_among(2000, 1, 5000, 5000), 54000);
+    assert_int_equal(rest_among(2000, 2000, 0, 1000), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +414,7 @@ int main(void)
         cmocka_unit_test(the_first_looks_again_after_a_grant),
         cmocka_unit_test(a_callback_that_blocks_keeps_nobody_waiting),
         cmocka_unit_test(no_wake_up_is_lost_in_a_crowd),
+        cmocka_unit_test(many_keys_share_a_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

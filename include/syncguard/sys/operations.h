@@ -32,12 +32,9 @@ typedef struct syncguard_acquire_op { /* the arguments of the slot acquire */
     const char *lock_id;
     int64_t ttl_ms;
     const char *owner; /* "" for none */
-    /*
-     * The caller will wait if the answer is LOCKED: arrange that any later
-     * release of the key, by anybody, leads to syncguard_backend_key_changed. It
-     * must be armed before the decision is made, so that none is missed. May be
-     * ignored by stores that cannot (waiters then poll).
-     */
+    /* The caller will wait if the answer is LOCKED: arrange that any later release of the key, by
+     * anybody, leads to syncguard_backend_key_changed. It must be armed before the decision is
+     * made, so that none is missed. May be ignored by stores that cannot (waiters then poll). */
     bool watch;
     syncguard_limits limits;
     /* out, OK */
@@ -131,20 +128,16 @@ typedef struct syncguard_undo_op {
     syncguard_status status;
 } syncguard_undo_op;
 
-/* The most items of extend_many and undo_many. */
-#define SYNCGUARD_BATCH_MAX 256
-
 /* An acquire without watch, or a release, that is done together with others. */
 typedef struct syncguard_many_op {
-    /* in: exactly one of them is not NULL; its limits are its own */
-    syncguard_acquire_op *acquire;
+    syncguard_acquire_op *acquire; /* in: one of the two is not NULL */
     syncguard_release_op *release;
-    /* out: as of acquire or release */
-    syncguard_status status;
+    syncguard_status status; /* out: as of acquire or release */
     syncguard_error error;
 } syncguard_many_op;
 
-/* The most items of do_many. */
+/* The most items of extend_many and undo_many, and of do_many. */
+#define SYNCGUARD_BATCH_MAX 256
 #define SYNCGUARD_MANY_MAX 32
 
 /* Cleanup keeps its hands off a lock until it has been past its expiry for more than this. */

@@ -61,8 +61,8 @@ syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link 
                                        const sg_redis_text *text, redisReply **replies,
                                        size_t count, const syncguard_limits *limits,
                                        syncguard_error *err);
-/* The same; *sent_before is set if a sending that was not the last may have been carried out, or the
- * last one was not answered. */
+/* The same; *sent_before is set if a sending before the last may have been carried out, or the last
+ * was not answered. */
 syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_link *link,
                                         const sg_redis_text *text, redisReply **replies,
                                         size_t count, const syncguard_limits *limits,
