@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Changes with every incompatible change of the headers in sys/. */
-#define SYNCGUARD_ABI 5
+#define SYNCGUARD_ABI 6
 
 /*
  * What a module offers. Its shared library libsyncguard-NAME.so exports one
