@@ -10,7 +10,8 @@
  *
  * Unknown outcomes: a failed acquire may have been granted and taken back at any
  * time until its undoing ends, so in that window "locked" needs no holder that we
- * know of. A failed release or extend widens the bounds of its lock.
+ * know of. The same is true of the failed attempts of a waiter that goes on: each has an id of its
+ * own, and only that of the last is told. A failed release or extend widens the bounds of its lock.
  *
  * Crashes (--crash-ns): a release just before one, or while it happens, may be taken back,
  * because stores need not have it on the disk when they answer; its lock then runs out. Grants
@@ -21,10 +22,10 @@
  * may find its own lock live for that much longer. Grants, fences and writes are judged as ever.
  *
  * Faults (--fault-ns): from and to; their time does not count for wake-ups, and with --resends a
- * release during one (or the two seconds after it) may be sent again and find nothing. Stopped
- * clients
- * (--stopped-ns): what they learn of a loss, and their wake-ups, may be late by that time; they
- * send again, because requests that ran out of time take their connection along.
+ * release during one (or soon after it, RESEND_NS) may be sent again and find nothing: it then
+ * answers OK and changes nothing. Stopped clients (--stopped-ns): what they learn of a loss, and
+ * their wake-ups, may be late by that time; they send again, because requests that ran out of time
+ * take their connection along.
  *
  * Exit: 0 kept, 1 broken, 2 unreadable.
  */
@@ -37,9 +38,13 @@
 
 /* How long before a crash a release may not have reached the disk. */
 #define LAZY_NS (1000 * MS)
+#define TIMEOUT_NS (1000 * MS) /* of an attempt, see client.c */
 #define ATTEMPT_NS (1100 * MS) /* see helper.c */
-/* A connection that a fault broke may be found broken that much later. */
-#define RESEND_NS (2000 * MS)
+/* A connection that a fault broke may be found broken that much later: Redis gives up one that is
+ * silent for 1.5 s when a caller next runs out of time, which takes a second (link.c, client.c). */
+#define RESEND_NS (2500 * MS)
+/* After its caller gave up, or after the fault, a request has reached the store within this. */
+#define IN_FLIGHT_NS (500 * MS)
 #define MAX_CRASHES 256
 #define MAX_FAULTS 4096
 #define MAX_KEYS 4096
@@ -125,6 +130,16 @@ int64_t working_ns(uint32_t thread, int64_t from, int64_t to)
     for (size_t i = 0; i < set.fault_count; i++)
         time -= overlap_ns(&faults[i], &from, to);
     return time;
+}
+
+int64_t arrived_ns(int64_t given_up_ns)
+{
+    int64_t at = given_up_ns;
+    for (size_t i = 0; i < set.fault_count; i++) {
+        if (faults[i].from <= at + IN_FLIGHT_NS && faults[i].to > at)
+            at = faults[i].to;
+    }
+    return at + IN_FLIGHT_NS;
 }
 
 /* When the last request of a client without an answer can have left. */
@@ -263,17 +278,47 @@ static int by_fence(const void *a, const void *b)
     return (x->r.fence > y->r.fence) - (x->r.fence < y->r.fence);
 }
 
+/* Nothing was broken. */
+static bool is_quiet(void)
+{
+    return !set.resends && set.fault_count == 0;
+}
+
 /* When an acquire of unknown outcome may have been in force. */
 static window ghost_of(const history_record *r)
 {
     int64_t from = r->sent_ns > r->call_ns ? r->sent_ns : r->call_ns;
-    bool quiet_run = !set.resends && set.fault_count == 0;
     /* Where nothing fails, only the last attempt of a waiter that gave up can be unknown. */
-    if (quiet_run && r->sent_ns == 0 && r->status < 0 && r->flags & HISTORY_HELPER &&
+    if (is_quiet() && r->sent_ns == 0 && r->status < 0 && r->flags & HISTORY_HELPER &&
         r->return_ns - ATTEMPT_NS > from)
         from = r->return_ns - ATTEMPT_NS;
     int64_t asked = r->flags & HISTORY_HELPER ? r->return_ns : r->call_ns;
     return (window){from, asked + GHOST_NS + r->ttl_ms * MS};
+}
+
+/* The request that was granted had left by then, so every attempt before it was given up. */
+static int64_t attempts_ended_ns(const history_record *r)
+{
+    return r->sent_ns > 0 ? r->sent_ns : r->return_ns;
+}
+
+/* An attempt fails because of a fault, or because it took all of its time. */
+static bool may_have_failed_before(const history_record *r)
+{
+    int64_t end = attempts_ended_ns(r);
+    return r->flags & HISTORY_RETRIES && !is_quiet() &&
+           (end - r->call_ns >= TIMEOUT_NS || fault_between(r->thread, r->call_ns, end));
+}
+
+/* The attempts that failed before an acquire was granted. */
+static void add_failed_attempts(history *h)
+{
+    for (size_t i = 0; i < h->grant_count; i++) {
+        const history_record *r = &h->ops[h->grants[i]].r;
+        if (may_have_failed_before(r))
+            h->ghosts[h->ghost_count++] =
+                (window){r->call_ns, attempts_ended_ns(r) + GHOST_NS + r->ttl_ms * MS};
+    }
 }
 
 static void sort_grants(history *h)
@@ -286,10 +331,11 @@ static void sort_grants(history *h)
         if (r->kind == HISTORY_ACQUIRE && r->outcome == HISTORY_OK)
             h->grants[h->grant_count++] = (int)i;
         else if (r->kind == HISTORY_ACQUIRE && r->outcome == HISTORY_UNKNOWN) {
-            h->unknown[h->ghost_count] = (int)i;
+            h->unknown[h->unknown_count++] = (int)i;
             h->ghosts[h->ghost_count++] = ghost_of(r);
         }
     }
+    add_failed_attempts(h);
     sorting = h;
     qsort(h->grants, h->grant_count, sizeof *h->grants, by_fence);
     for (size_t i = 0; i < h->grant_count; i++)
@@ -307,6 +353,20 @@ static void bound_grant(op *grant)
         grant->live_until = r->return_ns;
 }
 
+/*
+ * By when the last renewal was carried out of a lock whose holder made this record last. One that
+ * was killed renewed for a moment more. No renewal is waited for beyond the lease, but the store
+ * may still carry out what it has been sent.
+ */
+static int64_t last_renewal_ns(const history_record *r)
+{
+    if (r->kind == HISTORY_RELEASE)
+        return r->return_ns;
+    if (r->kind == HISTORY_CHILD)
+        return r->return_ns + GHOST_NS;
+    return arrived_ns(r->kind == HISTORY_LOST ? r->return_ns : r->return_ns + 500 * MS);
+}
+
 /* Renewals are not recorded, but what the holder believes is, and when the renewing ended. */
 static void bound_renewed(history *h)
 {
@@ -319,12 +379,7 @@ static void bound_renewed(history *h)
         bool held = r->kind == HISTORY_HELD && r->outcome == HISTORY_OK;
         if (held && r->call_ns > grant->live_until)
             grant->live_until = r->call_ns;
-        /* A holder that was killed renewed for a moment after its last record, and the last renewal
-         * of a lock that is lost may still be carried out. */
-        int64_t moment = r->kind == HISTORY_RELEASE ? 0 : 1000 * MS;
-        if (r->kind == HISTORY_CHILD || r->kind == HISTORY_LOST)
-            moment = GHOST_NS;
-        int64_t dead = r->return_ns + moment + grant->r.ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
+        int64_t dead = last_renewal_ns(r) + grant->r.ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
         if (dead > grant->dead_after)
             grant->dead_after = dead;
     }

@@ -59,8 +59,9 @@ typedef struct history {
     size_t capacity;
     window *ghosts;
     size_t ghost_count;
-    int *unknown; /* the acquires that they are of: indices */
-    int *grants;  /* indices, in order of their fences */
+    int *unknown; /* the acquires of unknown outcome, of which the first ghosts are: indices */
+    size_t unknown_count;
+    int *grants; /* indices, in order of their fences */
     size_t grant_count;
 } history;
 
@@ -68,6 +69,9 @@ typedef struct history {
 int broken(uint32_t key, const char *what, const history_record *a, const history_record *b);
 
 bool ghost_between(const history *h, int64_t from, int64_t to);
+
+/* By when a request has reached the store that its caller gave up at that time. */
+int64_t arrived_ns(int64_t given_up_ns);
 
 /* The time from `from` to `to` in which the process of `thread` was not stopped. */
 int64_t running_ns(uint32_t thread, int64_t from, int64_t to);

@@ -19,7 +19,7 @@ import run  # noqa: E402
 
 ACQUIRE, RELEASE, EXTEND, IS_LOCKED, LOOKUP, WRITE, HELD, LOST, CHILD = range(1, 10)
 OK, NO, UNKNOWN, FAILED, PENDING = range(5)
-HELPER, RENEWED, COMMAND = 1, 2, 4
+HELPER, RENEWED, COMMAND, RETRIES = 1, 2, 4, 8
 MARK = 0x53474832
 START_MS = 1000000
 
@@ -71,6 +71,11 @@ def waiter(back, status=0):
     if status:
         return rec(ACQUIRE, 100, back, UNKNOWN, thread=9, ttl=6000, sent=back - 1100, status=status, flags=HELPER)
     return grant("b", 2, 100, back, sent=back - 1, flags=HELPER, wait=6000)
+
+
+def patient(flags=RETRIES):
+    """Is granted the key after 500 ms, perhaps not with the first attempt."""
+    return grant("b", 2, 100, 601, sent=600, flags=HELPER | flags)
 
 
 def unknown(call, back):
@@ -128,10 +133,30 @@ CASES = [
     ("a second release beside a stopped process", ["--resends", *stopped(15, 18, 5)],
      [grant("a", 1, 0), release("a", 10), release("a", 20)], ORDER),
     ("a second release, sent again long after a fault", ["--resends", *fault(15, 18)],
-     [grant("a", 1, 0), release("a", 10), release("a", 2100)], ORDER),
+     [grant("a", 1, 0), release("a", 10), release("a", 2600)], ORDER),
     ("a second extend, sent again", ["--resends"],
      [grant("a", 1, 0), release("a", 10), rec(EXTEND, 20, ttl=400, lock="a")], ORDER),
+    ("a second release, sent again, that frees another's lock", ["--resends", *fault(15, 18)],
+     [grant("a", 1, 0), release("a", 10), grant("b", 2, 12), release("a", 20), grant("c", 3, 30)], TWO),
+    ("a second release, sent again, after which another's lock is free", ["--resends", *fault(15, 18)],
+     [grant("a", 1, 0), release("a", 10), grant("b", 2, 12), release("a", 20), rec(IS_LOCKED, 30, outcome=NO)], ORDER),
     ("an extend of a dead lock", [], [grant("a", 1, 0), rec(EXTEND, 1410, ttl=400, lock="a")], ORDER),
+
+    ("the id of an attempt that failed", fault(150, 550), [patient(), rec(LOOKUP, 560, lock="x")], None),
+    ("the id of an attempt that failed, late", fault(150, 550), [patient(), release("b", 700), rec(LOOKUP, 8900, lock="x")],
+     None),
+    ("the id of an attempt that failed, too late", fault(150, 550),
+     [patient(), release("b", 700), rec(LOOKUP, 9100, lock="x")], ORDER),
+    ("the id of an attempt that failed beside its waiter's", fault(150, 550),
+     [patient(), rec(LOOKUP, 620, lock="b"), rec(LOOKUP, 640, lock="x")], ORDER),
+    ("locked by an attempt that failed", fault(150, 550), [patient(), rec(IS_LOCKED, 560)], None),
+    ("the id of a waiter that does not go on", fault(150, 550), [patient(0), rec(LOOKUP, 560, lock="x")], ORDER),
+    ("the id of an attempt, long after a fault", fault(-3500, -3000), [patient(), rec(LOOKUP, 560, lock="x")], ORDER),
+    ("the id of an attempt before the waiter came", fault(50, 550), [patient(), rec(LOOKUP, 60, lock="x")], ORDER),
+    ("the id of an attempt without a fault", [], [patient(), rec(LOOKUP, 560, lock="x")], ORDER),
+    ("the id of an attempt that had no time", ["--resends"],
+     [grant("b", 2, 100, 1201, sent=1200, flags=HELPER | RETRIES), rec(LOOKUP, 1100, lock="x")], None),
+    ("a grant beside an attempt that failed", fault(150, 550), [grant("a", 1, 120), patient()], TWO),
     ("a release that a crash takes back", [*crash(500)],
      [grant("a", 1, 0), release("a", 10), rec(IS_LOCKED, 600)], None),
     ("a release after a crash", crash(500), [grant("a", 1, 0), release("a", 510), rec(IS_LOCKED, 600)], ORDER),
@@ -148,6 +173,14 @@ CASES = [
                                                  grant("b", 2, 1450)], BELIEF),
     ("on_lost", [], [keeper(), held("a", 10, 400), held("a", 401, 0, NO, 2), lost("a", 402), release("a", 403, NO)],
      None),
+    ("locked after the last renewal of a lost lock", [], [keeper(), held("a", 10, 400), lost("a", 402),
+                                                          rec(IS_LOCKED, 2400)], None),
+    ("locked long after the last renewal of a lost lock", [], [keeper(), held("a", 10, 400), lost("a", 402),
+                                                               rec(IS_LOCKED, 2430)], ORDER),
+    ("locked after a fault in which a renewal was sent", fault(380, 1300),
+     [keeper(), held("a", 10, 400), lost("a", 402), rec(IS_LOCKED, 3200)], None),
+    ("locked long after a fault in which a renewal was sent", fault(380, 1300),
+     [keeper(), held("a", 10, 400), lost("a", 402), rec(IS_LOCKED, 3210)], ORDER),
     ("on_lost twice", [], [keeper(), held("a", 10, 400), lost("a", 402), lost("a", 404), release("a", 405, NO)],
      "on_lost was called twice"),
     ("no on_lost", [], [keeper(), held("a", 10, 400), held("a", 401, 0, NO, 2), release("a", 450, NO)], SILENT),

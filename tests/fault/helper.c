@@ -9,10 +9,10 @@
  * grant: their outcome is unknown, so they have keys of their own.
  *
  * One thread of each client is a keeper: it competes with other keepers for two keys, holds
- * for long, and so is there to lose its lock when the store fails.
+ * for long, mostly renewed, and so is there to lose its lock when the store fails.
  *
- * Every fourth thread, and half of the keepers, use a completion queue instead of the blocking
- * calls.
+ * Every fourth thread, and the keepers of every second client, use a completion queue instead of
+ * the blocking calls.
  *
  * The pause between tries is long where the store wakes waiters, so that a lost wake-up
  * shows as a key that is free while somebody waits.
@@ -61,7 +61,7 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
 
 static bool uses_queue(const worker *w)
 {
-    return is_keeper(w) ? w->number / 256 % 2 == 1 : w->number % 4 == 2;
+    return is_keeper(w) ? w->c->seed % 2 == 1 : w->number % 4 == 2;
 }
 
 /* Takes completions until one of this kind comes, or for at most timeout_ms; LOST is recorded. */
@@ -242,8 +242,8 @@ static syncguard_lock_options draw_options(worker *w, hold *h, uint32_t part)
     options.timeout_ms = WAIT_MS;
     if (part == SHORT)
         options.timeout_ms = 1 + (int64_t)history_draw(&w->random, 30);
-    options.retry_unavailable = w->number % 2 == 1;
-    options.auto_extend = history_draw(&w->random, 2) == 0;
+    options.retry_unavailable = w->number % 2 == 1 || w->number % 8 == 6;
+    options.auto_extend = history_draw(&w->random, is_keeper(w) ? 4 : 2) != 0;
     if (options.auto_extend) {
         options.on_lost = on_lost;
         options.on_lost_context = h;
@@ -281,7 +281,8 @@ void helper_take(worker *w, uint32_t key)
     history_record r = history_begin(HISTORY_ACQUIRE, key, w->number);
 
     client_key(w->c, key, name, sizeof name);
-    r.flags = HISTORY_HELPER | (options.auto_extend ? HISTORY_RENEWED : 0);
+    r.flags = HISTORY_HELPER | (options.auto_extend ? HISTORY_RENEWED : 0) |
+              (options.retry_unavailable ? HISTORY_RETRIES : 0);
     r.ttl_ms = options.ttl_ms;
     r.wait_ms = (uint32_t)options.timeout_ms;
     r.outcome = HISTORY_PENDING;

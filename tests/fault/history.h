@@ -31,6 +31,7 @@ typedef enum history_outcome {
 #define HISTORY_HELPER UINT32_C(1)  /* made by the lock helper, which waits */
 #define HISTORY_RENEWED UINT32_C(2) /* the lock is renewed in the background until its end */
 #define HISTORY_COMMAND UINT32_C(4) /* made by `syncguard run` */
+#define HISTORY_RETRIES UINT32_C(8) /* it tries again, with another id, when an attempt fails */
 
 /* One operation; fixed size, so that a file cut short by kill -9 still reads. */
 typedef struct history_record {

@@ -5,8 +5,10 @@
 
 Each mutant is a textual change to a copy of the tree. The copy is rebuilt,
 clients run on it (without any fault, unless the mutant is about one), and the checker must
-find the history broken. A change whose text is not found fails: the list must follow the code.
-With --controls the same runs are made without any change, and must find nothing.
+find the history broken. Where a test of the suite makes the fault happen at the right moment, which
+clients only meet by chance, that test must fail instead. A change whose text is not found fails: the
+list must follow the code. With --controls the same runs are made without any change, and must find
+nothing.
 """
 
 import argparse
@@ -31,13 +33,16 @@ FIRESTORE = "src/backends/firestore/"
 
 # Further arguments for run.py: locks that are left to expire are common, keys are few or many.
 EXPIRING = ["--forget", "20", "--single", "4", "--seconds", "8"]
+LEASES = ["--forget", "20", "--seconds", "6"]
 ONE_KEY = ["--keys", "1"]
 MANY_KEYS = ["--keys", "200"]  # a dead lock is not taken over at once
 TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6",
           "--query", "?cleanup=1", "--seconds", "8"]
 MOVING = ["--faults", "moving-slot", "--seconds", "8"]
-STOPPED = ["--faults", "stopped-server", "--seconds", "8"]
-HALTED = ["--faults", "stopped-holder", "--seconds", "8"]
+# Every stop outlasts the leases of those who hold for long, and they are many.
+LOSING = ["--faults", "stopped-server", "--stop", "0.9", "--clients", "6", "--single", "1", "--seconds", "10"]
+
+LONGEST = ["redis", "firestore", "postgres", "sqlite"]
 
 # The emulator wants less at a time, and longer.
 SLOW = {"firestore": ["--clients", "3", "--threads", "2", "--keys", "3", "--seconds", "8"]}
@@ -58,6 +63,7 @@ SILENT = "on_lost not called"
 LATE = "on_lost called late"
 KEPT = "a command that does not release"
 CHILD = "a child that nobody ends"
+GUARDED = "a watchdog that comes after the child"
 HALF = "a script that sees half of the names"
 EARLY = "a fence from before the lock was taken"
 
@@ -66,13 +72,20 @@ REASONS = {WAKE: "a key stayed free while somebody waited for it", TWICE: "on_lo
            SILENT: "a lock was lost and on_lost was not called",
            LATE: "on_lost came after the lease had ended in the store",
            KEPT: "a command ended and did not release its lock",
-           CHILD: "a child of the command outlived its lock"}
+           CHILD: "a child of the command outlived its lock",
+           GUARDED: "a command that is killed leaves no program", FOUND: "two holders of '0 terminate'", WARNING: "two holders of '0 cancel'"}
 
-# Faults that a cell has only once or twice (the promotion of a standby, a holder that is stopped, a
-# slot that moves): one run of these mutants is as many cells as it takes, up to so many.
-CELLS = {FOUND: 5, WARNING: 3, TWICE: 3, LATE: 3, EARLY: 3}
+# Faults that a cell has only a few times (a lease that ends, a slot that moves): one run of these mutants is
+# as many cells as it takes, up to so many.
+CELLS = {TWICE: 3, SILENT: 3, LATE: 3, EARLY: 3}
 
-# store, what is broken, changes (file, old text, new text), further arguments for run.py
+# Tests of the suite, and what has to be built for them. A commit that the standby has not confirmed, and then a failover
+# to it; a command that is killed as soon as its child runs.
+STANDBY = "postgres_standby"
+WATCHDOG = "cli_watchdog"
+TARGETS = {STANDBY: ["postgres_standby"], WATCHDOG: ["syncguard-cli", "syncguard-sqlite"]}
+
+# store, what is broken, changes (file, old text, new text), further arguments for run.py or the test's name
 MUTANTS = [
     ("sqlite", SIGN, [("src/core/liveness.c", "> now_ms - tolerance_ms",
                        "> now_ms + tolerance_ms")], []),
@@ -95,6 +108,11 @@ MUTANTS = [
     ("sqlite", TOLERANCE, [
         (SQLITE + "mutate.c", "if (!record.live)\n        return grant(",
          "if (!record.found || record.remaining_ms <= 500)\n        return grant(")], EXPIRING),
+
+    ("sqlite", GUARDED, [
+        ("src/cli/supervise.c", "    (void)keep_watchdog(s);\n", ""),
+        ("src/cli/supervise.c", "    cli_watchdog_start(&s->watchdog, ",
+         "    poll(NULL, 0, 20);\n    cli_watchdog_start(&s->watchdog, ")], WATCHDOG),
 
     ("redis", SIGN, [(REDIS + "acquire.lua", "local left = expires + ARGV[2] - ARGV[1] - now",
                       "local left = expires - ARGV[2] + ARGV[1] - now")], []),
@@ -127,12 +145,15 @@ MUTANTS = [
 
     ("redis-cluster", HALF, [("src/backends/redis/request.c", "    if (!request->one_name) {",
                               "    if (!request->one_name && key_count(request->script) > 1) {")], MOVING),
+    # Every second one is slow, so that others overtake it.
     ("redis-cluster", EARLY, [
+        ("src/backends/redis/cluster.c", "#include <string.h>\n", "#include <string.h>\n#include <time.h>\n"),
         ("src/backends/redis/cluster.c",
          "    syncguard_status status = hold(request, lock, op, take_ms(op), NO_FENCE, 0, err);",
          "    sg_redis_request first;\n"
          "    sg_redis_request_init(&first, request->backend, request->limits, SG_REDIS_SCRIPTS);\n"
-         "    (void)count(&first, &names->counter, fence, err);\n"
+         "    if (count(&first, &names->counter, fence, err) == SYNCGUARD_OK && fence[14] % 2 == 1)\n"
+         "        nanosleep(&(struct timespec){0, 20000000}, NULL);\n"
          "    syncguard_status status = hold(request, lock, op, take_ms(op), NO_FENCE, 0, err);"),
         ("src/backends/redis/cluster.c",
          "        status = count(request, &names->counter, fence, err);",
@@ -144,22 +165,22 @@ MUTANTS = [
      MANY_KEYS + ["--seconds", "8"]),
     ("redis", LEASE, [("src/core/lock_acquire.c",
                        "syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms));",
-                       "syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms + 3000));")], []),
+                       "syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms + 3000));")], LEASES),
     ("redis", TWICE, [("src/core/lost_locks.c", "on_lost(context, lock, sg_lock_check_lease(lock));",
                        "on_lost(context, lock, sg_lock_check_lease(lock));\n"
-                       "on_lost(context, lock, sg_lock_check_lease(lock));")], STOPPED),
+                       "on_lost(context, lock, sg_lock_check_lease(lock));")], LOSING),
     ("redis", SILENT, [("src/core/lost_locks.c", "on_lost(context, lock, sg_lock_check_lease(lock));",
-                        "(void)on_lost, (void)context;")], STOPPED),
+                        "(void)on_lost, (void)context;")], LOSING),
     ("redis", LATE, [("src/core/lost_locks.c", "on_lost(context, lock, sg_lock_check_lease(lock));",
                       "nanosleep(&(struct timespec){2, 0}, NULL);\n"
                       "if (!atomic_load(&lock->released))\n"
-                      "on_lost(context, lock, sg_lock_check_lease(lock));")], HALTED),
+                      "on_lost(context, lock, sg_lock_check_lease(lock));")], LOSING),
     ("redis", KEPT, [("src/cli/cmd_run.c", "    code = release(options, set, code, &figures->lost);\n",
                       "    if (code == 0) {\n        syncguard_lock_set_detach(set);\n        return code;\n    }\n"
                       "    code = release(options, set, code, &figures->lost);\n")], ["--seconds", "8"]),
     ("redis", CHILD, [("src/cli/watchdog.c", "\n    kill(-group, SIGTERM);", ""),
                       ("src/cli/watchdog.c", "\n    kill(-group, SIGKILL);", ""),
-                      ("src/cli/watchdog.c", "\n            kill(-group, SIGKILL);", "")],
+                      ("src/cli/watchdog.c", "\n            kill(-(pid_t)last.group, SIGKILL);", "")],
      ["--seconds", "8"]),
 
     ("postgres", SIGN, [
@@ -186,14 +207,12 @@ MUTANTS = [
         (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
          "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint / 2")], EXPIRING),
 
-    ("postgres-standby", FOUND, [
+    ("postgres", FOUND, [
         (POSTGRES + "mutate.c", "if (status == SYNCGUARD_OK && found)",
-         "if (status == SYNCGUARD_OK && found && values.ttl[0] == 'x')")],
-     ["--faults", "stopped-standby", "--seconds", "10"]),
-    ("postgres-standby", WARNING, [
+         "if (status == SYNCGUARD_OK && found && values.ttl[0] == 'x')")], STANDBY),
+    ("postgres", WARNING, [
         (POSTGRES + "connection.c", "strcmp(severity, \"WARNING\") == 0)",
-         "strcmp(severity, \"\") == 0)")],
-     ["--faults", "stopped-standby", "--seconds", "10"]),
+         "strcmp(severity, \"\") == 0)")], STANDBY),
 
     ("firestore", SIGN, [
         (FIRESTORE + "mutate.c", "if (syncguard_is_live(lock.record.expires_at_ms, at.wall_ms))",
@@ -241,10 +260,16 @@ def copy_tree(folder):
             shutil.copy2(os.path.join(ROOT, name), target)
 
 
-def build(folder, store):
-    subprocess.run(["cmake", "--build", folder + "/build", "--parallel", "2", "--target",
-                    "fault_client", "fault_run", "fault_check", "syncguard-cli",
-                    "syncguard-" + store.split("-")[0]],
+def family(store):
+    """What is the same code: redis of redis-cluster."""
+    return store.split("-")[0]
+
+
+def build(folder, mutant):
+    store, _, _, more = mutant
+    targets = TARGETS[more] if isinstance(more, str) else [
+        "fault_client", "fault_run", "fault_check", "syncguard-cli", "syncguard-" + family(store)]
+    subprocess.run(["cmake", "--build", folder + "/build", "--parallel", "2", "--target"] + targets,
                    check=True, stdout=subprocess.DEVNULL)
 
 
@@ -270,53 +295,77 @@ def restore(before):
             f.write(text)
 
 
+def run_test(folder, name):
+    """1 if it fails, and what it says."""
+    ran = subprocess.run(["ctest", "--test-dir", folder + "/build", "-R", "^%s$" % name, "--no-tests=error",
+                          "--output-on-failure"], check=False, capture_output=True, text=True)
+    return int(ran.returncode != 0), ran.stdout + ran.stderr
+
+
+def run_cell(folder, mutant, options):
+    """1 if a promise is broken, and what is said."""
+    store, _, _, more = mutant
+    ran = subprocess.run([sys.executable, os.path.join(folder, "tests/fault/run.py"), "--build",
+                          folder + "/build", "--stores", store, "--faults", "no-fault",
+                          "--wake-ups", "0", "--seconds", str(options.seconds)] +
+                         SLOW.get(store, []) + more, check=False, capture_output=True, text=True)
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def is_caught(folder, mutant, options):
+    _, what, changes, more = mutant
+    if isinstance(more, str):
+        code, said = run_test(folder, more)
+    else:
+        code, said = run_cell(folder, mutant, options)
+    if not changes:
+        return code == 0, said
+    broken = isinstance(more, str) or "promises broken" in said
+    return code == 1 and broken and REASONS.get(what, "") in said, said
+
+
 def try_mutant(folder, mutant, options):
-    store, what, changes, more = mutant
+    store, what, changes, _ = mutant
     before = change(folder, changes)
     if before is None:
         print("%-10s %-36s NOT FOUND in the source" % (store, what), flush=True)
         return False
     begun = time.monotonic()
     try:
-        build(folder, store)
+        build(folder, mutant)
         for _ in range(CELLS.get(what, 1)):
-            ran = subprocess.run([sys.executable, os.path.join(folder, "tests/fault/run.py"), "--build",
-                                  folder + "/build", "--stores", store, "--faults", "no-fault",
-                                  "--wake-ups", "0", "--seconds", str(options.seconds)] +
-                                 SLOW.get(store, []) + more, check=False, capture_output=True, text=True)
-            if not changes:
-                caught = ran.returncode == 0
-            else:
-                caught = ran.returncode == 1 and "promises broken" in ran.stdout and \
-                    REASONS.get(what, "") in ran.stdout
+            caught, said = is_caught(folder, mutant, options)
             if caught:
                 break
     finally:
         restore(before)
-    why = re.search(r"BROKEN key \d+: (.*)", ran.stdout)
+    why = re.search(r"BROKEN key \d+: (.*)|(two holders of .*)", said)
     verdict = ("caught" if caught else "NOT CAUGHT") if changes else ("kept" if caught else "BROKEN")
     print("%-10s %-36s %s  %3d s%s" % (store, what, verdict, time.monotonic() - begun,
-                                       "  " + why.group(1) if caught and why else ""), flush=True)
+                                       "  " + (why.group(1) or why.group(2)) if caught and why else ""), flush=True)
     if not caught:
-        print(ran.stdout + ran.stderr, flush=True)
+        print(said, flush=True)
     return caught
 
 
-def try_store(store, options):
-    wanted = [m for m in MUTANTS if m[0] == store and
-              any(word in m[1] for word in options.only.split(","))]
-    if not wanted:
-        return []
-    if options.controls:
-        wanted = [(store, "control " + " ".join(more), [], list(more))
-                  for more in sorted({tuple(m[3]) for m in wanted})]
+def controls(mutants):
+    """One for each way in which they are run."""
+    found = {}
+    for store, _, _, more in mutants:
+        words = more if isinstance(more, str) else " ".join(more)
+        found.setdefault((store, words), (store, "control " + words, [], more))
+    return list(found.values())
+
+
+def try_family(name, mutants, options):
+    wanted = controls(mutants) if options.controls else mutants
     folder = tempfile.mkdtemp(prefix="syncguard-mutants-")
     emulator = None
     try:
         copy_tree(folder)
         subprocess.run(["cmake", "-S", folder, "-B", folder + "/build", "-G", "Ninja"], check=True,
                        stdout=subprocess.DEVNULL)
-        if store == "firestore":
+        if name == "firestore":
             emulator = servers.Firestore(folder)
             emulator.start()
             os.environ[servers.EMULATOR_PORT] = str(emulator.port)
@@ -341,7 +390,7 @@ def check_texts():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--stores", default="sqlite,redis,redis-cluster,postgres,postgres-standby,firestore")
+    parser.add_argument("--stores", default="redis,redis-cluster,postgres,firestore,sqlite")
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--times", type=int, default=1)
@@ -352,10 +401,14 @@ def main():
     options = parser.parse_args()
     if options.check:
         return check_texts()
-    # Two stores at a time: while one builds, the other mostly waits.
+    families = {}
+    for mutant in MUTANTS:
+        if mutant[0] in options.stores.split(",") and any(word in mutant[1] for word in options.only.split(",")):
+            families.setdefault(family(mutant[0]), []).append(mutant)
+    # Two at a time, those that take longest first: while one builds, the other mostly waits.
+    order = sorted(families.items(), key=lambda f: LONGEST.index(f[0]))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda store: try_store(store, options),
-                                options.stores.split(",")))
+        results = list(pool.map(lambda f: try_family(*f, options), order))
     caught = [c for result in results for c in result]
     print("%d %s" % (len(caught), "controls, %d kept" % sum(caught) if options.controls
                      else "mutants, %d caught" % sum(caught)))

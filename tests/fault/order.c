@@ -118,9 +118,10 @@ static bool step(const history *h, int index, state *s)
             return (s->holder >= 0 && r->call_ns <= s->latest) || ghost_about(h, r);
         return s->holder < 0 || r->return_ns >= s->earliest;
     case HISTORY_LOOKUP:
-        if (r->outcome == HISTORY_OK)
-            return (mine && r->call_ns <= s->latest) ||
-                   (h->ops[index].holder < 0 && ghost_about(h, r));
+        if (r->outcome == HISTORY_OK && mine)
+            return r->call_ns <= s->latest;
+        if (r->outcome == HISTORY_OK && (h->ops[index].holder >= 0 || !ghost_about(h, r)))
+            return false;
         return s->holder < 0 || r->return_ns >= s->earliest;
     default:
         return true;

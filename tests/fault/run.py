@@ -154,7 +154,7 @@ def none(cell):
 
 
 def kill_server(cell):
-    while cell.time_left(3.5):
+    while cell.time_left(4.5):  # what is released two seconds before the end can be judged
         cell.pause(0.7)
         with cell.window():
             with cell.crash():
@@ -234,7 +234,7 @@ def stop_server(cell):
         with cell.window():
             cell.store.pause()
             cell.injected()
-            cell.pause(cell.random.uniform(0.1, 1.3))
+            cell.pause(cell.options.stop or cell.random.uniform(0.1, 1.3))
             cell.store.resume()
         cell.repaired()
         cell.pause(0.4)
@@ -384,11 +384,13 @@ def in_environment(name):
 
 
 def maintain(*statements):
-    """What administrators do to tables while they are used."""
+    """What administrators do to tables while they are used. It waits for transactions that wait for each other, and
+    everybody waits for it."""
     def fault(cell):
         while cell.time_left(2):
             for statement in statements:
-                cell.sql(statement)
+                with cell.window():
+                    cell.sql(statement)
                 cell.injected()
             cell.pause(0.3)
     fault.disconnects = False
@@ -398,9 +400,10 @@ def maintain(*statements):
 def lock_rows(cell):
     """Somebody else's transaction holds the rows of all locks, for less than a deadline."""
     while cell.time_left(3):
-        cell.sql("BEGIN; SELECT count(*) FROM (SELECT 1 FROM syncguard_locks FOR UPDATE) AS l;"
-                 " SELECT count(*) FROM (SELECT 1 FROM syncguard_fence_counters FOR SHARE) AS f;"
-                 " SELECT pg_sleep(0.15); COMMIT")
+        with cell.window():
+            cell.sql("BEGIN; SELECT count(*) FROM (SELECT 1 FROM syncguard_locks FOR UPDATE) AS l;"
+                     " SELECT count(*) FROM (SELECT 1 FROM syncguard_fence_counters FOR SHARE) AS f;"
+                     " SELECT pg_sleep(0.15); COMMIT")
         cell.injected()
         cell.pause(0.2)
 
@@ -480,7 +483,7 @@ NEVER = ("on_lost was called twice", "after on_lost", "on_lost was not called", 
 LONGER = {("sqlite", "no-fault"): 2, ("redis", "no-fault"): 2, ("postgres", "no-fault"): 2,
           ("firestore", "no-fault"): 6, ("redis-sentinel", "failover"): 2,
           ("redis-cluster-seed", "failover"): 3, ("redis-cluster", "moving-slot"): 2,
-          ("postgres-standby", "stopped-standby"): 1.4, ("redis", "dropped-packets"): 1.5,
+          ("postgres", "killed-server"): 1.2, ("postgres-standby", "stopped-standby"): 1.4, ("redis", "dropped-packets"): 1.5,
           ("postgres", "dropped-packets"): 1.5, ("firestore", "dropped-packets"): 1.5}
 
 
@@ -808,6 +811,8 @@ def parse():
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--keys", type=int, default=8)
     parser.add_argument("--forget", type=int, default=400)
+    parser.add_argument("--stop", type=float, default=0, metavar="SECONDS",
+                        help="for how long stopped-server stops it; 0: at random")
     parser.add_argument("--wake-ups", type=int, default=3,
                         help="how many must be judged in a cell of a store that wakes waiters")
     parser.add_argument("--query", default="", help="options for the URL of the store")

@@ -22,6 +22,7 @@
 #include "history.h"
 
 #define TTL_MS 1500
+#define FLAGS (HISTORY_HELPER | HISTORY_RENEWED | HISTORY_COMMAND | HISTORY_RETRIES)
 
 static int64_t now_ns(void)
 {
@@ -47,7 +48,7 @@ static int be_child(char **argv)
     if (out < 0 || resource < 0 || id == NULL || strlen(id) != 22 || fence == NULL)
         return 70;
     r.call_ns = strtoll(argv[6], NULL, 10);
-    r.flags = HISTORY_HELPER | HISTORY_RENEWED | HISTORY_COMMAND;
+    r.flags = FLAGS;
     r.ttl_ms = TTL_MS;
     memcpy(r.lock_id, id, strlen(id));
     r.fence = strtoll(fence, NULL, 10);
@@ -117,7 +118,7 @@ static void run_once(runner *w)
         hold_us = INT64_C(1000) * 5 * TTL_MS; /* until somebody ends it */
     else if (history_draw(&w->random, 10) == 0)
         hold_us = 1000 * (int64_t)history_draw(&w->random, 2 * TTL_MS); /* lives by its renewals */
-    r.flags = HISTORY_HELPER | HISTORY_RENEWED | HISTORY_COMMAND;
+    r.flags = FLAGS;
     r.ttl_ms = TTL_MS;
     r.outcome = HISTORY_PENDING;
     history_put(w->out, &r);

@@ -12,9 +12,6 @@
 
 #include "check.h"
 
-/* After its caller gave up, or after the fault, a request has reached the store within this. */
-#define IN_FLIGHT_NS (500 * MS)
-
 static bool waits(const op *o)
 {
     const history_record *r = &o->r;
@@ -23,23 +20,12 @@ static bool waits(const op *o)
            (r->outcome == HISTORY_OK || r->status < 0);
 }
 
-static int64_t arrived_ns(const history_record *r)
-{
-    int64_t at = r->return_ns;
-    for (size_t i = 0; i < set.fault_count; i++) {
-        const window *f = &set.faults[i];
-        if (f->from <= at + IN_FLIGHT_NS && f->to > at)
-            at = f->to;
-    }
-    return at + IN_FLIGHT_NS;
-}
-
 /* Somebody else's acquire of unknown outcome may have taken the key. */
 static bool taken_between(const history *h, int64_t from, int64_t to, const op *waiter)
 {
-    for (size_t i = 0; i < h->ghost_count; i++) {
+    for (size_t i = 0; i < h->unknown_count; i++) {
         const op *o = &h->ops[h->unknown[i]];
-        if (o != waiter && h->ghosts[i].from <= to && arrived_ns(&o->r) >= from)
+        if (o != waiter && h->ghosts[i].from <= to && arrived_ns(o->r.return_ns) >= from)
             return true;
     }
     return false;
