@@ -13,6 +13,7 @@ for signal in KILL STOP; do
         until_true 20 test -s "$signal-$i"
     done
 done
+# shellcheck disable=SC2317 # called by until_true
 all_gone() {
     for file in "$1"-*; do
         gone "$(cat "$file")" || return 1
