@@ -21,7 +21,7 @@ all_gone() {
 }
 check "a command that is killed leaves no program" until_true 10 all_gone KILL
 check "a command that is stopped leaves no program" until_true 10 all_gone STOP
-# shellcheck disable=SC2086 # a list
-kill -9 $runners 2>/dev/null
+# shellcheck disable=SC2046,SC2086 # lists
+kill -9 $runners $(cat KILL-* STOP-*) 2>/dev/null
 wait
 finish
