@@ -183,8 +183,11 @@ static void abandon(sg_redis_link *link, sg_redis_caller *caller)
     if (!caller->queued) {
         sg_redis_replies_free(caller->trip->replies, caller->got);
         caller->trip = NULL;
-        if (is_silent(link))
+        if (is_silent(link)) {
             sg_redis_pipeline_break(link, link->conn);
+            if (link->tracker != NULL)
+                sg_redis_tracker_distrust(link->tracker);
+        }
         return;
     }
     sg_redis_caller **at = &link->queue;

@@ -91,6 +91,17 @@ void sg_redis_tracker_moving(sg_redis_tracker *tracker)
     pthread_mutex_unlock(&tracker->mutex);
 }
 
+void sg_redis_tracker_distrust(sg_redis_tracker *tracker)
+{
+    pthread_mutex_lock(&tracker->mutex);
+    if (tracker->ready) {
+        tracker->ready = false;
+        tracker->reconnect = true;
+        syncguard_parker_unpark(&tracker->parker);
+    }
+    pthread_mutex_unlock(&tracker->mutex);
+}
+
 void sg_redis_tracker_lost(sg_redis_tracker *tracker)
 {
     pthread_mutex_lock(&tracker->mutex);

@@ -38,6 +38,9 @@ bool sg_redis_tracker_prepare(sg_redis_tracker *tracker, sg_redis_connection *co
 void sg_redis_tracker_answer(sg_redis_tracker *tracker, uint64_t epoch, const redisReply *reply);
 /* A waiter's try could not be armed, because the slot moves: watch for the end of that. */
 void sg_redis_tracker_moving(sg_redis_tracker *tracker);
+/* Another connection has fallen silent. What notifications come by may have, too, and nobody waits
+ * for a reply there that would show it: it is replaced. */
+void sg_redis_tracker_distrust(sg_redis_tracker *tracker);
 /* A connection that may have reported is gone. */
 void sg_redis_tracker_lost(sg_redis_tracker *tracker);
 
