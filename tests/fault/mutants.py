@@ -77,7 +77,7 @@ REASONS = {WAKE: "a key stayed free while somebody waited for it", TWICE: "on_lo
 
 # Faults that a cell has only a few times (a lease that ends, a slot that moves): one run of these mutants is
 # as many cells as it takes, up to so many.
-CELLS = {TWICE: 3, SILENT: 3, LATE: 3, EARLY: 3}
+CELLS = {TWICE: 3, SILENT: 3, LATE: 3, HALF: 4, EARLY: 3}
 
 # Tests of the suite, and what has to be built for them. A commit that the standby has not confirmed, and then a failover
 # to it; a command that is killed as soon as its child runs.
