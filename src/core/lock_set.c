@@ -197,6 +197,8 @@ static syncguard_status prepare(acquisition *a, const syncguard_lock_options *gi
                                        "lock options", err);
     if (status != SYNCGUARD_OK)
         return status;
+    if (a->options.slots != 0)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "a set has no slots");
     a->options.size = sizeof a->options;
     a->deadline_ns = SYNCGUARD_NO_DEADLINE;
     if (a->options.timeout_ms > 0)

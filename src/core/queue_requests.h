@@ -17,7 +17,7 @@ bool sg_request_cancel(sg_request *request);
 /* The mutex is not held. */
 
 /* wake of an acquire's waiter. */
-void sg_request_wake(sg_waiter *waiter);
+void sg_request_wake(sg_waiting *waiting);
 /* on_lost of the locks of a queue; context is the request that granted the lock. */
 void sg_request_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason);
 /* A lock that has a request is about to be freed. */
