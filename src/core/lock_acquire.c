@@ -130,14 +130,14 @@ static void keep_answer(sg_acquire *c, syncguard_status status, const syncguard_
 /* Errors name what the caller asked for, not the slot. */
 static void set_error_key(const sg_acquire *c, syncguard_error *err)
 {
-    sg_error_key(c->backend, err, c->lock->key, c->name_length);
+    sg_error_key(c->backend, err, c->lock->key, c->lock->name_length);
 }
 
 /* Makes the key that of a slot. */
 static void set_key(sg_acquire *c, int slot)
 {
-    size_t suffix = c->slots > 0 ? sg_slot_suffix(slot + 1, c->lock->key + c->name_length) : 0;
-    c->lock->key_length = c->name_length + suffix;
+    size_t suffix = c->slots > 0 ? sg_slot_suffix(slot + 1, c->lock->key + c->lock->name_length) : 0;
+    c->lock->key_length = c->lock->name_length + suffix;
 }
 
 static syncguard_status try_once(sg_acquire *c, int64_t since_ns, bool watch, syncguard_error *err)
@@ -514,6 +514,7 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     lock->on_release_error_context = options->on_release_error_context;
     atomic_init(&lock->ttl_ms, options->ttl_ms);
     lock->key_length = length;
+    lock->name_length = (uint16_t)length;
     memcpy(lock->key, key, length);
     return lock;
 }
@@ -556,7 +557,6 @@ syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, con
                       .backoff = (uint8_t)options->backoff,
                       .jitter = (uint8_t)options->jitter,
                       .slots = (uint16_t)options->slots,
-                      .name_length = (uint16_t)length,
                       .waits = waits,
                       .single = options->timeout_ms == 0};
     if (waits && options->timeout_ms > 0)

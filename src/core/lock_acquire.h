@@ -55,7 +55,6 @@ typedef struct sg_acquire {
     syncguard_error *failure; /* that answer's, if retry_unavailable may need it */
     uint16_t slots;           /* 0: a plain lock */
     uint16_t slot;            /* of the next or last try, from 0 on: index of its waiter, too */
-    uint16_t name_length;     /* of the key without the slot */
     int64_t *remaining_ms;    /* of each slot, as the first attempt found it; or NULL */
     sg_waiting waiting;       /* wake is the driver's */
 } sg_acquire;

@@ -197,8 +197,9 @@ static syncguard_status prepare(acquisition *a, const syncguard_lock_options *gi
                                        "lock options", err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (a->options.slots != 0)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "a set has no slots");
+    if (a->options.slots != 0 && a->count > 1)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "slots need a set of one key");
     a->options.size = sizeof a->options;
     a->deadline_ns = SYNCGUARD_NO_DEADLINE;
     if (a->options.timeout_ms > 0)
@@ -284,8 +285,9 @@ const syncguard_lock *syncguard_lock_set_find(const syncguard_lock_set *set, con
     if (syncguard_key_normalise(key, normal, &length, NULL) != SYNCGUARD_OK)
         return NULL;
     for (size_t i = 0; i < set->count; i++) {
-        if (strcmp(set->locks[i]->key, normal) == 0)
-            return set->locks[i];
+        const syncguard_lock *lock = set->locks[i];
+        if (lock->name_length == length && memcmp(lock->key, normal, length) == 0)
+            return lock;
     }
     return NULL;
 }
