@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import pages  # noqa: E402
 
 JOB = "#!/bin/sh\ntouch \"$EXAMPLE_RAN\"\n"
-TAKE_VALUES = {"--metrics", "-b", "-w", "-E", "--ttl", "--grace", "--on-lost", "--max-hold", "--min-hold", "--owner"}
+TAKE_VALUES = {"--metrics", "-b", "-w", "-E", "--ttl", "--grace", "--on-lost", "--max-hold", "--min-hold", "--owner", "--slots"}
 
 
 def of_guide(source, path):
