@@ -55,7 +55,8 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_try(
     syncguard_backend *backend, const char *key, const syncguard_lock_options *options,
     syncguard_lock **out, syncguard_error *err);
 
-/* Facts of the grant; the key is in NFC (with slots: the slot's key). The pointers live as long as the handle. */
+/* Facts of the grant; the key is in NFC (with slots: the slot's key). The pointers live as long as
+ * the handle. */
 SYNCGUARD_API const char *syncguard_lock_key(const syncguard_lock *lock);
 SYNCGUARD_API const char *syncguard_lock_id(const syncguard_lock *lock);
 SYNCGUARD_API const char *syncguard_lock_fence(const syncguard_lock *lock);

@@ -108,8 +108,8 @@ typedef struct syncguard_lock_options {
      * auto_extend, else InvalidArgument. Stays the caller's, and valid until the lock was disposed
      * of. NULL: none. */
     syncguard_abort *abort_on_lost;
-    /* At most this many holders of the key at a time, 1 to SYNCGUARD_SLOTS_MAX; 0 (default): a plain
-     * lock. See slots.h. */
+    /* At most this many holders of the key at a time, 1 to SYNCGUARD_SLOTS_MAX; 0 (default): a
+     * plain lock. See slots.h. */
     int slots;
 } syncguard_lock_options;
 

@@ -12,13 +12,13 @@
  * bytes after normalising. The name itself is not locked: a plain lock on "render" excludes nobody
  * here, and one on "render:slot:3" takes slot 3.
  *
- * Different N. A caller uses the slots 1 to its own N and no others, so there are never more holders
- * than the largest N in use. To lower N, wait until no caller has the old one; until then holders of
- * the upper slots come on top.
+ * Different N. A caller uses the slots 1 to its own N and no others, so there are never more
+ * holders than the largest N in use. To lower N, wait until no caller has the old one; until then
+ * holders of the upper slots come on top.
  *
  * Handles. Lock id, fence, renewal, loss, minimum and maximum hold are those of the slot's lock.
- * syncguard_lock_key is the slot's key. The fence rises for each slot by itself: fences of different
- * slots cannot be compared, so a resource that checks fences keeps one for each slot.
+ * syncguard_lock_key is the slot's key. The fence rises for each slot by itself: fences of
+ * different slots cannot be compared, so a resource that checks fences keeps one for each slot.
  *
  * Waiting. The first attempt tries the slots one after the other, beginning at a random one, until
  * one is free; each of these tries has the time limit of one operation. If all are held, the caller

@@ -28,10 +28,9 @@ enum {
 /* Whether it is set anew, or must not be passed on. A URL without a password stays as it is. */
 static bool is_ours(const char *variable, bool export_url)
 {
-    static const char *const names[] = {"SYNCGUARD_KEYS",  "SYNCGUARD_KEY",
-                                        "SYNCGUARD_FENCE", "SYNCGUARD_LOCK_ID",
-                                        "SYNCGUARD_HELD",  "SYNCGUARD_EXPIRES_AT_MS",
-                                        "SYNCGUARD_SLOT"};
+    static const char *const names[] = {
+        "SYNCGUARD_KEYS", "SYNCGUARD_KEY",           "SYNCGUARD_FENCE", "SYNCGUARD_LOCK_ID",
+        "SYNCGUARD_HELD", "SYNCGUARD_EXPIRES_AT_MS", "SYNCGUARD_SLOT"};
     if (strncmp(variable, "SYNCGUARD_URL=", 14) == 0)
         return export_url || cli_url_has_password(variable + 14);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -136,7 +136,8 @@ static void set_error_key(const sg_acquire *c, syncguard_error *err)
 /* Makes the key that of a slot. */
 static void set_key(sg_acquire *c, int slot)
 {
-    size_t suffix = c->slots > 0 ? sg_slot_suffix(slot + 1, c->lock->key + c->lock->name_length) : 0;
+    size_t suffix =
+        c->slots > 0 ? sg_slot_suffix(slot + 1, c->lock->key + c->lock->name_length) : 0;
     c->lock->key_length = c->lock->name_length + suffix;
 }
 

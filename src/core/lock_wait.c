@@ -26,9 +26,8 @@ static void tell_wait(blocking_acquire *c)
     if (c->on_wait == NULL)
         return;
     int64_t waited = (syncguard_clock_ns() - c->base.started_ns) / SYNCGUARD_NS_PER_MS;
-    int64_t remaining_ms = c->base.slots > 0
-                               ? sg_wait_queue_remaining_ms(queue, &c->base.waiting)
-                               : c->op.remaining_ms;
+    int64_t remaining_ms = c->base.slots > 0 ? sg_wait_queue_remaining_ms(queue, &c->base.waiting)
+                                             : c->op.remaining_ms;
     sg_wait_queue_set_away(queue, &c->base.waiting, true);
     c->on_wait(c->on_wait_context, c->base.attempts, waited, remaining_ms);
     sg_wait_queue_set_away(queue, &c->base.waiting, false);

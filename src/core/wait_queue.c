@@ -197,8 +197,8 @@ static void choose(sg_waiter *waiter)
 static sg_waiter *first_free(const sg_key_waiters *waiters, bool idle)
 {
     sg_waiter *waiter = waiters->first;
-    while (waiter != NULL && (waiter->trying || waiter->waiting->away ||
-                              (idle && waiter->waiting->trying > 0)))
+    while (waiter != NULL &&
+           (waiter->trying || waiter->waiting->away || (idle && waiter->waiting->trying > 0)))
         waiter = waiter->next;
     return waiter;
 }
@@ -475,8 +475,8 @@ static bool first_is_due(const sg_wait_queue *queue, sg_waiter *first, int64_t n
     sg_key_waiters *waiters = first->key_waiters;
     sg_waiting *waiting = first->waiting;
     bool polls = waiters->resting || (queue->notified && waiters->armed_ms == 0);
-    int64_t poll_at_ns = waiters->poll_at_ns > waiting->next_poll_ns ? waiters->poll_at_ns
-                                                                     : waiting->next_poll_ns;
+    int64_t poll_at_ns =
+        waiters->poll_at_ns > waiting->next_poll_ns ? waiters->poll_at_ns : waiting->next_poll_ns;
     if (polls && now >= poll_at_ns) {
         set_armed_ms(waiters, 0);
         waiting->next_poll_ns = waiters->poll_at_ns;

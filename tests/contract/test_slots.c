@@ -138,8 +138,7 @@ static void *wait_for_slot(void *argument)
     waiter *self = argument;
     syncguard_lock_options options = slots_of(SLOTS, 30000);
 
-    self->status =
-        syncguard_lock_acquire(self->backend, self->name, &options, &self->lock, NULL);
+    self->status = syncguard_lock_acquire(self->backend, self->name, &options, &self->lock, NULL);
     return NULL;
 }
 
@@ -262,8 +261,8 @@ static void callback_form_takes_a_slot(void **state)
     int slot = 0, result = 0;
 
     (void)state;
-    assert_status(SYNCGUARD_OK, syncguard_with_lock(store, name.text, &options, note_slot, &slot,
-                                                    &result, &err));
+    assert_status(SYNCGUARD_OK,
+                  syncguard_with_lock(store, name.text, &options, note_slot, &slot, &result, &err));
     assert_int_equal(result, 7);
     assert_in_range(slot, 1, SLOTS);
     key text = slot_key(name.text, slot);
@@ -282,8 +281,8 @@ static void requests_of_a_queue_take_slots(void **state)
     take_all_slots(name.text, locks);
     assert_status(SYNCGUARD_OK, syncguard_queue_open(store, NULL, &queue, &err));
     for (int i = 0; i < SLOTS; i++)
-        assert_status(SYNCGUARD_OK, syncguard_lock_acquire_async(queue, name.text, &options, NULL,
-                                                                 NULL, &err));
+        assert_status(SYNCGUARD_OK,
+                      syncguard_lock_acquire_async(queue, name.text, &options, NULL, NULL, &err));
     sleep_ms(300);
     dispose_all(locks);
     for (int i = 0; i < SLOTS; i++) {

@@ -159,8 +159,8 @@ fake_backend *fake_backend_open(const syncguard_options *options)
 
 fake_backend *fake_backend_open_batching(const syncguard_options *options)
 {
-    static const syncguard_backend_ops ops = {
-        FAKE_BACKEND_OPS, .unwatch = unwatch, .undo_many = undo_many};
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .unwatch = unwatch,
+                                              .undo_many = undo_many};
     return open_with(&ops, options);
 }
 

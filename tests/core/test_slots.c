@@ -90,7 +90,7 @@ static syncguard_status release_slot(fake_backend *p, syncguard_release_op *op,
 static void set_held(int slot, bool held)
 {
     pthread_mutex_lock(&table.mutex);
-    strcpy(table.holder[slot], held ? "somebody else" : "");
+    snprintf(table.holder[slot], sizeof table.holder[slot], "%s", held ? "somebody else" : "");
     table.holders += held ? 1 : -1;
     pthread_mutex_unlock(&table.mutex);
 }
