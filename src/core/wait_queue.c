@@ -354,11 +354,12 @@ bool sg_wait_queue_tried_since(sg_wait_queue *queue, const sg_waiting *waiting, 
                                size_t *index, bool *locked)
 {
     pthread_mutex_lock(&queue->mutex);
-    const sg_key_waiters *oldest = NULL;
-    for (size_t i = 0; i < waiting->count; i++) {
+    *index = turn(waiting, 0);
+    const sg_key_waiters *oldest = waiting->waiters[*index].key_waiters;
+    for (size_t i = 1; i < waiting->count; i++) {
         size_t at = turn(waiting, i);
         const sg_key_waiters *waiters = waiting->waiters[at].key_waiters;
-        if (oldest == NULL || waiters->last_try_ns < oldest->last_try_ns) {
+        if (waiters->last_try_ns < oldest->last_try_ns) {
             oldest = waiters;
             *index = at;
         }
@@ -380,11 +381,9 @@ int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiting *waiting)
         armed_ms = waiters->armed_ms > armed_ms ? waiters->armed_ms : armed_ms;
     }
     /* Where nothing is reported, who waits for several keys polls them in turn by itself. */
-    if (!queue->notified && waiting->count > 1)
-        armed_ms /= waiting->count;
-    else if (armed_ms > 0)
-        for (size_t i = 0; i < waiting->count; i++)
-            waiting->waiters[i].key_waiters->resting = true;
+    bool first_polls = armed_ms > 0 && (queue->notified || waiting->count == 1);
+    for (size_t i = 0; first_polls && i < waiting->count; i++)
+        waiting->waiters[i].key_waiters->resting = true;
     pthread_mutex_unlock(&queue->mutex);
     return armed_ms;
 }
@@ -566,7 +565,10 @@ void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t leng
 
 size_t syncguard_backend_waited_keys(const syncguard_backend *backend)
 {
-    return atomic_load(&backend->core->wait_queue->key_count);
+    /* Who waits for several keys polls them in turn, as often as who waits for one. */
+    size_t keys = atomic_load(&backend->core->wait_queue->key_count);
+    size_t waiters = atomic_load(&backend->core->wait_queue->waiters);
+    return keys < waiters ? keys : waiters;
 }
 
 void syncguard_backend_key_changed(syncguard_backend *backend, const char *key, size_t key_length)
