@@ -72,7 +72,7 @@ api-docs: ## API reference as HTML in build/api/html, from the headers
 	@scripts/install-deps.sh docs
 	@scripts/api-docs.sh $(BUILD)/api
 
-fault: ## break every store on purpose and judge what the clients saw (under 20 minutes)
+fault: ## break every store on purpose and judge what the clients saw, then the mutants (half an hour)
 	@scripts/install-deps.sh $(NEEDED) test
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
 	@scripts/fault.sh "$(BUILD)"

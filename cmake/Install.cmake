@@ -1,5 +1,6 @@
 # What `make install` puts where: headers, both forms of every library, .pc files, the CMake
-# package, man pages, the command and its completions. Modules lie beside libsyncguard, which looks for them there.
+# package, the contract suite, man pages, the command and its completions. Modules lie beside libsyncguard, which looks
+# for them there.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/SyncGuard)
@@ -17,6 +18,12 @@ foreach(backend ${backends})
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/syncguard)
   endif()
 endforeach()
+
+# The contract suite, as sources: authors of other backends build it against their cmocka (docs/adr/0062).
+set(contract_dir ${CMAKE_INSTALL_DATADIR}/syncguard/contract)
+file(GLOB suite CONFIGURE_DEPENDS tests/contract/test_*.c)
+install(FILES ${suite} tests/contract/main.c tests/contract/support.c tests/contract/contract.h
+  DESTINATION ${contract_dir})
 
 # The way from a .pc file up to the prefix, so that an installed tree can be moved as a whole.
 file(RELATIVE_PATH up_from_pc "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
@@ -44,6 +51,10 @@ function(install_pc library description requires)
   set(PC_REQUIRES "${requires}")
   set(PC_LIBS_PRIVATE "${libs}")
   set(PC_UP ${up_from_pc})
+  set(PC_VARIABLES "")
+  if(library STREQUAL "syncguard") # where modules of others go, and what to test them with
+    set(PC_VARIABLES "moduledir=\${libdir}\ncontractdir=\${prefix}/${contract_dir}\n")
+  endif()
   configure_file(cmake/library.pc.in ${CMAKE_BINARY_DIR}/${library}.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/${library}.pc
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -94,7 +105,8 @@ endforeach()
 
 list(JOIN backends " " PACKAGE_BACKENDS)
 configure_package_config_file(cmake/SyncGuardConfig.cmake.in
-  ${CMAKE_BINARY_DIR}/SyncGuardConfig.cmake INSTALL_DESTINATION ${package_dir})
+  ${CMAKE_BINARY_DIR}/SyncGuardConfig.cmake INSTALL_DESTINATION ${package_dir}
+  PATH_VARS CMAKE_INSTALL_LIBDIR contract_dir)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/SyncGuardConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/SyncGuardConfig.cmake

@@ -200,18 +200,18 @@ def readme_table():
     crashes = [f["measured"] for f in measured() if f["figure"].startswith("take-over after a crash")]
     total = matrix_cells()[1]
     return [
-        ("a release until a waiting process has the lock, median", handovers),
+        ("from a release until a waiting process has the lock, median", handovers),
         ("the same with other libraries, on the same Redis", others),
         ("acquire and release, 64 workers on one Redis",
          "%s pairs per second: %s" % (rounded(rate), times)),
-        ("1,000 threads that wait for one key, tries per release",
+        ("tries per release while 1,000 threads wait for one key",
          "%.1f" % one("redis", "1,000 waiters, tries per release")),
         ("100,000 locks held and renewed on Redis for three minutes",
          "%.0f lost, %.0f %% of one core, %.0f bytes per lock" %
          (one("redis", held + " for 180 s, lost"), one("redis", held + ", share of one core"),
           one("redis", held + ", memory per lock"))),
-        ("a server that hangs, the worst of all calls", "returned %.1f ms after its deadline" % late),
-        ("the holder crashed: a waiter has the lock",
+        ("slowest call while a server hangs", "returned %.1f ms after its deadline" % late),
+        ("after the holder has crashed, a waiter gets the lock",
          "%.1f to %.1f ms after TTL + 1 s" % (min(crashes), max(crashes))),
         ("[fault matrix](docs/guarantees.md)", "%s histories, %s operations, %s injected faults" %
          (total["histories"], total["operations"], total["faults"]))]

@@ -1,10 +1,10 @@
 /*
  * Abort objects: cancel operations from another thread or a signal handler.
  *
- * One abort object may be given to any number of operations at once. Triggering
- * makes each of them return SYNCGUARD_E_ABORTED, also while a server hangs. It is
- * one-shot: a triggered object stays triggered. In a forked child the object is
- * a copy: triggering it there does not reach the parent, and the other way round.
+ * One abort object may be given to any number of operations at once. Triggering it makes each of
+ * them return SYNCGUARD_E_ABORTED, even while a server hangs. A triggered object stays triggered.
+ * In a forked child the object is a copy: triggering the copy does not affect the parent, and
+ * triggering the parent's object does not affect the child.
  */
 #ifndef SYNCGUARD_ABORT_H
 #define SYNCGUARD_ABORT_H
@@ -15,26 +15,26 @@
 extern "C" {
 #endif
 
-/* Ends calls from another thread or from a signal handler. */
+/* Ends calls, when triggered from another thread or from a signal handler. */
 typedef struct syncguard_abort syncguard_abort;
 
-/* Makes an abort object. The caller owns *out. Fails with OutOfMemory, or RateLimited when no
+/* Creates an abort object. The caller owns *out. Fails with OutOfMemory, or with RateLimited if no
  * file descriptor is left. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_abort_create(syncguard_abort **out,
                                                                            syncguard_error *err);
 
-/* Triggers it. Async-signal-safe, keeps errno, may be called again. NULL is ignored. */
+/* Triggers the object. Async-signal-safe, preserves errno, may be called again. NULL is ignored. */
 SYNCGUARD_API void syncguard_abort_trigger(syncguard_abort *abort_object);
 
 /* True once triggered. Async-signal-safe. NULL is false. */
 SYNCGUARD_API bool syncguard_abort_triggered(const syncguard_abort *abort_object);
 
-/* A descriptor that becomes and stays readable when it is triggered, for a loop that polls; -1 for
- * NULL, or in a forked child without a free descriptor. Belongs to the object and to this process:
- * never read or close it. */
+/* A descriptor that becomes readable when the object is triggered, and stays readable: for a loop
+ * that uses poll(). -1 for NULL, or in a forked child without a free descriptor. The descriptor
+ * belongs to the object and to this process: never read from it or close it. */
 SYNCGUARD_API int syncguard_abort_fd(syncguard_abort *abort_object);
 
-/* Frees it; no operation may be using it any more. NULL is ignored. */
+/* Frees the object; no operation may still be using it. NULL is ignored. */
 SYNCGUARD_API void syncguard_abort_free(syncguard_abort *abort_object);
 
 #ifdef __cplusplus

@@ -9,9 +9,9 @@ extern "C" {
 #endif
 
 /*
- * Replaces the allocator of the whole library. Call it before anything else and
- * at most once; all three functions must be given and be thread-safe.
- * Libraries below this one (SQLite, libpq, libcurl) keep their own.
+ * Replaces the allocator of the whole library. Call syncguard_allocator_set before any other
+ * function, and at most once; all three functions must be given and be thread-safe. Client
+ * libraries (SQLite, libpq, libcurl) keep their own allocators.
  */
 typedef struct syncguard_allocator {
     void *(*malloc_fn)(size_t size);

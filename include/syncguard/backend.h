@@ -1,16 +1,16 @@
 /*
- * Opening a store, and the operations that every store has.
+ * How to open a store, and the operations that every store has.
  *
- * Each operation is one attempt: no retries on contention, no waiting for a
- * lock, no order among callers. Most programs want the lock helper in
- * syncguard/lock.h, which retries, waits, renews and releases.
+ * Each operation is one attempt: it does not retry if the key is held, does not wait for a lock,
+ * and gives no order among callers. Most programs should use the lock helper in syncguard/lock.h,
+ * which retries, waits, renews and releases.
  *
- * All arguments are checked before anything is sent, and before a triggered
- * abort object is looked at: a bad one is InvalidArgument on every backend.
+ * All arguments are checked before anything is sent, and before the abort object is checked: an
+ * invalid argument is InvalidArgument on every backend.
  *
- * No call of this library is a cancellation point: pthread_cancel takes effect
- * after it (to end a call, trigger its abort object). Callbacks of the caller run with
- * cancellation off.
+ * No function of this library is a cancellation point: pthread_cancel takes effect after the call
+ * has returned (to end a call, trigger its abort object). The caller's callbacks run with
+ * cancellation disabled.
  */
 #ifndef SYNCGUARD_BACKEND_H
 #define SYNCGUARD_BACKEND_H
@@ -32,11 +32,12 @@ typedef struct syncguard_backend syncguard_backend;
  *   redis:// rediss:// redis+unix:// redis+sentinel:// redis+cluster://
  *   postgres://                    anything libpq accepts; needs syncguard_setup once
  *   firestore://project[/database]
- * NULL stands for syncguard_default_url, and creates the missing folders of its path (mode 0700);
- * for a path that was given, only the last folder is created.
- * Options may stand in the query: timeout_ms, dispose_timeout_ms, cleanup (each overrides the
- * struct), and those of the backend. An unknown, repeated or unreadable option is
- * InvalidArgument and is named. Messages never contain user info or option values.
+ *   NAME:                          another backend: libsyncguard-NAME.so beside this library
+ * If url is NULL, the URL is that of syncguard_default_url, and all missing folders of its path are
+ * created (mode 0700); for a given path, only the last folder is created. The query may contain the
+ * options timeout_ms, dispose_timeout_ms and cleanup (each overrides the struct), and those of the
+ * backend. An unknown, repeated or unreadable option is InvalidArgument, and the message names it.
+ * Messages never contain user info or option values.
  *
  * The module of a scheme is loaded on demand from the folder of this library;
  * a scheme that is unknown or whose module is not installed is InvalidArgument.
@@ -48,86 +49,91 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_open(const char *u
                                                                    syncguard_error *err);
 
 /*
- * The store of this user, which the command uses, too: the environment variable
- * SYNCGUARD_URL (a URL, or @ and the name of a file), else the first line of
- * syncguard/url in $XDG_CONFIG_HOME (or ~/.config), else of /etc/syncguard/url,
- * else "sqlite:" and the user's file ($XDG_STATE_HOME or ~/.local/state,
- * syncguard/locks.db; for root /var/lib/syncguard/locks.db). Reads files, no network.
- * InvalidArgument if SYNCGUARD_URL is empty, a file is there but cannot be read or has
- * no URL, the URL does not fit into buffer, or no folder can be found. A setuid program
- * uses no environment. Any thread may call it.
+ * Writes the URL of this user's default store, which is also that of the command, to buffer. It is
+ * the value of the environment variable SYNCGUARD_URL (a URL, or @ and the name of a file), else
+ * the first line of syncguard/url in $XDG_CONFIG_HOME (or ~/.config), else the first line of
+ * /etc/syncguard/url, else "sqlite:" and the user's file (syncguard/locks.db in $XDG_STATE_HOME or
+ * ~/.local/state; for root /var/lib/syncguard/locks.db). Reads files, but does not use the network.
+ * InvalidArgument if SYNCGUARD_URL is empty, a file exists but cannot be read or contains no URL,
+ * the URL does not fit into buffer, or no folder can be found. In a setuid program the environment
+ * is ignored. Thread-safe.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_default_url(char *buffer, size_t size,
                                                                           syncguard_error *err);
 
 /*
- * Closes a handle. No operation may be running on it. Lock handles and queues made from it
- * keep it open until the last of them is gone. Work in the background is drained first: undoing of
- * acquires whose outcome is unknown, grants that a queue gives back, releases that failed (see
- * dispose_timeout_ms).
- * In a forked child it frees the handle and says nothing to the store. What client
- * libraries keep for connections that the parent made cannot be freed without a word
- * to the server and stays allocated there: 20 to 80 kB for each. NULL is ignored.
+ * Closes a handle. No operation may be running on it. Lock handles and queues made from it keep it
+ * open until the last of them is gone. Background work is finished first, as far as
+ * dispose_timeout_ms allows: undoing acquires whose outcome is unknown, releasing grants that a
+ * queue did not hand out, and repeating releases that failed. In a forked child it frees the handle
+ * and sends nothing to the store. The memory that client libraries keep for the parent's
+ * connections (20 to 80 kB each) cannot be freed without sending something to the server, and stays
+ * allocated in the child. NULL is ignored.
  */
 SYNCGUARD_API void syncguard_close(syncguard_backend *backend);
 
 /*
  * Creates or checks what a store needs before it can be used: the tables of PostgreSQL (without
- * them every operation is InvalidArgument; opening succeeds). Idempotent, safe to run at the same
- * time from many places. With print given nothing is changed: each statement is passed to it. A
- * store that needs nothing answers OK.
+ * them opening succeeds, but every operation is InvalidArgument). Idempotent, and safe to run in
+ * several places at once. If print is not NULL, nothing is changed; each statement is passed to
+ * print instead. For a store that needs nothing the result is OK.
  */
 typedef void (*syncguard_print_fn)(void *context, const char *line);
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_setup(const char *url, const syncguard_options *options, syncguard_print_fn print,
                 void *print_context, syncguard_error *err);
 
-/* Whose clock decides whether a lock has expired. */
+/* Whose clock determines whether a lock has expired. */
 typedef enum syncguard_time_authority {
-    SYNCGUARD_TIME_SERVER = 0, /* one clock decides for all clients */
-    SYNCGUARD_TIME_CLIENT = 1  /* each client's clock decides: keep them in step */
+    SYNCGUARD_TIME_SERVER = 0, /* one clock counts for all clients */
+    SYNCGUARD_TIME_CLIENT = 1  /* each client's clock counts: keep the clocks synchronized */
 } syncguard_time_authority;
 
 /* What a store can do. */
 typedef struct syncguard_capabilities {
-    const char *backend; /* "memory", "sqlite", "redis", "postgres", "firestore" */
+    const char *backend; /* "memory", "sqlite", "redis", "postgres", "firestore", ... */
     bool supports_fencing;
     syncguard_time_authority time_authority;
+    bool wakes_waiters;  /* a release by anybody wakes a waiter at once; else waiters poll */
+    bool is_shared;      /* other handles and processes see the same locks */
+    bool keeps_expired;  /* an expired lock stays until it is taken over or cleaned up */
+    bool works_in_child; /* a forked child may use the handle; else only after exec */
 } syncguard_capabilities;
 
-/* What the store behind the handle can do; belongs to the handle. */
+/* What the store of the handle can do. The struct belongs to the handle. */
 SYNCGUARD_API const syncguard_capabilities *
 syncguard_capabilities_get(const syncguard_backend *backend);
 
 /*
- * Tries once to take key for ttl_ms. OK fills *grant; LOCKED means that another
- * owner holds the key, and nothing was changed. After a failure whose outcome
- * is unknown the library undoes the grant in the background; if it cannot reach
- * the store it ends with its TTL. Internal at the end of the fence counter
- * (SYNCGUARD_FENCE_MAX). Others are kept out for ttl_ms and the tolerance.
+ * Tries once to acquire key for ttl_ms. OK fills *grant; LOCKED means that another owner holds the
+ * key, and nothing was changed. After a failure with an unknown outcome, the library undoes a
+ * possible grant in the background; if it cannot reach the store, such a grant ends with its TTL.
+ * Internal if the fence counter is at its end (SYNCGUARD_FENCE_MAX). Others cannot acquire the key
+ * for ttl_ms plus the tolerance.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_acquire(syncguard_backend *backend, const char *key, int64_t ttl_ms,
                   const syncguard_call *call, syncguard_grant *grant, syncguard_error *err);
 
 /*
- * Releases the lock with this id. OK if this call released it, ABSENT if there
- * is no live lock with this id (never granted, released, expired). Safe to call
- * without owning anything and to repeat.
+ * Releases the lock with this id. OK if this call released it, ABSENT if there is no live lock with
+ * this id (never granted, released, expired). May be repeated, and may be called with an id that
+ * holds no lock.
  */
 SYNCGUARD_API syncguard_status syncguard_release(syncguard_backend *backend, const char *lock_id,
                                                  const syncguard_call *call, syncguard_error *err);
 
 /*
- * Moves the expiry to now + ttl_ms (what was left is not added). ABSENT if there
- * is no live lock with this id; an expired lock is never revived. expires_at_ms
- * may be NULL. Not a test of ownership: it changes the expiry.
+ * Sets the expiry to now + ttl_ms (the rest of the old lease is not added). ABSENT if there is no
+ * live lock with this id; an expired lock is never revived. expires_at_ms may be NULL. Do not use
+ * it to test ownership: it changes the expiry.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_extend(syncguard_backend *backend, const char *lock_id, int64_t ttl_ms,
                  const syncguard_call *call, int64_t *expires_at_ms, syncguard_error *err);
 
-/* Tells whether key is held right now. Not a guard: it may change before you look. */
+/* Tells whether key is held right now. Do not base a change on the result: it may be out of date.
+ */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_is_locked(syncguard_backend *backend,
                                                                         const char *key,
                                                                         const syncguard_call *call,

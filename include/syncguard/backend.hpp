@@ -1,5 +1,5 @@
 /*
- * Backends in C++: open a store, acquire locks, look at them.
+ * Backends in C++: open a store, acquire locks, query them.
  */
 #ifndef SYNCGUARD_BACKEND_HPP
 #define SYNCGUARD_BACKEND_HPP
@@ -22,7 +22,7 @@ inline void call_lost(void *context, syncguard_lock *, syncguard_lost_reason rea
 
 } // namespace detail
 
-/* May be shared by any number of threads, as long as none moves or destroys it meanwhile. */
+/* May be shared by any number of threads, as long as none moves or destroys it at the same time. */
 class backend
 {
   public:
@@ -45,7 +45,7 @@ class backend
         return opened;
     }
 
-    /* Opens the store of this user; see syncguard_default_url. */
+    /* Opens the default store of this user; see syncguard_default_url. */
     [[nodiscard]] static backend open_default(const backend_options &options = {})
     {
         backend opened;
@@ -61,7 +61,7 @@ class backend
         return opened;
     }
 
-    /* Acquires key, waiting as the options say. */
+    /* Acquires key, and waits for it as the options say. */
     [[nodiscard]] lock acquire(std::string_view key, const lock_options &options = {})
     {
         lock out;
@@ -78,7 +78,7 @@ class backend
         return out;
     }
 
-    /* One attempt; no value if another owner holds the key. */
+    /* Makes one attempt; returns no value if another owner holds the key. */
     [[nodiscard]] std::optional<lock> try_acquire(std::string_view key,
                                                   const lock_options &options = {})
     {
@@ -96,8 +96,8 @@ class backend
         return out ? std::optional<lock>(std::move(out)) : std::nullopt;
     }
 
-    /* Calls work(lock &) while the lock is held, and returns what it returns. The lock is released
-     * however work ends; an exception goes on to the caller. */
+    /* Calls work(lock &) while the lock is held, and returns its result. The lock is released
+     * however work ends; an exception is passed on to the caller. */
     template <class Work>
     decltype(auto) with_lock(std::string_view key, const lock_options &options, Work &&work)
     {
@@ -105,7 +105,7 @@ class backend
         return std::forward<Work>(work)(held);
     }
 
-    /* Whether key is held right now: for people, not a guard. */
+    /* Whether key is held right now. Do not base a change on the result: it may be out of date. */
     [[nodiscard]] bool is_locked(std::string_view key, const call_options &limits = {})
     {
         bool locked = false;
@@ -122,7 +122,7 @@ class backend
         return locked;
     }
 
-    /* Releases the lock with this id, for locks that were detached. False: there is none. */
+    /* Releases the lock with this id, for locks that were detached. False if there is none. */
     bool release(std::string_view lock_id, const call_options &limits = {})
     {
         syncguard_error details;

@@ -1,11 +1,11 @@
 /*
- * Looking at locks: for people, dashboards and tests.
+ * Information about locks: for people, dashboards and tests.
  *
- * These only read. None of them is a guard: between the answer and your next
- * step the lock may change hands. release and extend check ownership themselves,
- * in one step with the change; the resource checks the fence.
+ * All functions but syncguard_prune only read. Do not base a change on their results: the lock may
+ * change hands before your next step. release and extend check ownership themselves, in one atomic
+ * step with the change; the resource checks the fence.
  *
- * get_by_key and get_by_id are the interface's lookup operation.
+ * get_by_key and get_by_id are the lookup operation of the interface.
  */
 #ifndef SYNCGUARD_DIAGNOSTICS_H
 #define SYNCGUARD_DIAGNOSTICS_H
@@ -16,21 +16,22 @@
 extern "C" {
 #endif
 
-/* The live lock of a key: OK fills *info, ABSENT if there is none (free or expired alike). */
+/* The live lock of a key: OK fills *info; ABSENT if there is none (the key is free or its lock has
+ * expired). */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_get_by_key(syncguard_backend *backend,
                                                                          const char *key,
                                                                          const syncguard_call *call,
                                                                          syncguard_lock_info *info,
                                                                          syncguard_error *err);
 
-/* The live lock with this id, likewise. */
+/* The same for the live lock with this id. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_get_by_id(syncguard_backend *backend,
                                                                         const char *lock_id,
                                                                         const syncguard_call *call,
                                                                         syncguard_lock_info *info,
                                                                         syncguard_error *err);
 
-/* The twins that also tell key, lock id and owner. */
+/* Variants that also return the key, the lock id and the owner. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_get_by_key_raw(syncguard_backend *backend, const char *key, const syncguard_call *call,
                          syncguard_lock_info_raw *info, syncguard_error *err);
@@ -45,15 +46,16 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_owns(syncguard_bac
                                                                    bool *owned,
                                                                    syncguard_error *err);
 
-/* Return false to stop the listing early; that is no error. Must not call back into the handle. */
+/* Called for each lock. Return false to end the listing early, which is not an error. Must not call
+ * functions on the handle. */
 typedef bool (*syncguard_list_fn)(void *context, const syncguard_lock_info *info);
 typedef bool (*syncguard_list_raw_fn)(void *context, const syncguard_lock_info_raw *info);
 
 /*
- * Calls fn for every live lock of the store, in no promised order. Not a
- * snapshot: locks that come and go meanwhile may or may not be shown. Costs a
- * walk over the store, in pages; the time limit of the call is that of one page, so that a
- * listing of any length succeeds as long as the store answers. Emits no telemetry.
+ * Calls fn for every live lock of the store, in no particular order. Not a snapshot: locks that are
+ * acquired or released during the listing may or may not be shown. Reads the whole store page by
+ * page; the timeout of the call applies to each page, so that a listing of any length succeeds as
+ * long as the store answers. Emits no telemetry.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_list(syncguard_backend *backend,
                                                                    const syncguard_call *call,
@@ -69,16 +71,16 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_list_raw(syncguard
 /*
  * Removes the records of locks that expired more than two seconds ago, which SQLite, PostgreSQL and
  * Firestore keep until the key is used again; never a live lock, never a fence counter. Other
- * stores keep none. dry_run changes nothing. fn, which may be NULL, is called after each removal
- * (with dry_run: for each record that would be removed) with what was stored. Safe at any time,
- * from any thread, and next to any operation. Stops at the first failure; what was removed stays
- * removed.
+ * stores keep none. dry_run changes nothing. fn, which may be NULL, is called with the stored
+ * values after each removal (with dry_run: for each record that would be removed). Safe at any
+ * time, in any thread, and during any other operation. Stops at the first failure; records removed
+ * before it stay removed.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_prune(syncguard_backend *backend, const syncguard_call *call, bool dry_run,
                 syncguard_list_raw_fn fn, void *context, syncguard_error *err);
 
-/* How grave a finding of syncguard_examine is. */
+/* How severe a finding of syncguard_examine is. */
 typedef enum syncguard_severity {
     SYNCGUARD_FINE = 0,
     SYNCGUARD_WARN = 1,
@@ -98,7 +100,8 @@ typedef struct syncguard_finding {
 /* Called for each finding. */
 typedef void (*syncguard_finding_fn)(void *context, const syncguard_finding *finding);
 
-/* Asks the store for what would break the promises there. Changes nothing. */
+/* Checks the store for settings that would break a guarantee, and calls fn for each finding.
+ * Changes no lock and no setting. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_examine(syncguard_backend *backend,
                                                                       const syncguard_call *call,
                                                                       syncguard_finding_fn fn,

@@ -1,9 +1,9 @@
 /*
  * Status codes and the error struct.
  *
- * A status is an answer (zero or positive) or a failure (negative). The error
- * struct is the caller's, has a fixed size, never allocates, and never holds a
- * key, a lock id or a credential: the key appears as its hash only.
+ * A status is a result (zero or positive) or a failure (negative). The error struct belongs to the
+ * caller, has a fixed size, never allocates, and never contains a key, a lock id or a credential:
+ * only the hash of the key appears in it.
  */
 #ifndef SYNCGUARD_ERROR_H
 #define SYNCGUARD_ERROR_H
@@ -15,8 +15,8 @@ extern "C" {
 #endif
 
 /*
- * The one table of statuses: X(identifier, value, name, meaning).
- * The names of the failures are those of the common lock interface.
+ * The table of all statuses: X(identifier, value, name, meaning). The names of the failures are
+ * those of the common lock interface.
  */
 #define SYNCGUARD_STATUS_MAP(X)                                                                    \
     X(OK, 0, "Ok", "done")                                                                         \
@@ -32,7 +32,7 @@ extern "C" {
     X(E_INTERNAL, -8, "Internal", "unexpected data or an unclassified failure")                    \
     X(E_OUT_OF_MEMORY, -9, "OutOfMemory", "memory could not be allocated")
 
-/* Zero and above: an outcome. Below zero: a failure, with details in syncguard_error. */
+/* Zero and above: a result. Below zero: a failure, with details in syncguard_error. */
 typedef enum syncguard_status {
 #define SYNCGUARD_STATUS_ENUM(id, value, name, meaning) SYNCGUARD_##id = (value),
     SYNCGUARD_STATUS_MAP(SYNCGUARD_STATUS_ENUM)
@@ -46,7 +46,7 @@ typedef struct syncguard_error {
     char native[32];
     /* Hash of the key the operation was about, or "". */
     char key_hash[SYNCGUARD_HASH_SIZE];
-    /* One line for people. Not part of the contract: decide by code and native. */
+    /* One line for people. Its text may change: programs should use code and native. */
     char message[256];
 } syncguard_error;
 

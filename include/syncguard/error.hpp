@@ -25,7 +25,7 @@ enum class errc {
     out_of_memory = SYNCGUARD_E_OUT_OF_MEMORY
 };
 
-/* Codes compare with errc, and with the std::errc that says the same (std::errc::timed_out, ...).
+/* Codes can be compared with errc, and with the equivalent std::errc (std::errc::timed_out, ...).
  */
 class error_category_type final : public std::error_category
 {
@@ -71,7 +71,7 @@ inline std::error_code make_error_code(errc code) noexcept
     return {static_cast<int>(code), error_category()};
 }
 
-/* A failure. what() is for people; decide by code() and native(). */
+/* A failure. what() is for people; programs should use code() and native(). */
 class error : public std::system_error
 {
   public:
@@ -100,7 +100,7 @@ class error : public std::system_error
 namespace detail
 {
 
-/* Failures are thrown; answers are returned. */
+/* Failures are thrown; results are returned. */
 inline syncguard_status check(syncguard_status status, const syncguard_error &details)
 {
     if (status < 0)
@@ -108,7 +108,7 @@ inline syncguard_status check(syncguard_status status, const syncguard_error &de
     return status;
 }
 
-/* Failures are stored in code, answers clear it. */
+/* A failure is stored in code; a result clears it. */
 inline syncguard_status store(syncguard_status status, std::error_code &code) noexcept
 {
     code = status < 0 ? std::error_code(static_cast<int>(status), error_category())

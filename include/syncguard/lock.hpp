@@ -16,7 +16,7 @@ namespace syncguard
 
 class backend;
 
-/* Questions may be asked from any thread, as long as none moves or destroys the lock meanwhile. */
+/* Const functions may be called on any thread, as long as none moves or destroys the lock then. */
 class lock
 {
   public:
@@ -41,7 +41,7 @@ class lock
         return handle_ ? syncguard_lock_key(handle_.get()) : std::string_view();
     }
 
-    /* Whoever has the id can release the lock: not for logs. */
+    /* Anyone who has the id can release the lock: not for logs. */
     std::string_view id() const noexcept
     {
         return handle_ ? syncguard_lock_id(handle_.get()) : std::string_view();
@@ -69,7 +69,7 @@ class lock
                        : lost_reason::no;
     }
 
-    /* Time left of the lease on this machine's own clock. */
+    /* Remaining time of the lease on this machine's own clock. */
     std::chrono::milliseconds remaining() const noexcept
     {
         return std::chrono::milliseconds(handle_ ? syncguard_lock_remaining_ms(handle_.get()) : 0);
@@ -82,7 +82,7 @@ class lock
             std::chrono::milliseconds(handle_ ? syncguard_lock_expires_at_ms(handle_.get()) : 0));
     }
 
-    /* Releases now. True if this call released it, false if it was not held any more. */
+    /* Releases the lock now. True if this call released it, false if it was no longer held. */
     bool release(const call_options &limits = {})
     {
         syncguard_error details;
@@ -96,7 +96,7 @@ class lock
                SYNCGUARD_OK;
     }
 
-    /* Extends by hand. False: the lock is lost. */
+    /* Extends the lease now. False if the lock is lost. */
     [[nodiscard]] bool extend(std::chrono::milliseconds ttl, const call_options &limits = {})
     {
         syncguard_error details;
@@ -113,7 +113,8 @@ class lock
                    code) == SYNCGUARD_OK;
     }
 
-    /* Leaves the lock as it is, for whoever has the id. Empty afterwards. */
+    /* Gives up the handle without releasing the lock, which is left to whoever has its id. The
+     * object is empty afterwards. */
     void detach() noexcept
     {
         syncguard_lock_detach(handle_.release());

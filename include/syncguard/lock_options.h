@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* A lock that is held, or was: see syncguard/lock.h. */
+/* A lock that is or was held: see syncguard/lock.h. */
 typedef struct syncguard_lock syncguard_lock;
 
 /* How the pauses between tries grow. */
@@ -44,29 +44,29 @@ typedef enum syncguard_lost_reason {
 SYNCGUARD_API const char *syncguard_lost_reason_name(syncguard_lost_reason reason);
 
 /*
- * Called exactly once when ownership of an auto-extended lock can no longer be guaranteed. Runs on
- * a thread that the backend keeps for this. It may block, which delays the callbacks of other
- * locks, and may release or dispose of the lock, unless another thread does (syncguard_with_lock
- * always does). Never runs before the acquire has filled in its out parameter, nor after dispose
- * has returned: dispose waits for a running callback. A lost lock stays lost, even if the store
+ * Called exactly once when ownership of a lock with auto_extend can no longer be guaranteed. Runs
+ * on a thread that the backend keeps for this. It may block, which delays the callbacks of other
+ * locks. It may release or dispose of the lock, unless another thread does so (syncguard_with_lock
+ * always does). It never runs before the acquire has set its out parameter or after dispose has
+ * returned: dispose waits for a running callback. A lost lock stays lost, even if the store
  * confirms a renewal later; the library then releases it.
  */
 typedef void (*syncguard_lost_fn)(void *context, syncguard_lock *lock,
                                   syncguard_lost_reason reason);
 
-/* Called in the waiting thread before each pause of a waiting acquire, and during a longer pause
- * every second (or every retry_delay_ms, if that is more). remaining_ms: how long the current
- * holder's lock may still be live, -1 if unknown. A child forked in the callback must not return
- * from it. */
+/* Called in the waiting thread before each pause of a waiting acquire, and every second during a
+ * longer pause (or every retry_delay_ms, if that is more). remaining_ms is how long the current
+ * holder's lock may still be live, or -1 if unknown. A child that is forked in the callback must
+ * not return from it. */
 typedef void (*syncguard_wait_fn)(void *context, int attempts, int64_t waited_ms,
                                   int64_t remaining_ms);
 
 /*
  * Options of one lock.
  *
- * Two limits end the waiting, whichever comes first: max_retries and timeout_ms.
- * timeout_ms = 60000 alone gives up after about 5.6 s, when the ten retries of
- * the default are used up. To wait up to a minute:
+ * Two limits end the wait, whichever is reached first: max_retries and timeout_ms. If you only set
+ * timeout_ms = 60000, the call gives up after about 5.6 s, when the default of ten retries is used
+ * up. To wait up to a minute:
  *
  *     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
  */
@@ -80,18 +80,18 @@ typedef struct syncguard_lock_options {
     syncguard_backoff backoff;
     syncguard_jitter jitter;
     /* Give up after this time, even in the middle of an attempt; default 5000, 0 is a single
-     * attempt, or SYNCGUARD_WAIT_FOREVER. Each attempt is also bounded by the backend's
-     * timeout_ms. max_retries may end the waiting earlier, see above. */
+     * attempt, or SYNCGUARD_WAIT_FOREVER. The backend's timeout_ms also limits each attempt.
+     * max_retries may end the wait earlier, see above. */
     int64_t timeout_ms;
-    /* Retry ServiceUnavailable, RateLimited and the NetworkTimeout of a single attempt like
-     * contention. When the wait ends, the last answer decides the status: AcquisitionTimeout if the
-     * lock was held, else the failure itself. Default false. */
+    /* Also retry after ServiceUnavailable, RateLimited and the NetworkTimeout of a single attempt.
+     * When the wait ends, the last attempt determines the status: AcquisitionTimeout if the lock
+     * was held, else the failure of that attempt. Default false. */
     bool retry_unavailable;
-    /* Renew in the background at a third of ttl_ms. Default false. */
+    /* Renew in the background, each time a third of ttl_ms has passed. Default false. */
     bool auto_extend;
     /* Stop renewing this long after the grant; 0 (default): never. */
     int64_t max_hold_ms;
-    /* Ends the waiting, not the release. NULL: none. Only used during the acquire. */
+    /* Triggering it ends the acquire; it has no effect later. NULL: none. */
     syncguard_abort *abort_object;
     syncguard_lost_fn on_lost; /* needs auto_extend, else InvalidArgument */
     void *on_lost_context;
@@ -100,13 +100,13 @@ typedef struct syncguard_lock_options {
     /* Overrides the backend's handler for this lock. */
     syncguard_release_error_fn on_release_error;
     void *on_release_error_context;
-    /* Keep the key locked for at least this long after the grant; 0 (default): no minimum. A
-     * release before that sets the lease to what is left of it instead of removing the lock, so
-     * that nobody gets the key meanwhile; see syncguard_lock_release. */
+    /* Keep the key locked for at least this long after the grant; 0 (default): no minimum. An
+     * earlier release does not remove the lock, but sets its lease to the rest of this time, so
+     * that nobody gets the key before; see syncguard_lock_release. */
     int64_t min_hold_ms;
-    /* Triggered when the lock is lost, so that the loss ends whatever waits with this object. Needs
-     * auto_extend, else InvalidArgument. Stays the caller's, and valid until the lock was disposed
-     * of. NULL: none. */
+    /* Triggered when the lock is lost, so that the loss ends all calls that use this object. Needs
+     * auto_extend, else InvalidArgument. The caller keeps ownership, and must not free it before
+     * the lock is disposed of. NULL: none. */
     syncguard_abort *abort_on_lost;
     /* At most this many holders of the key at a time, 1 to SYNCGUARD_SLOTS_MAX; 0 (default): a
      * plain lock. See slots.h. */
@@ -120,7 +120,7 @@ typedef struct syncguard_lock_options {
             NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0                                         \
     }
 
-/* As SYNCGUARD_LOCK_OPTIONS_INIT, but waits up to wait_ms (or SYNCGUARD_WAIT_FOREVER) without a
+/* Like SYNCGUARD_LOCK_OPTIONS_INIT, but waits up to wait_ms (or SYNCGUARD_WAIT_FOREVER) without a
  * limit on retries. */
 #define SYNCGUARD_LOCK_OPTIONS_WAIT_MS(wait_ms)                                                    \
     {                                                                                              \

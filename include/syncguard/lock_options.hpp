@@ -1,5 +1,5 @@
 /*
- * Options of one lock in C++; what they mean, and their defaults, is in lock_options.h.
+ * Options of one lock in C++; lock_options.h describes their meaning and defaults.
  */
 #ifndef SYNCGUARD_LOCK_OPTIONS_HPP
 #define SYNCGUARD_LOCK_OPTIONS_HPP
@@ -26,8 +26,9 @@ enum class lost_reason {
 };
 
 /*
- * Called once when ownership of an auto-extended lock can no longer be guaranteed, on a thread of
- * the library. It must not throw (the program would be terminated), nor destroy or move the lock.
+ * Called once, on a thread of the library, when ownership of a lock with auto_extend can no longer
+ * be guaranteed. It must not throw (this would terminate the program), and must not destroy or move
+ * the lock.
  */
 using lost_function = std::function<void(lost_reason)>;
 
@@ -43,7 +44,7 @@ class lock_options
     /* Waits up to this long, without a limit on retries. */
     lock_options &wait(std::chrono::milliseconds value) noexcept
     {
-        /* SYNCGUARD_WAIT_FOREVER is -1: a wait that came out negative must not become that. */
+        /* SYNCGUARD_WAIT_FOREVER is -1: a negative wait must not be taken for it. */
         syncguard_lock_options_wait(&c_, value.count() < 0 ? INT64_MIN : value.count());
         return *this;
     }
@@ -91,7 +92,7 @@ class lock_options
         return *this;
     }
 
-    /* Needs auto_extend. The lock keeps the function. */
+    /* Needs auto_extend. The lock stores the function. */
     lock_options &on_lost(lost_function function)
     {
         on_lost_ = std::move(function);

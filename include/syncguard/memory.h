@@ -1,7 +1,7 @@
 /*
- * The memory backend: locks among the threads that share one handle, with the
- * same meaning as every other store. Two handles know nothing of each other.
- * Locks and counters end with the handle; in a forked child it starts empty.
+ * The memory backend: locks for the threads that share one handle, with the same behaviour as every
+ * other store. Two handles do not share locks. Locks and counters end with the handle; in a forked
+ * child the handle starts empty.
  */
 #ifndef SYNCGUARD_MEMORY_H
 #define SYNCGUARD_MEMORY_H

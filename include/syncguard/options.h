@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* How important a line of the log is. */
+/* How severe a log line is. */
 typedef enum syncguard_log_level {
     SYNCGUARD_LOG_DEBUG = 0,
     SYNCGUARD_LOG_INFO = 1,
@@ -20,18 +20,18 @@ typedef enum syncguard_log_level {
     SYNCGUARD_LOG_ERROR = 3
 } syncguard_log_level;
 
-/* Receives one line without a newline, and without keys, lock ids or credentials. May be called
- * from any thread, never with a lock of the library held; must not call back into the library.
- * ERROR is a lost lock; docs/guides/telemetry.md has the lines of losses, renewals and reconnects.
- */
+/* Receives one line without a newline, and without keys, lock ids or credentials. May be called on
+ * any thread, never while the library holds a mutex; must not call functions of the library. ERROR
+ * means a lost lock; docs/guides/telemetry.md lists the lines about losses, renewals and
+ * reconnects. */
 typedef void (*syncguard_log_fn)(void *context, syncguard_log_level level, const char *message);
 
 /*
- * Called when a lock could not be released while its handle was disposed of.
- * source says where: "scope" (disposed handle) or "helper" (callback form).
- * The context must outlive the backend or lock that it was given to.
- * Runs in the disposing thread. key and lock_id are the raw ones: take care
- * where you write them. An absent lock is no error and is not reported.
+ * Called when a lock could not be released while its handle was disposed of. source says where:
+ * "scope" (disposed handle) or "helper" (callback form). The context must outlive the backend or
+ * lock that it was given to. Runs in the thread that disposes of the handle. key and lock_id are
+ * the raw values: take care where you write them. An absent lock is not an error and is not
+ * reported.
  */
 typedef void (*syncguard_release_error_fn)(void *context, const syncguard_error *error,
                                            const char *key, const char *lock_id,
@@ -42,19 +42,20 @@ typedef struct syncguard_options {
     size_t size;
     /* Deadline of one operation, connecting included. Default 5000; must be positive. */
     int64_t timeout_ms;
-    /* Bound on the release at disposal and on draining at close. 0 (default): timeout_ms bounds
-     * each release, close drains for at most one second. */
+    /* Time limit for the release when a lock is disposed of, and for background work at close. 0
+     * (default): timeout_ms limits each release, and close waits for at most one second. */
     int64_t dispose_timeout_ms;
-    /* Label of up to 128 bytes of UTF-8 that answers "who holds it". NULL (default): none. */
+    /* Label of up to 128 bytes of UTF-8 that tells others who holds a lock. NULL (default): none.
+     */
     const char *owner;
-    /* Let is_locked remove long expired locks in the background. Default false. */
+    /* Let is_locked remove the records of expired locks in the background. Default false. */
     bool cleanup_in_is_locked;
     syncguard_log_fn log;
     void *log_context;
     syncguard_release_error_fn on_release_error;
     void *on_release_error_context;
-    /* Key of the hashes that stand for keys and lock ids in lookups, listings, telemetry, errors
-     * and log lines of this handle: 16 to 1024 bytes, random, the same wherever hashes are to be
+    /* Secret for the hashes that replace keys and lock ids in lookups, listings, telemetry, errors
+     * and log lines of this handle: 16 to 1024 random bytes, the same wherever hashes are to be
      * compared. NULL (default): syncguard_hash, which can be reversed. */
     const char *hash_secret;
 } syncguard_options;

@@ -1,7 +1,7 @@
 /*
  * Options in C++. Each setter changes one field of the C struct and returns the options, so that
- * calls can be chained; what the fields mean, and their defaults, is in options.h. c() gives the
- * struct, for fields without a setter.
+ * calls can be chained; options.h describes the fields and their defaults. c() returns the struct,
+ * for fields without a setter.
  */
 #ifndef SYNCGUARD_OPTIONS_HPP
 #define SYNCGUARD_OPTIONS_HPP
@@ -15,7 +15,7 @@
 namespace syncguard
 {
 
-/* Ends calls from another thread or a signal handler; it must outlive them. */
+/* Ends calls, when triggered from another thread or a signal handler; must outlive those calls. */
 class abort_object
 {
   public:
@@ -52,7 +52,7 @@ class abort_object
     std::unique_ptr<syncguard_abort, freer> handle_;
 };
 
-/* Limits of one call. No timeout: the backend's. */
+/* Limits of one call. Without a timeout, that of the backend applies. */
 class call_options
 {
   public:
@@ -82,7 +82,7 @@ class call_options
     syncguard_call c_ = SYNCGUARD_CALL_INIT;
 };
 
-/* Options of a backend. Contexts of callbacks in c() outlive the backend and all of its locks. */
+/* Options of a backend. Contexts of callbacks in c() must outlive the backend and all its locks. */
 class backend_options
 {
   public:

@@ -1,10 +1,10 @@
 /*
- * The PostgreSQL backend: server 13 or later, one round trip per operation.
+ * The PostgreSQL backend: server version 13 or later, one round trip per operation.
  *
- * The tables must be there before a handle is opened: syncguard_setup,
- * syncguard_postgres_setup or `syncguard setup` makes them, with the rights of
- * whoever may create tables. Afterwards a role that can SELECT, INSERT, UPDATE
- * and DELETE on the two tables is enough.
+ * The tables must exist before the first operation: syncguard_setup, syncguard_postgres_setup or
+ * `syncguard setup` creates them, and must run as a role that may create tables. Afterwards a role
+ * needs only SELECT, INSERT, UPDATE and DELETE on the table of locks, SELECT, INSERT and UPDATE on
+ * the table of counters, and USAGE on their schema.
  */
 #ifndef SYNCGUARD_POSTGRES_H
 #define SYNCGUARD_POSTGRES_H
@@ -23,22 +23,22 @@ extern "C" {
 /* Options of this store: see docs/backends/postgres.md. */
 typedef struct syncguard_postgres_options {
     size_t size;
-    /* Any connection string of libpq: a postgres:// URI (without options of ours) or keywords
-     * such as "host=db dbname=app". NULL: what libpq's environment variables say. */
+    /* Any connection string of libpq: a postgres:// URI (without the options of this library) or
+     * keywords such as "host=db dbname=app". NULL: libpq's environment variables are used. */
     const char *conninfo;
-    /* A name, or schema.name: letters, digits, _ and $, taken literally (case counts). NULL: the
-     * default. The two must differ. */
+    /* A name, or schema.name: letters, digits, _ and $, taken literally (case-sensitive). NULL: the
+     * default. The two tables must differ. */
     const char *lock_table;
     const char *fence_table;
-    /* Most connections for operations; a listening one comes on top, and one for renewals while
-     * all are busy. 1 to 1000. */
+    /* Maximum number of connections for operations, 1 to 1000. In addition there may be one for
+     * notifications and, while all are busy, one for renewals and one for an extend. */
     int pool_max;
-    /* The server is reached through a pooler in transaction mode: neither prepared statements nor
-     * LISTEN nor session settings. Overrides the next two. */
+    /* The server is reached through a pooler in transaction mode: prepared statements, LISTEN and
+     * session settings are not used. Overrides the next two options. */
     bool pooler;
     bool prepared; /* prepare statements once per connection; default true */
-    bool listen;   /* have waiters woken through LISTEN; default true */
-    /* Look for the answer this long before sleeping; costs processor time. Default 0. */
+    bool listen;   /* notify waiters through LISTEN; default true */
+    /* Poll for the reply this long before sleeping; costs processor time. Default 0. */
     int spin_us;
 } syncguard_postgres_options;
 
@@ -53,30 +53,30 @@ SYNCGUARD_API void syncguard_postgres_options_init(syncguard_postgres_options *o
                                                    size_t size);
 
 /*
- * Checks the options; the first operation connects and checks the schema (InvalidArgument if it is
- * not there). Same as opening
- * "postgres://...?lock_table=&fence_table=&pool_max=&pooler=&prepared=&listen=&spin_us=".
- * Either options may be NULL. The caller owns *out.
+ * Checks the options; the first operation connects and checks the tables (InvalidArgument if they
+ * are missing). Same as opening
+ * "postgres://...?lock_table=&fence_table=&pool_max=&pooler=&prepared=&listen=&spin_us=". Both
+ * option structs may be NULL. The caller owns *out.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_postgres_open(
     const syncguard_postgres_options *postgres_options, const syncguard_options *options,
     syncguard_backend **out, syncguard_error *err);
 
 /*
- * Creates what is missing of the schema; see syncguard_setup. With print given nothing is changed
- * nor connected to: the statements are passed to it, one per call, ready for psql. Of options only
- * timeout_ms counts.
+ * Creates missing tables; see syncguard_setup. If print is not NULL, the function does not connect
+ * and changes nothing; the statements are passed to print, one per call, ready for psql. Of
+ * options, only timeout_ms has an effect.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_postgres_setup(
     const syncguard_postgres_options *postgres_options, const syncguard_options *options,
     syncguard_print_fn print, void *print_context, syncguard_error *err);
 
 /*
- * For programs that link the archive of this backend (SyncGuard::postgres_static, or pkg-config
- * --static syncguard-postgres): makes postgres: and postgresql: URLs known to syncguard_open, which
- * loads nothing then. Call it before the first open; again does no harm, also from several threads.
- * Programs that link the shared libraries do not need it. InvalidArgument if the archive belongs to
- * another version of the library.
+ * For programs that link the static library of this backend (SyncGuard::postgres_static, or
+ * pkg-config --static syncguard-postgres): makes postgres: and postgresql: URLs known to
+ * syncguard_open, which then loads no module. Call it before the first open; it may be called
+ * again, and by several threads at once. Programs that link the shared libraries do not need it.
+ * InvalidArgument if the static library belongs to another version of the library.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_postgres_register(syncguard_error *err);

@@ -1,6 +1,6 @@
 /*
- * Locks for event loops: start a request, go on, and read its completion when the queue's
- * descriptor becomes readable. A waiting acquire costs memory, not a thread, and waiters of one key
+ * Locks for event loops: start a request, continue, and read its completion when the queue's
+ * descriptor becomes readable. A waiting acquire needs memory, but no thread; waiters for one key
  * share their tries.
  *
  *     syncguard_queue_open(backend, NULL, &queue, &err);
@@ -16,24 +16,24 @@
  *     to shut down: cancel what waits, release what is held, take completions until no request
  *     is open, close the queue, close the backend.
  *
- * Requests. Starting one never waits for the store. OK means that it completes exactly once, at
- * its deadline at the latest (which counts from the start call); any other status is returned at
- * once and nothing completes. Keys, options and limits are copied. Statuses, deadlines, retries and
- * promises are those of the blocking calls in lock.h; timeout_ms 0 is a single attempt.
+ * Requests. Starting one never waits for the store. OK means that it completes exactly once, no
+ * later than its deadline (which counts from the start call); after any other status nothing
+ * completes. Keys, options and limits are copied. Statuses, deadlines, retries and guarantees are
+ * those of the blocking calls in lock.h; timeout_ms 0 is a single attempt.
  *
- * Ownership. A granted lock belongs to the caller, who ends it with syncguard_lock_release_async
- * on the same queue. The blocking release, dispose and detach may be used instead while no request
- * on this lock is open; they wait for the store. Questions (syncguard_lock_held, _fence, ...)
- * never block. Contexts are only passed through and may be NULL; that of an acquire comes back with
- * LOST, too, so it lives until the RELEASE completion was taken (or the lock was disposed of).
+ * Ownership. A granted lock belongs to the caller, who ends it with syncguard_lock_release_async on
+ * the same queue. The blocking release, dispose and detach may be used instead while no request on
+ * this lock is open; they wait for the store. syncguard_lock_held, _fence, ... never block.
+ * Contexts are only passed through and may be NULL; that of an acquire also comes back with LOST,
+ * so it must live until the RELEASE completion is taken or the lock is disposed of.
  *
- * Loss. A lock with auto_extend that can no longer be guaranteed gives one LOST completion, also
- * while an EXTEND hangs: after its grant, and after an EXTEND that the store answered with ABSENT.
- * Starting the release withdraws one that was not taken yet.
+ * Loss. When a lock with auto_extend can no longer be guaranteed, one LOST completion follows, even
+ * while an EXTEND hangs. It comes after the ACQUIRE, and after an EXTEND that found the lock
+ * ABSENT. Starting the release withdraws a LOST completion that was not taken yet.
  *
- * Threads. Every function may be called from any thread; each completion goes to one taker. Of the
- * caller's callbacks only the backend's log and telemetry functions run, never on_release_error.
- * The threads of a queue block all signals.
+ * Threads. Every function may be called on any thread; each completion is returned only once. Of
+ * the caller's callbacks only the backend's log and telemetry functions run, never
+ * on_release_error. All signals are blocked in the threads of a queue.
  *
  * Fork. In a forked child the queue is empty: starting a request is InvalidArgument, next is
  * false, the descriptor is -1, and close frees memory only.
@@ -54,8 +54,8 @@ typedef uint64_t syncguard_request;
 
 typedef struct syncguard_queue_options { /* options of a queue */
     size_t size;
-    /* Most worker threads of this queue, which do the requests to the store: 1 to 64, default 4.
-     * One more keeps the time. */
+    /* Maximum number of threads that send requests to the store: 1 to 64, default 4. One more
+     * thread watches the deadlines. */
     int max_threads;
 } syncguard_queue_options;
 
@@ -87,19 +87,19 @@ typedef struct syncguard_completion {
     syncguard_error error;      /* of a failure; otherwise empty */
 } syncguard_completion;
 
-/* Opens a queue and starts its first thread; options may be NULL. A backend may have several, and
- * stays open until the last is closed, as with locks. RateLimited when no descriptor or thread is
- * left. */
+/* Opens a queue and starts its first thread; options may be NULL. A backend may have several
+ * queues, and stays open until the last is closed, as with locks. RateLimited if no descriptor or
+ * thread is left. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_queue_open(syncguard_backend *backend, const syncguard_queue_options *options,
                      syncguard_queue **out, syncguard_error *err);
 
-/* Readable while completions are waiting; the same for the queue's whole life, close-on-exec.
- * Belongs to the queue: watch it (not edge-triggered), never read or close it. */
+/* Readable while there are completions; the same for the queue's whole life, close-on-exec. It
+ * belongs to the queue: watch it (not edge-triggered), never read from it or close it. */
 SYNCGUARD_API int syncguard_queue_fd(const syncguard_queue *queue);
 
-/* Takes the next completion and sets every field of it; false if there is none. Never blocks.
- * Those of one lock come in order: ACQUIRE, its EXTENDs and LOST, RELEASE. */
+/* Takes the next completion and sets all its fields; false if there is none. Never blocks. The
+ * completions of one lock come in order: ACQUIRE, its EXTENDs and LOST, RELEASE. */
 SYNCGUARD_API bool syncguard_queue_next(syncguard_queue *queue, syncguard_completion *completion);
 
 /* Starts an acquire with the options of syncguard_lock_acquire (NULL: the defaults). abort_object,
@@ -110,36 +110,36 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_acquire_async
     syncguard_request *request, syncguard_error *err);
 
 /*
- * Starts the release of a lock. If this returns OK the handle is the library's: the caller no
- * longer uses it. For a lock of this queue it fails only for bad arguments and in a forked child.
- * A lock from a blocking acquire on the same backend may be given, too (then also OutOfMemory).
- * A release that fails, or that was cancelled, goes on in the background until the lease ends; a
- * cancel and the deadline end its lock's extends, too. In call the abort object must be NULL.
+ * Starts the release of a lock. If this returns OK, the handle belongs to the library: the caller
+ * must no longer use it. For a lock of this queue it fails only for bad arguments and in a forked
+ * child. A lock of a blocking acquire on the same backend is accepted too (then also OutOfMemory).
+ * A release that fails or is cancelled continues in the background until the lease ends; a cancel
+ * and the deadline also end the lock's extends. The abort object in call must be NULL.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_release_async(
     syncguard_queue *queue, syncguard_lock *lock, const syncguard_call *call, void *context,
     syncguard_request *request, syncguard_error *err);
 
-/* Starts an extend by hand of such a lock. A release that is started later takes effect after it.
- * In call the abort object must be NULL. */
+/* Starts an extend of such a lock. A release that is started later takes effect after it. The abort
+ * object in call must be NULL. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_extend_async(
     syncguard_queue *queue, syncguard_lock *lock, int64_t ttl_ms, const syncguard_call *call,
     void *context, syncguard_request *request, syncguard_error *err);
 
 /*
- * Ends a request early, also while a server hangs; it still completes. After this call an acquire
- * never hands out a lock: one that was granted meanwhile is given back in the background, and its
+ * Ends a request early, even while a server hangs; it still completes. After this call an acquire
+ * never hands out a lock: one that was granted in the meantime is released in the background; the
  * status is Aborted. A release or extend that was sent may have taken effect; its status is Aborted
- * or its result. False if the completion has been taken, or the request is not of this queue.
+ * or its result. False if the completion has been taken, or if the request is not of this queue.
  */
 SYNCGUARD_API bool syncguard_queue_cancel(syncguard_queue *queue, syncguard_request request);
 
 /*
- * Cancels what is open and frees the queue without waiting for the store; nothing completes any
- * more. Locks that were granted but not handed out are given back and started releases go on, both
- * in the background, which syncguard_close drains (see dispose_timeout_ms). Locks that were handed
- * out stay the caller's, to be ended with the blocking calls; they are still renewed, but nobody is
- * told of their loss. No other call may be using the queue. NULL is ignored.
+ * Cancels open requests and frees the queue without waiting for the store; nothing completes any
+ * more. In the background, granted locks that were not handed out are released, and started
+ * releases continue; syncguard_close waits for both (see dispose_timeout_ms). Locks that were
+ * handed out still belong to the caller (use the blocking calls); they are renewed, but their loss
+ * is not reported. No other call may be using the queue. NULL is ignored.
  */
 SYNCGUARD_API void syncguard_queue_close(syncguard_queue *queue);
 

@@ -1,7 +1,7 @@
 /*
- * The completion queue in C++: locks for event loops. queue.h tells how requests, completions and
- * losses work. A lock that a completion hands out may be given back with release() of the queue,
- * which never waits for the store, or destroyed like any other, which does.
+ * The completion queue in C++: locks for event loops. queue.h describes how requests, completions
+ * and losses work. A lock that a completion hands out may be released with release() of the queue,
+ * which never waits for the store, or destroyed like any other lock, which waits.
  */
 #ifndef SYNCGUARD_QUEUE_HPP
 #define SYNCGUARD_QUEUE_HPP
@@ -15,10 +15,10 @@ namespace syncguard
 {
 
 struct completion {
-    syncguard_completion c; /* with c.lock empty if held has it */
+    syncguard_completion c; /* c.lock is NULL if held has it */
     lock held;              /* of an acquire that succeeded */
 
-    /* A failure; empty for an answer (see c.status). */
+    /* The failure; empty for a result (see c.status). */
     std::error_code code() const noexcept
     {
         std::error_code result;
@@ -27,7 +27,7 @@ struct completion {
     }
 };
 
-/* May be used by several threads, as long as none moves or destroys it meanwhile. */
+/* May be used by several threads, as long as none moves or destroys it at the same time. */
 class queue
 {
   public:
@@ -43,13 +43,13 @@ class queue
         handle_.reset(made);
     }
 
-    /* Readable while completions are waiting. */
+    /* Readable while there are completions. */
     int fd() const noexcept
     {
         return syncguard_queue_fd(handle_.get());
     }
 
-    /* Takes the next completion; no value if there is none. */
+    /* Takes the next completion; returns no value if there is none. */
     [[nodiscard]] std::optional<completion> next() noexcept
     {
         completion taken;

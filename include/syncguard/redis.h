@@ -1,5 +1,5 @@
 /*
- * The Redis backend: Redis 6.2 or later, or Valkey; alone, behind Sentinel, or a
+ * The Redis backend: Redis 6.2 or later, or Valkey; a single server, servers with Sentinel, or a
  * Cluster. One round trip per operation; all threads share a few connections.
  *
  * Opening does not connect: the first operation does.
@@ -20,16 +20,16 @@ typedef enum syncguard_redis_mode {
     SYNCGUARD_REDIS_CLUSTER = 2
 } syncguard_redis_mode;
 
-/* NULL and 0 stand for the default everywhere. */
+/* NULL and 0 mean the default for every option. */
 typedef struct syncguard_redis_options {
     size_t size;
     syncguard_redis_mode mode;
-    /* "host", "host:port", "[v6]:port"; for Sentinel and Cluster several, with commas between.
-     * Default 127.0.0.1. Ports default to 6379, of sentinels to 26379. */
+    /* "host", "host:port" or "[v6]:port"; for Sentinel and Cluster several, separated by commas.
+     * Default 127.0.0.1. The default port is 6379, for sentinels 26379. */
     const char *hosts;
-    /* Path of a unix socket, instead of hosts; only in the single mode. */
+    /* Path of a unix socket, instead of hosts; only for a single server. */
     const char *unix_path;
-    const char *master_name; /* must be given for Sentinel, and only there */
+    const char *master_name; /* required for Sentinel, and only there */
     const char *user;        /* ACL user; a password alone is the default user's */
     const char *password;
     const char *sentinel_user; /* for the sentinels themselves */
@@ -42,15 +42,15 @@ typedef struct syncguard_redis_options {
     const char *tls_cert;    /* client certificate and its key, PEM files */
     const char *tls_key;
     const char *tls_server_name; /* expected name; default: the host */
-    bool tls_insecure;           /* do not check who the server is */
+    bool tls_insecure;           /* do not verify the certificate */
     int connections;             /* shared by all threads; default 2, at most 64 */
-    /* Look for the reply this long before sleeping: halves the latency of a near server for a
-     * busy processor. Default 0, at most 1000. */
+    /* Poll for the reply this long before sleeping: halves the latency of a nearby server at the
+     * cost of processor time. Default 0, at most 1000. */
     int spin_us;
-    /* An acquire or extend counts only when this many replicas have it. Default 0. */
+    /* An acquire or extend succeeds only when this many replicas have confirmed it. Default 0. */
     int wait_replicas;
     int wait_connections; /* such acquires at a time; default 4, at most 64 */
-    bool no_tracking;     /* do not ask the server for wake-ups: waiters poll */
+    bool no_tracking;     /* do not ask for notifications: waiters poll */
 } syncguard_redis_options;
 
 #define SYNCGUARD_REDIS_OPTIONS_INIT                                                               \
@@ -64,24 +64,23 @@ SYNCGUARD_API void syncguard_redis_options_init(syncguard_redis_options *options
 
 /*
  * Same as opening
- *   redis://[user[:password]@]host[:port][/database]     rediss:// with TLS
+ *   redis://[[user]:password@]host[:port][/database]     rediss:// with TLS
  *   redis+unix:///path/to/socket
- *   redis+sentinel://[user:password@]h1,h2,h3/master-name[/database]
- *   redis+cluster://[user:password@]h1,h2,h3
- * with the other options in the query under the names above (without a
- * password: put it into the URL or this struct). InvalidArgument for what cannot work. Both option
- * structs may be NULL. The caller owns *out.
+ *   redis+sentinel://[[user]:password@]h1,h2,h3/master-name[/database]
+ *   redis+cluster://[[user]:password@]h1,h2,h3
+ * with the other options in the query, under the names above. Options that are invalid or
+ * contradict each other are InvalidArgument. Both option structs may be NULL. The caller owns *out.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_redis_open(const syncguard_redis_options *redis_options, const syncguard_options *options,
                      syncguard_backend **out, syncguard_error *err);
 
 /*
- * For programs that link the archive of this backend (SyncGuard::redis_static, or pkg-config
+ * For programs that link the static library of this backend (SyncGuard::redis_static, or pkg-config
  * --static syncguard-redis): makes redis:, rediss:, redis+unix:, redis+sentinel: and redis+cluster:
- * URLs known to syncguard_open, which loads nothing then. Call it before the first open; again does
- * no harm, also from several threads. Programs that link the shared libraries do not need it.
- * InvalidArgument if the archive belongs to another version of the library.
+ * URLs known to syncguard_open, which then loads no module. Call it before the first open; it may
+ * be called again, and by several threads at once. Programs that link the shared libraries do not
+ * need it. InvalidArgument if the static library belongs to another version of the library.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_redis_register(syncguard_error *err);
 

@@ -1,15 +1,15 @@
 /*
- * The SQLite backend: one file, all processes of one machine (of one kernel, its containers
- * included), nothing to start.
+ * The SQLite backend: one file for all processes of one machine (of one kernel, including its
+ * containers), without a server.
  *
- * The file is created with mode 0600, its missing last folder with 0700. A file on a
- * network file system is refused, and so are files and folders through which others
- * could make us write elsewhere (see docs/backends/sqlite.md); a corrupt or foreign file
- * is an error and is left untouched. Opening waits for nobody: a file that is busy
- * is connected by the first operation. A file that is removed or replaced while it is
- * open is opened again, and all its locks are lost. Neither an inherited handle nor a new one works
- * in a child that forked and did not exec, when its parent used this backend: InvalidArgument (a
- * pre-forking server opens in its workers, never before).
+ * The file is created with mode 0600, and its last folder, if missing, with 0700. A file on a
+ * network file system is refused, and so are files and folders through which other users could
+ * redirect writes (see docs/backends/sqlite.md). A corrupt file, or one of another program, is an
+ * error and is not changed. Opening does not wait: if the file is busy, the first operation
+ * connects. If the file is removed or replaced while it is open, it is opened again, and all its
+ * locks are lost. In a forked child whose parent used this backend, neither an inherited handle nor
+ * a new one works (InvalidArgument), unless the child calls exec: a server that forks workers must
+ * open its handles in the workers.
  */
 #ifndef SYNCGUARD_SQLITE_H
 #define SYNCGUARD_SQLITE_H
@@ -20,16 +20,16 @@
 extern "C" {
 #endif
 
-/* What a crash of the machine may take back. */
+/* What a crash of the machine may lose. */
 typedef enum syncguard_sqlite_durability {
-    SYNCGUARD_SQLITE_FULL = 0,  /* a grant is on the disk before the caller hears of it */
-    SYNCGUARD_SQLITE_NORMAL = 1 /* a crash of the machine may take back the latest fences */
+    SYNCGUARD_SQLITE_FULL = 0,  /* a grant is on disk before it is returned */
+    SYNCGUARD_SQLITE_NORMAL = 1 /* a crash of the machine may lose the latest fences */
 } syncguard_sqlite_durability;
 
 /* Options of this store: see docs/backends/sqlite.md. */
 typedef struct syncguard_sqlite_options {
     size_t size;
-    const char *path; /* must be given */
+    const char *path; /* required */
     syncguard_sqlite_durability durability;
 } syncguard_sqlite_options;
 
@@ -48,11 +48,11 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_sqlite_open(
     syncguard_backend **out, syncguard_error *err);
 
 /*
- * For programs that link the archive of this backend (SyncGuard::sqlite_static, or pkg-config
- * --static syncguard-sqlite): makes sqlite: URLs known to syncguard_open, which loads nothing then.
- * Call it before the first open; again does no harm, also from several threads. Programs that link
- * the shared libraries do not need it. InvalidArgument if the archive belongs to another version of
- * the library.
+ * For programs that link the static library of this backend (SyncGuard::sqlite_static, or
+ * pkg-config --static syncguard-sqlite): makes sqlite: URLs known to syncguard_open, which then
+ * loads no module. Call it before the first open; it may be called again, and by several threads at
+ * once. Programs that link the shared libraries do not need it. InvalidArgument if the static
+ * library belongs to another version of the library.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_sqlite_register(syncguard_error *err);
 

@@ -1,11 +1,10 @@
 /*
- * Telemetry: a decorator that can be put over any backend.
+ * Telemetry: a decorator that can wrap any backend.
  *
- * Without it nothing is hashed, queued or counted. With it every operation,
- * those of renewing, undoing and waiting included, becomes an event and moves
- * counters; what happens to locks and connections besides (losses, reconnects)
- * is counted, too. Events pass through a bounded queue to a thread of the decorator,
- * so a slow callback never delays an operation; what does not fit is counted as
+ * Without it nothing is hashed, queued or counted. With it every operation, including those for
+ * renewing, undoing and waiting, produces an event and updates counters. Losses of locks and
+ * reconnects are also counted. Events pass through a bounded queue to a thread of the decorator, so
+ * a slow callback never delays an operation; events that do not fit into the queue are counted as
  * dropped.
  */
 #ifndef SYNCGUARD_TELEMETRY_H
@@ -35,20 +34,19 @@ typedef enum syncguard_event_reason {
 } syncguard_event_reason;
 
 /*
- * One operation. Strings that do not apply are "": a key takes part in acquire,
- * is_locked and lookup by key, a lock id in release, extend, lookup by id and a
- * granted acquire. is_locked false and a lookup that finds nothing are fail
- * without a reason. Each renewed lock of the heartbeat is an extend, taking back
- * an acquire of unknown outcome is a release (of key and id), each try of a
- * waiter is an acquire, a release before min_hold_ms is an extend; list, cleanup
- * and examine give no event. Arguments that are refused give none either: no
- * operation took place.
+ * One operation. Strings that do not apply are "": the key is set for acquire, is_locked and lookup
+ * by key; the lock id is set for release, extend, lookup by id and a granted acquire. If is_locked
+ * is false or a lookup finds nothing, the result is fail without a reason. Each renewal of a lock
+ * is an extend; undoing an acquire with an unknown outcome is a release (with key and lock id);
+ * each try of a waiter is an acquire; a release before min_hold_ms is an extend. list, cleanup and
+ * examine produce no event, and neither does a call whose arguments are refused.
  */
 typedef struct syncguard_event {
     syncguard_event_type type;
     bool ok; /* result: "ok" or "fail" */
     syncguard_event_reason reason;
-    /* SYNCGUARD_OK unless the operation ended in an error; then fail, without a reason. */
+    /* SYNCGUARD_OK, unless the operation failed with an error; then ok is false, without a reason.
+     */
     syncguard_status error;
     int64_t duration_us;
     char key_hash[SYNCGUARD_HASH_SIZE];
@@ -63,9 +61,10 @@ SYNCGUARD_API const char *syncguard_event_type_name(syncguard_event_type type);
 /* "locked", "expired", "not-found", or "" for none. */
 SYNCGUARD_API const char *syncguard_event_reason_name(syncguard_event_reason reason);
 
-/* Runs on the decorator's thread; the event is valid during the call. Must not use the decorated
- * handle for long work: events queue up meanwhile. Closing the handle delivers what is queued for
- * at most dispose_timeout_ms (one second if that is 0) and waits for a running callback. */
+/* Runs on the decorator's thread; the event is valid only during the call. It should return soon,
+ * and not do long work on the decorated handle: events queue up in the meantime. Closing the handle
+ * delivers queued events for at most dispose_timeout_ms (one second if that is 0) and waits for a
+ * running callback. */
 typedef void (*syncguard_event_fn)(void *context, const syncguard_event *event);
 
 /* A label that every Prometheus series of a handle has, such as {"service", "billing"}. */
@@ -108,23 +107,24 @@ SYNCGUARD_API void syncguard_telemetry_options_init(syncguard_telemetry_options 
                                                     size_t size);
 
 /*
- * Wraps inner. On success *out owns inner: close only *out, and use only *out.
- * On failure inner is untouched and still the caller's. options may be NULL.
+ * Wraps inner. On success *out owns inner: use and close only *out. On failure inner is unchanged
+ * and still belongs to the caller. options may be NULL.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_telemetry_wrap(syncguard_backend *inner, const syncguard_telemetry_options *options,
                          syncguard_backend **out, syncguard_error *err);
 
-/* Events that the full queue refused. 0 for a backend that is not a telemetry decorator. */
+/* Number of events dropped because the queue was full. 0 for a backend that is not a telemetry
+ * decorator. */
 SYNCGUARD_API uint64_t syncguard_telemetry_dropped(const syncguard_backend *backend);
 
 /*
  * Writes counters, gauges and histograms in the Prometheus text format (docs/guides/telemetry.md
- * lists them). Every series has the labels `backend` and `handle`, so that those of several handles
- * can be served together (once with, else without the lines that begin with #). The text goes, NUL
- * included, into buffer (which may be NULL when size is 0). Returns the length without the NUL that
- * the whole text needs: if it is size or more, the text was cut and the call can be repeated with a
- * larger buffer. 0 for a backend that is no telemetry decorator.
+ * lists them). Every series has the labels `backend` and `handle`, so that the texts of several
+ * handles can be served together (keep the lines that begin with # only once). Writes the text,
+ * with a closing NUL, to buffer (which may be NULL if size is 0). Returns the length of the whole
+ * text without the NUL: if it is size or more, the text was truncated and the call can be repeated
+ * with a larger buffer. 0 for a backend that is not a telemetry decorator.
  */
 SYNCGUARD_API size_t syncguard_telemetry_prometheus(const syncguard_backend *backend, char *buffer,
                                                     size_t size);

@@ -27,7 +27,7 @@ class text
         copy_[size] = '\0';
     }
 
-    /* False for text that has no such copy: it is too long, or has a NUL inside. */
+    /* False for text that cannot be copied: it is too long, or contains a NUL. */
     bool fits() const noexcept
     {
         return fits_;

@@ -1,6 +1,6 @@
 /*
- * Constants, fixed-size results and the export macro: what every other public
- * header builds on. Nothing here needs freeing.
+ * Constants, fixed-size results and the export macro, which all other public headers use. Nothing
+ * here needs to be freed.
  */
 #ifndef SYNCGUARD_TYPES_H
 #define SYNCGUARD_TYPES_H
@@ -27,12 +27,12 @@ extern "C" {
 #define SYNCGUARD_VERSION_PATCH 0
 #define SYNCGUARD_VERSION_STRING "0.1.0"
 
-/* A key is UTF-8; its limit counts bytes after Unicode NFC. */
+/* A key is UTF-8; the limit is in bytes after normalization to Unicode NFC. */
 #define SYNCGUARD_MAX_KEY_BYTES 512
-/* A raw key longer than this is refused without being read further. */
+/* A key longer than this before normalization is refused without being read further. */
 #define SYNCGUARD_MAX_RAW_KEY_BYTES 4096
 #define SYNCGUARD_DEFAULT_TTL_MS 30000
-/* A lock is live while expires_at_ms > now_ms - tolerance, on every backend alike. */
+/* On every backend, a lock is live while expires_at_ms > now_ms - tolerance. */
 #define SYNCGUARD_TIME_TOLERANCE_MS 1000
 #define SYNCGUARD_DEFAULT_TIMEOUT_MS 5000
 /* Largest time or ttl: 2^53 - 1, so that JSON numbers stay exact. */
@@ -45,7 +45,7 @@ extern "C" {
 #define SYNCGUARD_HASH_CHARS 24                      /* hexadecimal digits */
 #define SYNCGUARD_MAX_OWNER_BYTES 128                /* of UTF-8 */
 
-/* Longest stored name per store, and the bytes kept back for derived names. */
+/* Longest stored name per store, and the bytes of it that are reserved for derived names. */
 #define SYNCGUARD_REDIS_LIMIT_BYTES 1000
 #define SYNCGUARD_REDIS_RESERVE_BYTES 26
 #define SYNCGUARD_POSTGRES_LIMIT_BYTES 1700
@@ -63,8 +63,8 @@ extern "C" {
 #define SYNCGUARD_OWNER_SIZE (SYNCGUARD_MAX_OWNER_BYTES + 1)
 
 /*
- * The constants as the library was compiled with them, for bindings and for
- * programs that want to notice a header that does not match the library.
+ * The constants with which the library was compiled, for bindings and for programs that check
+ * whether their headers match the library.
  */
 typedef struct syncguard_constants {
     const char *version;
@@ -90,10 +90,10 @@ typedef struct syncguard_constants {
 SYNCGUARD_API const syncguard_constants *syncguard_constants_get(void);
 
 /*
- * What a successful acquire gives: the lock id is the right to release and
- * extend, the fence is for the guarded resource. Fences of one key are compared
- * as text (strcmp): a later grant is always greater. Times are milliseconds
- * since 1970 on the clock of the backend's time authority.
+ * The result of a successful acquire: the lock id is needed to release and extend the lock, the
+ * fence is for the protected resource. Compare fences of one key as text (strcmp): that of a later
+ * grant is always greater. Times are milliseconds since 1970 on the clock of the backend's time
+ * authority.
  */
 typedef struct syncguard_grant {
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
@@ -101,8 +101,8 @@ typedef struct syncguard_grant {
     int64_t expires_at_ms;
 } syncguard_grant;
 
-/* A live lock without key, lock id and owner: for logs and screens. See syncguard_hash for what its
- * hashes hide and what not. */
+/* A live lock without key, lock id and owner: for logs and displays. See syncguard_hash for what
+ * its hashes hide and what they do not hide. */
 typedef struct syncguard_lock_info {
     char key_hash[SYNCGUARD_HASH_SIZE];
     char lock_id_hash[SYNCGUARD_HASH_SIZE];
@@ -112,8 +112,8 @@ typedef struct syncguard_lock_info {
 } syncguard_lock_info;
 
 /*
- * A live lock with key, lock id and owner label. Whoever has the lock id can
- * release the lock: for debugging, never for logs.
+ * A live lock with key, lock id and owner label. For debugging, never for logs: anyone who has the
+ * lock id can release the lock.
  */
 typedef struct syncguard_lock_info_raw {
     syncguard_lock_info info;
@@ -126,20 +126,20 @@ typedef struct syncguard_lock_info_raw {
 SYNCGUARD_API bool syncguard_lock_id_valid(const char *lock_id);
 
 /*
- * The 24-digit hash that stands for a key or a lock id in sanitised output.
- * text is put into NFC first; returns false (and "" in out) if it is NULL,
- * no UTF-8, or longer than SYNCGUARD_MAX_RAW_KEY_BYTES.
+ * The 24-digit hash that replaces a key or a lock id in sanitized output. text is normalized to NFC
+ * first. Returns false (and "" in out) if text is NULL, not valid UTF-8, or longer than
+ * SYNCGUARD_MAX_RAW_KEY_BYTES.
  *
- * It hides nothing: it is no cryptographic hash. A short key can be computed from it within
- * seconds, a longer one guessed and tested, and the hash of a lock id shows most of
- * its bits. It is fixed because other implementations print the same one. Where hashes
- * go to people who must not learn the keys, give the handle a hash_secret
- * (syncguard/backend.h).
+ * The hash does not hide its input, because it is not cryptographic. A short key can be computed
+ * from it within seconds, a longer one can be guessed and checked, and the hash of a lock id
+ * reveals most of its bits. It cannot be changed, because other implementations print the same
+ * hashes. If people who must not know the keys can see hashes, set hash_secret in the options of
+ * the handle (syncguard/options.h).
  */
 SYNCGUARD_API bool syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE]);
 
-/* The hash of a handle with this hash_secret: the first 96 bits of HMAC-SHA-256, so that it can be
- * found again in logs. Otherwise as syncguard_hash. */
+/* The hash that a handle with this hash_secret uses for text: the first 96 bits of HMAC-SHA-256.
+ * With it the lines about a known key can be found in logs. Otherwise like syncguard_hash. */
 SYNCGUARD_API bool syncguard_hash_keyed(const char *secret, const char *text,
                                         char out[SYNCGUARD_HASH_SIZE]);
 

@@ -1,4 +1,5 @@
-/* Which module to load for the scheme of a URL: known before the module is. */
+/* Which module of this project to load for the scheme of a URL: known before the module is. Other
+ * schemes name their module (core/module.c). */
 #ifndef SG_SCHEMES_H
 #define SG_SCHEMES_H
 

@@ -52,30 +52,36 @@ static void set_modes(int tty, const struct termios *modes)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* What the child needs before it executes its program. */
+typedef struct start_state {
+    const cli_watchdog *watchdog; /* NULL: none */
+    int64_t lease_end_ms;
+    pid_t parent;
+    int report; /* takes errno of a failed exec */
+    int tty;    /* -1, or the terminal of which it becomes the foreground */
+} start_state;
+
 /*
  * Runs in the child of vfork, which shares the parent's memory until exec: system calls only, no
  * write to memory that the parent reads. (fork copies the page tables, a third of a millisecond.)
  */
-static void exec_child(char **argv, char **variables, int report, int tty, pid_t parent,
-                       bool dies_with_us)
+static void exec_child(char **argv, char **variables, const start_state *state)
 {
     setpgid(0, 0);
-    if (tty >= 0)
-        tcsetpgrp(tty, getpid()); /* all signals are blocked, SIGTTOU too */
+    if (state->tty >= 0)
+        tcsetpgrp(state->tty, getpid()); /* all signals are blocked, SIGTTOU too */
+    if (state->watchdog != NULL) {
+        cli_watchdog_feed(state->watchdog, getpid(), state->lease_end_ms);
 #ifdef __linux__
-    if (dies_with_us) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != parent)
+#endif
+        if (getppid() != state->parent)
             _exit(CLI_LOST);
     }
-#else
-    (void)parent;
-    (void)dies_with_us;
-#endif
     cli_signals_reset();
     execvpe(argv[0], argv, variables);
     int reason = errno;
-    ssize_t ignored = write(report, &reason, sizeof reason);
+    ssize_t ignored = write(state->report, &reason, sizeof reason);
     (void)ignored;
     _exit(reason == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN);
 }
@@ -98,11 +104,11 @@ static void find_terminal(cli_child *child)
     }
 }
 
-int cli_child_start(cli_child *child, char **argv, char **variables, bool dies_with_us)
+int cli_child_start(cli_child *child, char **argv, char **variables, const cli_watchdog *watchdog,
+                    int64_t lease_end_ms)
 {
     int report[2] = {-1, -1};
     sigset_t before;
-    pid_t self = getpid();
 
     if (pipe2(report, O_CLOEXEC | O_NONBLOCK) != 0) {
         cli_message("no file descriptor is left (%s)", strerror(errno));
@@ -110,6 +116,8 @@ int cli_child_start(cli_child *child, char **argv, char **variables, bool dies_w
     }
     find_terminal(child);
     bool give_tty = child->wants_tty && in_foreground(child->tty);
+    const start_state state = {watchdog, lease_end_ms, getpid(), report[1],
+                               give_tty ? child->tty : -1};
 
     /* Blocked, so that no handler runs in the child and writes to the wake-up pipe. */
     cli_signals_block(&before);
@@ -117,7 +125,7 @@ int cli_child_start(cli_child *child, char **argv, char **variables, bool dies_w
      * NOLINTBEGIN(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork) */
     pid_t pid = vfork();
     if (pid == 0)
-        exec_child(argv, variables, report[1], give_tty ? child->tty : -1, self, dies_with_us);
+        exec_child(argv, variables, &state);
     /* NOLINTEND(clang-analyzer-security.insecureAPI.vfork,clang-analyzer-unix.Vfork) */
     int reason = errno;
     if (pid > 0)

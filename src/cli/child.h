@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "watchdog.h"
+
 struct termios;
 
 typedef struct cli_child {
@@ -24,8 +26,11 @@ typedef struct cli_child {
         -1, -1, -1, false, false, 0, false, false, NULL                                            \
     }
 
-/* Starts argv in a process group of its own. CLI_OK or an exit code after a message. */
-int cli_child_start(cli_child *child, char **argv, char **variables, bool dies_with_us);
+/* Starts argv in a process group of its own. CLI_OK or an exit code after a message. watchdog:
+ * knows of the group before the program runs, and the program gets SIGTERM if this process dies;
+ * NULL: neither. */
+int cli_child_start(cli_child *child, char **argv, char **variables, const cli_watchdog *watchdog,
+                    int64_t lease_end_ms);
 /* errno of a failed exec, or 0. */
 int cli_child_exec_error(cli_child *child);
 void cli_child_signal(const cli_child *child, int number);

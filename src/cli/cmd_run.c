@@ -89,10 +89,7 @@ static int run_child(const cli_options *options, syncguard_lock_set *set, char *
         return code;
     }
     cli_signals_forward_stop();
-    code = cli_child_start(&child, command, variables.list, !options->warn_if_lost);
-    child.never_ran = code != CLI_OK;
-    if (code == CLI_OK)
-        code = cli_supervise(options, set, &child, command[0]);
+    code = cli_supervise(options, set, &child, command, variables.list);
     end->never_ran = child.never_ran;
     end->signal = child.died_of;
     end->interrupted = child.interrupted;
@@ -102,12 +99,12 @@ static int run_child(const cli_options *options, syncguard_lock_set *set, char *
 }
 
 /* The command continued without the lock (--on-lost=warn), or ended before the loss was found. */
-static int lost(const char *key, int code)
+static int lost(const char *keys, int code)
 {
     if (code == CLI_OK)
-        cli_message("the lock '%s' was lost before the command ended", key);
+        cli_message("the lock %s was lost before the command ended", keys);
     else
-        cli_message("the lock '%s' was lost before the command ended (with exit code %d)", key,
+        cli_message("the lock %s was lost before the command ended (with exit code %d)", keys,
                     code);
     return CLI_LOST;
 }
@@ -120,7 +117,7 @@ static int release(const cli_options *options, syncguard_lock_set *set, int code
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_error err;
-    char keys[4 * SYNCGUARD_KEY_SIZE];
+    char keys[CLI_KEY_NAMES_SIZE];
     *was_lost = syncguard_lock_set_lost(set) != SYNCGUARD_LOST_NO;
     if (code == CLI_LOST || *was_lost)
         call.timeout_ms = RELEASE_AFTER_LOSS_MS;
@@ -130,7 +127,7 @@ static int release(const cli_options *options, syncguard_lock_set *set, int code
     *was_lost = *was_lost || status == SYNCGUARD_ABSENT;
     if (code == CLI_LOST || !*was_lost)
         return code;
-    cli_key_names(options, keys, sizeof keys);
+    cli_key_names(options, keys);
     return lost(keys, code);
 }
 
@@ -212,11 +209,11 @@ static int run_locked(const cli_options *options, cli_waiting *waiting, char **c
 }
 
 /* The label of the metrics: the key as it is, or the names of all. */
-static const char *label_of(const cli_options *options, char names[4 * SYNCGUARD_KEY_SIZE])
+static const char *label_of(const cli_options *options, char names[CLI_KEY_NAMES_SIZE])
 {
     if (options->key_count == 1)
         return options->keys[0];
-    cli_key_names(options, names, 4 * (size_t)SYNCGUARD_KEY_SIZE);
+    cli_key_names(options, names);
     return names;
 }
 
@@ -224,7 +221,7 @@ int cmd_run(cli_options *options)
 {
     cli_waiting waiting;
     ending end = {0, false, false};
-    char keys[4 * SYNCGUARD_KEY_SIZE];
+    char keys[CLI_KEY_NAMES_SIZE];
     cli_run_figures figures = {0};
     char **command = command_of(options);
     if (command == NULL)

@@ -42,7 +42,7 @@ static const cli_command commands[] = {
      false, 0, 0, "", cmd_doctor},
     {"config", "", "show which store is used, and why", STORE | CLI_JSON, false, 0, 0, "",
      cmd_config},
-    {"bench", "[GROUP...]", "compare the speed on this store with plain clients",
+    {"bench", "[GROUP...]", "compare the speed of this library with that of plain clients",
      CLI_BACKEND | CLI_JSON | CLI_PLOT | CLI_HELP, false, 0, -1, "", cmd_bench},
     {"version", "", "print the version", CLI_JSON | CLI_HELP, false, 0, 0, "", cmd_version},
 };
@@ -60,13 +60,14 @@ static const cli_command *find(const char *name)
 static void overview(FILE *out)
 {
     fputs("usage: syncguard COMMAND [options] ...\n"
-          "Locks between processes and machines, on the store that you already run.\n\n",
+          "Locks across processes and machines, in the store that you already run.\n\n",
           out);
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fputs("\nThe store is given by -b URL, the environment variable SYNCGUARD_URL or a file;\n"
-          "the default is an SQLite file of this user ('syncguard config' shows which).\n"
-          "See 'syncguard COMMAND --help' for one command, man syncguard for all.\n",
+          "by default it is an SQLite file of this user. 'syncguard config' shows which\n"
+          "store is used. For one command see 'syncguard COMMAND --help'; for all, see\n"
+          "man syncguard.\n",
           out);
 }
 

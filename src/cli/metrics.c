@@ -14,9 +14,10 @@
 #include "report.h"
 #include "text.h"
 #include "times.h"
+#include "waiting.h"
 
 /* The names of several keys (label_of in cmd_run.c), each byte of which may become two. */
-#define LABEL_SIZE (2 * 4 * SYNCGUARD_KEY_SIZE)
+#define LABEL_SIZE (2 * CLI_KEY_NAMES_SIZE)
 #define SERIES 6
 
 /* As the text format wants the value of a label. The key is UTF-8 (the library has checked it). */

@@ -176,37 +176,6 @@ void cli_announce_store(const char *url, char *shown, size_t size)
     cli_set_store(is_local(url) ? "" : shown); /* messages about files name the file */
 }
 
-int cli_open(const cli_options *options, const char *owner, cli_open_again *again, void *context,
-             syncguard_backend **out)
-{
-    char url[CLI_URL_SIZE];
-    syncguard_error err;
-    syncguard_options store = SYNCGUARD_OPTIONS_INIT;
-    int code = cli_store_url(options, url);
-    if (code != CLI_OK)
-        return code;
-    char shown[512];
-    cli_announce_store(url, shown, sizeof shown);
-    store.owner = owner;
-    store.log = cli_log;
-    store.on_release_error = cli_release_error;
-    /* Only with NULL are the missing folders of the default file created. */
-    bool named = options->backend != NULL || getenv("SYNCGUARD_URL") != NULL;
-    const char *given = named ? url : NULL;
-    syncguard_status status;
-    do {
-        status = syncguard_open(given, &store, out, &err);
-        /* A server may come back; a file that cannot be opened is reported at once. */
-    } while (status != SYNCGUARD_OK && again != NULL && !is_local(url) && again(context, &err));
-    if (status != SYNCGUARD_OK && cli_signals_ended() != 0)
-        return CLI_SIGNAL_BASE + cli_signals_ended();
-    if (status == SYNCGUARD_E_INVALID_ARGUMENT && options->backend == NULL) {
-        cli_message("%s ('syncguard config' shows where the URL comes from)", err.message);
-        return CLI_USAGE;
-    }
-    return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
-}
-
 static int hex(char digit)
 {
     const char *digits = "0123456789abcdef";
@@ -254,6 +223,39 @@ bool cli_url_usable(const char *url, syncguard_error *err)
     explicit_bzero(copy, sizeof copy);
     syncguard_close(backend);
     return status != SYNCGUARD_E_INVALID_ARGUMENT;
+}
+
+int cli_open(const cli_options *options, const char *owner, cli_open_again *again, void *context,
+             syncguard_backend **out)
+{
+    char url[CLI_URL_SIZE];
+    syncguard_error err;
+    syncguard_options store = SYNCGUARD_OPTIONS_INIT;
+    int code = cli_store_url(options, url);
+    if (code != CLI_OK)
+        return code;
+    char shown[512];
+    cli_announce_store(url, shown, sizeof shown);
+    store.owner = owner;
+    store.log = cli_log;
+    store.on_release_error = cli_release_error;
+    /* Only with NULL are the missing folders of the default file created. */
+    bool named = options->backend != NULL || getenv("SYNCGUARD_URL") != NULL;
+    const char *given = named ? url : NULL;
+    syncguard_status status;
+    do {
+        status = syncguard_open(given, &store, out, &err);
+        /* A server may come back; a file that cannot be opened is reported at once. */
+    } while (status != SYNCGUARD_OK && again != NULL && !is_local(url) && again(context, &err));
+    if (status != SYNCGUARD_OK && cli_signals_ended() != 0)
+        return CLI_SIGNAL_BASE + cli_signals_ended();
+    syncguard_error ignored;
+    if (status == SYNCGUARD_E_INVALID_ARGUMENT && options->backend == NULL &&
+        !cli_url_usable(url, &ignored)) { /* otherwise it is about the owner label */
+        cli_message("%s ('syncguard config' shows where the URL comes from)", err.message);
+        return CLI_USAGE;
+    }
+    return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
 }
 
 bool cli_store_file(const cli_options *options, char *path)

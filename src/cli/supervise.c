@@ -41,7 +41,7 @@ enum {
 typedef struct supervisor {
     const cli_options *options;
     syncguard_lock_set *set;
-    char key[4 * SYNCGUARD_KEY_SIZE]; /* for messages */
+    char keys[CLI_KEY_NAMES_SIZE];
     cli_child *child;
     cli_watchdog watchdog;
     int timer;
@@ -175,7 +175,7 @@ static void reap(supervisor *s)
 static void report_lost(supervisor *s, const char *why)
 {
     if (!s->reported)
-        cli_message("the lock '%s' is lost: %s%s", s->key, why,
+        cli_message("the lock %s is lost: %s%s", s->keys, why,
                     s->options->warn_if_lost ? "" : " (ending the command)");
     s->reported = true;
 }
@@ -210,9 +210,9 @@ static void on_lease_ending(supervisor *s, int64_t left)
     char span[24];
     cli_format_duration(left, span, sizeof span);
     if (!s->ending)
-        cli_message("%s%s%s, the lease of '%s' ends in %s (ending the command)", store,
+        cli_message("%s%s%s, the lease of %s ends in %s (ending the command)", store,
                     *store != '\0' ? ": " : "",
-                    over ? "--max-hold is over" : "renewals are not confirmed", s->key, span);
+                    over ? "--max-hold is over" : "renewals are not confirmed", s->keys, span);
     s->reported = true;
     terminate(s);
 }
@@ -252,13 +252,24 @@ static int64_t check_lease(supervisor *s)
     return s->kill_at_ms == NEVER ? next : min(next, s->kill_at_ms - now);
 }
 
-/* With --on-lost=warn there is no watchdog, because nothing is killed. */
+/* Without a process or descriptor for it the child starts all the same, and this is repeated. With
+ * --on-lost=warn there is no watchdog, because nothing is killed. */
 static int64_t keep_watchdog(supervisor *s)
 {
     if (s->watchdog.pid > 0 || s->reaped || s->options->warn_if_lost)
         return NEVER;
-    cli_watchdog_start(&s->watchdog, s->child->pid, s->lease_grace_ms);
+    cli_watchdog_start(&s->watchdog, s->lease_grace_ms);
     return s->watchdog.pid > 0 ? NEVER : 1000;
+}
+
+static int start_child(supervisor *s, char **argv, char **variables)
+{
+    (void)keep_watchdog(s);
+    int code =
+        cli_child_start(s->child, argv, variables, s->options->warn_if_lost ? NULL : &s->watchdog,
+                        cli_now_ms() + syncguard_lock_set_remaining_ms(s->set));
+    s->child->never_ran = code != CLI_OK;
+    return code;
 }
 
 /* Three times per lease, so that a short pause of this process does not trigger the watchdog. */
@@ -268,7 +279,7 @@ static int64_t feed_watchdog(const supervisor *s)
     if (s->watchdog.pid <= 0 || s->reaped)
         return NEVER;
     if (left > 0)
-        cli_watchdog_feed(&s->watchdog, cli_now_ms() + left);
+        cli_watchdog_feed(&s->watchdog, s->child->pid, cli_now_ms() + left);
     return s->options->ttl_ms / 3 + 1;
 }
 
@@ -302,9 +313,9 @@ static void supervisor_init(supervisor *s, const cli_options *options, syncguard
     memset(s, 0, sizeof *s);
     s->options = options;
     s->set = set;
-    cli_key_names(options, s->key, sizeof s->key);
+    cli_key_names(options, s->keys);
     s->child = child;
-    s->watchdog.pid = s->watchdog.pipe = -1;
+    s->watchdog = (cli_watchdog)CLI_WATCHDOG_INIT;
     s->timer = open_timer();
     s->started_ms = cli_now_ms();
     s->kill_at_ms = NEVER;
@@ -314,34 +325,43 @@ static void supervisor_init(supervisor *s, const cli_options *options, syncguard
         s->lease_grace_ms = s->absent_grace_ms = options->grace_ms;
 }
 
-int cli_supervise(const cli_options *options, syncguard_lock_set *set, cli_child *child,
-                  const char *command)
+/* Until the child and, if the lock was lost, its group have ended. */
+static void supervise(supervisor *s)
 {
-    supervisor s;
     int64_t expected = NEVER;
-
-    supervisor_init(&s, options, set, child);
     for (;;) {
         if (expected != NEVER && cli_now_ms() > expected + JUMP_MS)
-            refresh_lease(&s);
-        handle_signals(&s);
-        reap(&s);
-        if (finished(&s))
-            break;
-        int64_t pause = min(check_lease(&s), keep_watchdog(&s));
-        if (finished(&s))
-            break;
-        pause = min(pause, feed_watchdog(&s));
-        if (s.reaped)
+            refresh_lease(s);
+        handle_signals(s);
+        reap(s);
+        if (finished(s))
+            return;
+        int64_t pause = min(check_lease(s), keep_watchdog(s));
+        if (finished(s))
+            return;
+        pause = min(pause, feed_watchdog(s));
+        if (s->reaped)
             pause = min(pause, DRAIN_STEP_MS);
         expected = pause == NEVER ? NEVER : cli_now_ms() + pause;
-        sleep_until_woken(&s, pause);
+        sleep_until_woken(s, pause);
     }
+}
+
+int cli_supervise(const cli_options *options, syncguard_lock_set *set, cli_child *child,
+                  char **argv, char **variables)
+{
+    supervisor s;
+    supervisor_init(&s, options, set, child);
+    int code = start_child(&s, argv, variables);
+    if (code == CLI_OK)
+        supervise(&s);
     cli_watchdog_stop(&s.watchdog);
+    if (s.timer >= 0)
+        close(s.timer);
+    if (code != CLI_OK)
+        return code;
     child->died_of = WIFSIGNALED(s.status) && !s.ending ? WTERMSIG(s.status) : 0;
     child->interrupted = child->has_tty && child->died_of == SIGINT;
     cli_child_take_terminal(child, WIFSIGNALED(s.status));
-    if (s.timer >= 0)
-        close(s.timer);
-    return exit_code(&s, command);
+    return exit_code(&s, argv[0]);
 }

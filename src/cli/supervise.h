@@ -5,8 +5,8 @@
 #include "child.h"
 #include "options.h"
 
-/* Returns the exit code when the child has ended. command is for messages. */
+/* Starts argv as the child, and returns its exit code when it has ended. */
 int cli_supervise(const cli_options *options, syncguard_lock_set *set, cli_child *child,
-                  const char *command);
+                  char **argv, char **variables);
 
 #endif

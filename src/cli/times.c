@@ -90,6 +90,8 @@ void cli_format_duration(int64_t ms, char *out, size_t size)
     long long tenths = (long long)((ms + 99) / 100);
     if (ms <= 0)
         snprintf(out, size, "0s");
+    else if (ms < 1000)
+        snprintf(out, size, "%lldms", (long long)ms);
     else if (ms < 10000 && tenths % 10 != 0)
         snprintf(out, size, "%lld.%llds", tenths / 10, tenths % 10);
     else if (ms < 10000)

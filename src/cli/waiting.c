@@ -309,14 +309,19 @@ int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_loc
     return status == SYNCGUARD_OK ? CLI_OK : not_acquired(waiting, status, &err);
 }
 
-void cli_key_names(const cli_options *options, char *out, size_t size)
+void cli_key_names(const cli_options *options, char out[CLI_KEY_NAMES_SIZE])
 {
+    static const char rest[] = ", ...";
+    size_t used = 0;
     out[0] = '\0';
     for (int i = 0; i < options->key_count; i++) {
-        size_t used = strlen(out);
-        if (i > 0 && used + 8 < size)
-            used += (size_t)snprintf(out + used, size - used, "', '");
-        if (used + 8 < size)
-            cli_escape(options->keys[i], out + used, size - used);
+        char key[4 * SYNCGUARD_KEY_SIZE];
+        const size_t left = CLI_KEY_NAMES_SIZE - used;
+        cli_escape(options->keys[i], key, sizeof key);
+        if (strlen(key) + strlen(", ''") + sizeof rest > left) {
+            memcpy(out + used, rest, sizeof rest);
+            return;
+        }
+        used += (size_t)snprintf(out + used, left, "%s'%s'", i > 0 ? ", " : "", key);
     }
 }

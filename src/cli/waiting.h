@@ -31,7 +31,8 @@ void cli_holder(cli_waiting *waiting, char *out, size_t size);
  * exit code, after a message: conflict, timeout (-E may make these 0), signal or failure. */
 int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_lock_set **set);
 
-/* The keys for a message that puts quotes around them: "a", or "a', 'b". */
-void cli_key_names(const cli_options *options, char *out, size_t size);
+/* The keys for a message, each in quotes: 'a', or 'a', 'b'; those that do not fit are "...". */
+#define CLI_KEY_NAMES_SIZE (4 * SYNCGUARD_KEY_SIZE + 16)
+void cli_key_names(const cli_options *options, char out[CLI_KEY_NAMES_SIZE]);
 
 #endif

@@ -4,14 +4,16 @@
  * kernel signals the death of a parent only to its direct children, and not on
  * every system.
  *
- * It reads from a pipe whose only writing end is the command's: end of file means
- * that the command is gone. The command writes the end of the lease there at each
+ * It reads from a pipe whose writing end is the command's: end of file means that
+ * the command is gone. The command writes the end of the lease there at each
  * renewal. If that time passes, the command is stopped or starved and can neither
  * renew nor kill, so the watchdog kills the group before the store grants the lock
  * to another owner.
  *
- * It is started right after the child, leads a session of its own, keeps no other
- * descriptor open, and uses async-signal-safe calls only.
+ * It is started before the child, which reports its group to it before it executes
+ * its program: at no moment does a program run that nobody would kill. It leads a
+ * session of its own, keeps no other descriptor open, and uses async-signal-safe
+ * calls only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,31 +50,37 @@ static void close_all_but(int kept)
     }
 }
 
-/* Returns when the command is gone. */
-static void follow_lease(int pipe_end, pid_t group)
+/* What is written to the pipe. */
+typedef struct feed {
+    int64_t lease_end_ms;
+    int64_t group;
+} feed;
+
+/* Returns the group to kill when the command is gone; 0: there was no child. */
+static pid_t follow_lease(int pipe_end)
 {
+    feed last = {0, 0};
     int64_t kill_at_ms = NEVER;
     for (;;) {
         struct pollfd fds = {pipe_end, POLLIN, 0};
-        int64_t lease_end_ms = 0;
         int64_t left = kill_at_ms == NEVER ? MAX_POLL_MS : kill_at_ms - cli_now_ms();
         if (left <= 0) {
-            kill(-group, SIGKILL);
+            kill(-(pid_t)last.group, SIGKILL);
             kill_at_ms = NEVER;
             continue;
         }
         int ready = poll(&fds, 1, left > MAX_POLL_MS ? MAX_POLL_MS : (int)left);
         if (ready == 0 || (ready < 0 && errno == EINTR))
             continue;
-        ssize_t got = ready < 0 ? -1 : read(pipe_end, &lease_end_ms, sizeof lease_end_ms);
-        if (got == (ssize_t)sizeof lease_end_ms)
-            kill_at_ms = lease_end_ms + LATE_MS;
+        ssize_t got = ready < 0 ? -1 : read(pipe_end, &last, sizeof last);
+        if (got == (ssize_t)sizeof last)
+            kill_at_ms = last.lease_end_ms + LATE_MS;
         else if (got >= 0 || errno != EINTR)
-            return;
+            return (pid_t)last.group;
     }
 }
 
-static void watchdog_main(int pipe_end, pid_t group, int64_t grace_ms)
+static void watchdog_main(int pipe_end, int64_t grace_ms)
 {
     struct timespec pause = {(time_t)(grace_ms / 1000), (long)(grace_ms % 1000) * 1000000};
 
@@ -81,7 +89,9 @@ static void watchdog_main(int pipe_end, pid_t group, int64_t grace_ms)
 #ifdef __linux__
     prctl(PR_SET_NAME, "syncguard-watch");
 #endif
-    follow_lease(pipe_end, group);
+    pid_t group = follow_lease(pipe_end);
+    if (group <= 0)
+        _exit(0);
     kill(-group, SIGTERM);
     kill(-group, SIGCONT);
     nanosleep(&pause, NULL);
@@ -89,17 +99,16 @@ static void watchdog_main(int pipe_end, pid_t group, int64_t grace_ms)
     _exit(0);
 }
 
-void cli_watchdog_start(cli_watchdog *watchdog, pid_t group, int64_t grace_ms)
+void cli_watchdog_start(cli_watchdog *watchdog, int64_t grace_ms)
 {
     int ends[2];
     sigset_t before;
-    /* The child runs already: without a descriptor or process for it there is no watchdog. */
     if (pipe2(ends, O_CLOEXEC) != 0)
         return;
     cli_signals_block(&before);
     pid_t pid = fork();
     if (pid == 0)
-        watchdog_main(ends[0], group, grace_ms); /* all signals stay blocked */
+        watchdog_main(ends[0], grace_ms); /* all signals stay blocked */
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     close(ends[0]);
     if (pid < 0) {
@@ -111,10 +120,11 @@ void cli_watchdog_start(cli_watchdog *watchdog, pid_t group, int64_t grace_ms)
     watchdog->pipe = ends[1];
 }
 
-void cli_watchdog_feed(const cli_watchdog *watchdog, int64_t lease_end_ms)
+void cli_watchdog_feed(const cli_watchdog *watchdog, pid_t group, int64_t lease_end_ms)
 {
     if (watchdog->pid > 0) {
-        ssize_t ignored = write(watchdog->pipe, &lease_end_ms, sizeof lease_end_ms);
+        const feed next = {lease_end_ms, group};
+        ssize_t ignored = write(watchdog->pipe, &next, sizeof next);
         (void)ignored; /* a full pipe: it has values to read */
     }
 }

@@ -10,10 +10,17 @@ typedef struct cli_watchdog {
     int pipe;
 } cli_watchdog;
 
-/* Leaves pid at -1 if there is no process or descriptor for it. */
-void cli_watchdog_start(cli_watchdog *watchdog, pid_t group, int64_t grace_ms);
-/* Tells it when the lease ends, on the clock of cli_now_ms. */
-void cli_watchdog_feed(const cli_watchdog *watchdog, int64_t lease_end_ms);
+#define CLI_WATCHDOG_INIT                                                                          \
+    {                                                                                              \
+        -1, -1                                                                                     \
+    }
+
+/* Leaves pid at -1 if there is no process or descriptor for it. It kills nothing before it is fed.
+ */
+void cli_watchdog_start(cli_watchdog *watchdog, int64_t grace_ms);
+/* Tells it which process group to kill, and when the lease ends, on the clock of cli_now_ms. May be
+ * called after vfork. */
+void cli_watchdog_feed(const cli_watchdog *watchdog, pid_t group, int64_t lease_end_ms);
 void cli_watchdog_stop(cli_watchdog *watchdog);
 
 #endif

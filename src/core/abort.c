@@ -11,6 +11,8 @@
  * No wake-up is lost: trigger sets the flag and then looks for the channel; whoever
  * publishes a channel looks at the flag afterwards.
  */
+#include "abort.h"
+
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -89,6 +91,16 @@ void syncguard_abort_trigger(syncguard_abort *abort_object)
     newest = atomic_load(&abort_object->newest);
     if (newest->pid == getpid())
         sg_event_set(newest->fds);
+}
+
+void sg_abort_reset(syncguard_abort *abort_object)
+{
+    const channel *newest = atomic_load(&abort_object->newest);
+    if (!atomic_load(&abort_object->triggered))
+        return;
+    if (newest->pid == getpid())
+        sg_event_reset(newest->fds);
+    atomic_store(&abort_object->triggered, false);
 }
 
 bool syncguard_abort_triggered(const syncguard_abort *abort_object)

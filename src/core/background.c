@@ -365,6 +365,14 @@ void sg_background_release(sg_background *work, const syncguard_lock *lock)
     (void)add(work, task);
 }
 
+void sg_background_release_again(sg_background *work, const syncguard_lock *lock,
+                                 syncguard_status extended)
+{
+    if (extended != SYNCGUARD_ABSENT && atomic_load(&lock->released) &&
+        atomic_load(&lock->keep_until_ns) > 0)
+        sg_background_release(work, lock);
+}
+
 void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *seen)
 {
     int64_t now = syncguard_clock_ns();

@@ -42,6 +42,10 @@ void sg_background_forget(sg_background *work);
 void sg_background_undo(sg_background *work, const syncguard_acquire_op *op);
 /* Goes on releasing a lock until it must be dead in the store; its minimum hold lasts. */
 void sg_background_release(sg_background *work, const syncguard_lock *lock);
+/* After an extend of a lock whose release may have begun meanwhile: a release that only set the
+ * lease to the minimum hold is repeated, because the store may have applied the extend after it. */
+void sg_background_release_again(sg_background *work, const syncguard_lock *lock,
+                                 syncguard_status extended);
 /* Removes a dead record, unless the last cleanup was a moment ago. */
 void sg_background_cleanup(sg_background *work, const syncguard_is_locked_op *seen);
 

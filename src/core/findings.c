@@ -24,7 +24,7 @@ void syncguard_report_clock(const syncguard_findings *to, int64_t offset_us, int
 {
     int64_t certain = (offset_us < 0 ? -offset_us : offset_us) - error_us;
     char text[120];
-    snprintf(text, sizeof text, "offset %+.1f ms, error bound %.1f ms", (double)offset_us / 1000.0,
+    snprintf(text, sizeof text, "offset %+.1fms, error bound %.1fms", (double)offset_us / 1000.0,
              (double)error_us / 1000.0);
     if (certain < CLOCK_WARN_US)
         syncguard_report_fine(to, "clock", text);

@@ -13,6 +13,7 @@
 
 #include <string.h>
 
+#include "abort.h"
 #include "background.h"
 #include "core.h"
 #include "lock_state.h"
@@ -150,8 +151,10 @@ static void conclude(sg_renewer *renewer, syncguard_lock *lock, const syncguard_
                      bool answered)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
-    if (atomic_load(&lock->released)) /* its release waits in the background */
+    if (atomic_load(&lock->released)) { /* its release waits in the background, or was done there */
+        sg_background_release_again(&heartbeat->backend->core->background, lock, item->status);
         return;
+    }
     if (item->status == SYNCGUARD_ABSENT) {
         sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
         sg_lost_locks_push(&heartbeat->lost, lock);
@@ -197,18 +200,6 @@ static void renew(sg_renewer *renewer, syncguard_lock **batch, size_t count)
 
 /* ---- the threads ----------------------------------------------------------------------------- */
 
-/* An interrupted renewer goes on with a new abort object; without one it tries again later. Caller
- * holds the mutex. */
-static void rearm(sg_renewer *renewer)
-{
-    syncguard_abort *used = renewer->abort_object;
-    syncguard_abort *fresh = NULL;
-    if (!syncguard_abort_triggered(used) || syncguard_abort_create(&fresh, NULL) != SYNCGUARD_OK)
-        return;
-    renewer->abort_object = fresh;
-    syncguard_abort_free(used); /* in this order, for a child forked in between */
-}
-
 void sg_heartbeat_interrupt(sg_heartbeat *heartbeat)
 {
     pthread_mutex_lock(&heartbeat->mutex);
@@ -225,7 +216,7 @@ static void *renew_loop(void *argument)
 
     pthread_mutex_lock(&heartbeat->mutex);
     while (!heartbeat->stopping) {
-        rearm(renewer);
+        sg_abort_reset(renewer->abort_object); /* it may have been interrupted */
         size_t count = collect(renewer, batch);
         syncguard_limits limits = {next_ns(renewer), NULL};
         pthread_mutex_unlock(&heartbeat->mutex);

@@ -6,6 +6,7 @@
 
 #include "core.h"
 #include "hash.h"
+#include "text.h"
 
 syncguard_status sg_incidents_init(sg_incidents *incidents, syncguard_error *err)
 {
@@ -147,7 +148,8 @@ static sg_renewal_result result_of(syncguard_status status)
 void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op *items,
                           size_t count, int64_t begun_ns, const syncguard_error *error)
 {
-    int64_t tenths = (syncguard_clock_ns() - begun_ns) / (100 * SYNCGUARD_NS_PER_MS);
+    int64_t span_ns = syncguard_clock_ns() - begun_ns;
+    char span[24];
     syncguard_status first_failure = SYNCGUARD_OK;
     size_t failed = 0;
     char line[400];
@@ -160,16 +162,16 @@ void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op 
     }
     if (!has_log(backend))
         return;
+    sg_format_duration(span_ns / SYNCGUARD_NS_PER_MS, span, sizeof span);
     if (failed > 0) {
         snprintf(line, sizeof line,
-                 "renewing %zu of %zu locks failed after %lld.%lld s: %s%s%s; trying again", failed,
-                 count, (long long)(tenths / 10), (long long)(tenths % 10),
-                 syncguard_status_name(first_failure), error->message[0] != '\0' ? ": " : "",
+                 "renewing %zu of %zu locks failed after %s: %s%s%s; trying again", failed, count,
+                 span, syncguard_status_name(first_failure), error->message[0] != '\0' ? ": " : "",
                  error->message);
         log_limited(backend, SG_INCIDENT_RENEWAL, SYNCGUARD_LOG_WARN, line);
-    } else if (tenths * 100 * SYNCGUARD_NS_PER_MS >= SG_SLOW_RENEWAL_NS) {
-        snprintf(line, sizeof line, "renewing %zu %s took %lld.%lld s", count,
-                 count == 1 ? "lock" : "locks", (long long)(tenths / 10), (long long)(tenths % 10));
+    } else if (span_ns >= SG_SLOW_RENEWAL_NS) {
+        snprintf(line, sizeof line, "renewing %zu %s took %s", count, count == 1 ? "lock" : "locks",
+                 span);
         log_limited(backend, SG_INCIDENT_RENEWAL, SYNCGUARD_LOG_WARN, line);
     }
 }

@@ -28,6 +28,7 @@
 #include "lock_state.h"
 #include "operations.h"
 #include "slots.h"
+#include "text.h"
 
 #define LONGEST_PAUSE_MS 1000
 
@@ -52,18 +53,17 @@ static syncguard_status refuse(const char *what, syncguard_error *err)
                           what);
 }
 
-static syncguard_status read_options(const syncguard_lock_options *given,
-                                     syncguard_lock_options *options, syncguard_error *err)
+syncguard_status sg_lock_options_read(const syncguard_lock_options *given,
+                                      syncguard_lock_options *options, syncguard_error *err)
 {
     const syncguard_lock_options defaults = SYNCGUARD_LOCK_OPTIONS_INIT;
     *options = defaults;
-    if (given != NULL) {
-        syncguard_status status = syncguard_struct_read(
-            given, options, sizeof *options, offsetof(syncguard_lock_options, min_hold_ms),
-            "lock options", err);
-        if (status != SYNCGUARD_OK)
-            return status;
-    }
+    syncguard_status status = syncguard_struct_read(
+        given, options, sizeof *options,
+        SYNCGUARD_SIZE_UP_TO(syncguard_lock_options, on_release_error_context), "lock options",
+        err);
+    if (status != SYNCGUARD_OK)
+        return status;
     if (options->max_retries < SYNCGUARD_RETRY_FOREVER)
         return refuse("max_retries", err);
     if (options->retry_delay_ms < 0)
@@ -391,16 +391,16 @@ sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_erro
 static syncguard_status gave_up(const sg_acquire *c, bool over, syncguard_error *err)
 {
     const syncguard_status status = SYNCGUARD_E_ACQUISITION_TIMEOUT;
-    long long tenths = (syncguard_clock_ns() - c->started_ns) / (100 * SYNCGUARD_NS_PER_MS);
-    char why[64] = "another owner holds the lock";
+    char span[24], why[64] = "another owner holds the lock";
+    sg_format_duration((syncguard_clock_ns() - c->started_ns) / SYNCGUARD_NS_PER_MS, span,
+                       sizeof span);
     if (c->slots > 1)
         snprintf(why, sizeof why, "all %d slots are held", c->slots);
     if (over)
-        syncguard_fail(err, status, NULL, "gave up after %lld.%lld s: %s", tenths / 10, tenths % 10,
-                       why);
+        syncguard_fail(err, status, NULL, "gave up after %s: %s", span, why);
     else if (c->retries > 0)
-        syncguard_fail(err, status, NULL, "gave up after %d %s (%lld.%lld s): %s", c->retries,
-                       c->retries == 1 ? "retry" : "retries", tenths / 10, tenths % 10, why);
+        syncguard_fail(err, status, NULL, "gave up after %d %s (%s): %s", c->retries,
+                       c->retries == 1 ? "retry" : "retries", span, why);
     else
         syncguard_fail(err, status, NULL, "%s, and the options ask for no retry", why);
     set_error_key(c, err);
@@ -541,7 +541,7 @@ syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, con
     size_t length;
     syncguard_status status = sg_key_read(backend, key, normal, &length, err);
     if (status == SYNCGUARD_OK)
-        status = read_options(given, options, err);
+        status = sg_lock_options_read(given, options, err);
     if (status == SYNCGUARD_OK && options->slots > 0)
         status = check_slots(backend, normal, length, err);
     if (status != SYNCGUARD_OK)

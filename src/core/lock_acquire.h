@@ -59,6 +59,9 @@ typedef struct sg_acquire {
     sg_waiting waiting;       /* wake is the driver's */
 } sg_acquire;
 
+/* The given options (NULL: the defaults), checked. */
+syncguard_status sg_lock_options_read(const syncguard_lock_options *given,
+                                      syncguard_lock_options *options, syncguard_error *err);
 /* Fills in *c but for op and waiting.wake, and *options: the given ones (NULL: the defaults) once
  * they were checked. On failure nothing needs undoing. */
 syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, const char *key,

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "lock_acquire.h"
 #include "lock_state.h"
 #include "operations.h"
 
@@ -189,18 +190,12 @@ static syncguard_status acquire_round(acquisition *a, syncguard_lock_set **out,
 static syncguard_status prepare(acquisition *a, const syncguard_lock_options *given,
                                 syncguard_error *err)
 {
-    const syncguard_lock_options defaults = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_status status = SYNCGUARD_OK;
-    a->options = defaults;
-    if (given != NULL)
-        status = syncguard_struct_read(given, &a->options, sizeof a->options, sizeof a->options,
-                                       "lock options", err);
+    syncguard_status status = sg_lock_options_read(given, &a->options, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (a->options.slots != 0 && a->count > 1)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "slots need a set of one key");
-    a->options.size = sizeof a->options;
     a->deadline_ns = SYNCGUARD_NO_DEADLINE;
     if (a->options.timeout_ms > 0)
         a->deadline_ns = syncguard_clock_after(syncguard_clock_ns(), a->options.timeout_ms);

@@ -1,6 +1,8 @@
 /*
  * Finding the backend of a URL: built in, registered, or loaded from the folder
- * of this library.
+ * of this library. The modules of this project are found by a list; any other
+ * scheme NAME or NAME+WORD stands for libsyncguard-NAME.so. Whoever can write to the
+ * folder can replace this library, too, so its files are trusted alike.
  *
  * The registry is the second piece of mutable global state of the library:
  * slots that go from empty to filled once, without a lock, so that it is always
@@ -26,6 +28,11 @@
 
 #define MAX_MODULES 16
 #define SCHEME_SIZE 24
+
+/* For people who mistyped one. */
+#define KNOWN_SCHEMES                                                                              \
+    "sqlite:, redis://, rediss://, redis+unix://, redis+sentinel://, redis+cluster://, "           \
+    "postgres://, firestore:// or memory:"
 
 #define refuse(err, ...) syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, __VA_ARGS__)
 
@@ -79,7 +86,8 @@ syncguard_status syncguard_module_register(const syncguard_module *module, syncg
 }
 
 #ifdef SYNCGUARD_STATIC
-static syncguard_status load(const char *name, const syncguard_module **out, syncguard_error *err)
+static syncguard_status load_ours(const char *name, const syncguard_module **out,
+                                  syncguard_error *err)
 {
     (void)out;
     return refuse(err,
@@ -87,13 +95,20 @@ static syncguard_status load(const char *name, const syncguard_module **out, syn
                   "syncguard_%s_register first",
                   name, name);
 }
+
+static syncguard_status load_other(const char *scheme, const syncguard_module **out,
+                                   syncguard_error *err)
+{
+    (void)out;
+    return refuse(err, "the scheme %s is not known; use " KNOWN_SCHEMES, scheme);
+}
 #else
 /*
  * The module's file lies beside this library. A library that was itself loaded
  * by a relative name tells nothing: what that name meant depends on a working
  * directory of the past, and the present one must not be searched.
  */
-static bool module_path(const char *name, char *path, size_t size)
+static bool find_file(const char *name, const char *suffix, char *path, size_t size)
 {
     Dl_info here;
     const char *slash;
@@ -102,21 +117,20 @@ static bool module_path(const char *name, char *path, size_t size)
     if (!dladdr((const void *)registry, &here) || !here.dli_fname || here.dli_fname[0] != '/')
         return false;
     slash = strrchr(here.dli_fname, '/');
-    length = snprintf(path, size, "%.*s/libsyncguard-%s.so.0", (int)(slash - here.dli_fname),
-                      here.dli_fname, name);
-    return length > 0 && (size_t)length < size;
+    length = snprintf(path, size, "%.*s/libsyncguard-%s%s", (int)(slash - here.dli_fname),
+                      here.dli_fname, name, suffix);
+    return length > 0 && (size_t)length < size && access(path, F_OK) == 0;
 }
 
-static syncguard_status load(const char *name, const syncguard_module **out, syncguard_error *err)
+static syncguard_status load(const char *name, const char *path, const syncguard_module **out,
+                             syncguard_error *err)
 {
-    char path[PATH_MAX];
     char symbol[64];
+    char *dash;
     void *handle;
     const syncguard_module *module;
     syncguard_status status;
 
-    if (!module_path(name, path, sizeof path) || access(path, F_OK) != 0)
-        return refuse(err, "the backend %s is not installed", name);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *why = dlerror();
@@ -124,54 +138,88 @@ static syncguard_status load(const char *name, const syncguard_module **out, syn
         return refuse(err, "the backend's module cannot be loaded: %s", why ? why : name);
     }
     snprintf(symbol, sizeof symbol, "syncguard_module_%s", name);
+    while ((dash = strchr(symbol, '-')))
+        *dash = '_';
     module = dlsym(handle, symbol);
     if (!module)
-        return refuse(err, "the file of the backend %s is no module", name);
+        return refuse(err, "the file of the backend %s is no module: it has no %s", name, symbol);
     status = syncguard_module_register(module, err);
     if (status == SYNCGUARD_OK)
         *out = module;
     return status;
 }
+
+static syncguard_status load_ours(const char *name, const syncguard_module **out,
+                                  syncguard_error *err)
+{
+    char path[PATH_MAX];
+
+    if (!find_file(name, ".so.0", path, sizeof path))
+        return refuse(err, "the backend %s is not installed", name);
+    return load(name, path, out, err);
+}
+
+/* A scheme has no '/'. Nor may it have a '.': no name of a file that is made of it leaves its
+ * folder or ends in another suffix. */
+static syncguard_status load_other(const char *scheme, const syncguard_module **out,
+                                   syncguard_error *err)
+{
+    char path[PATH_MAX];
+    char name[SCHEME_SIZE];
+    syncguard_status status;
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
+    if (strchr(scheme, '.') || !find_file(name, ".so", path, sizeof path))
+        return refuse(err,
+                      "the scheme %s is not known: no libsyncguard-%s.so is installed; "
+                      "use " KNOWN_SCHEMES,
+                      scheme, name);
+    status = load(name, path, out, err);
+    if (status != SYNCGUARD_OK || has_scheme(*out, scheme))
+        return status;
+    *out = NULL;
+    return refuse(err, "the backend %s does not know the scheme %s", name, scheme);
+}
 #endif
 
 /* Copies the scheme of url in lower case. */
-static bool read_scheme(const char *url, char scheme[SCHEME_SIZE])
+static syncguard_status read_scheme(const char *url, char scheme[SCHEME_SIZE], syncguard_error *err)
 {
     const char *colon = sg_scheme_end(url);
     size_t length;
     size_t i;
 
     if (!colon)
-        return false;
+        return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
     length = (size_t)(colon - url);
     if (length >= SCHEME_SIZE)
-        length = SCHEME_SIZE - 1;
+        return refuse(err, "the scheme of the URL is not known: it is longer than %d characters",
+                      SCHEME_SIZE - 1);
     for (i = 0; i < length; i++)
         scheme[i] = (char)sg_ascii_lower(url[i]);
     scheme[length] = '\0';
-    return true;
+    return SYNCGUARD_OK;
 }
 
 static syncguard_status find(const char *url, const syncguard_module **out, syncguard_error *err)
 {
     char scheme[SCHEME_SIZE];
+    syncguard_status status;
     size_t i;
 
     if (strnlen(url, SYNCGUARD_URL_MAX_BYTES + 1) > SYNCGUARD_URL_MAX_BYTES)
         return refuse(err, "the URL is too long");
-    if (!read_scheme(url, scheme))
-        return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
+    status = read_scheme(url, scheme, err);
+    if (status != SYNCGUARD_OK)
+        return status;
     *out = find_registered(scheme);
     if (*out)
         return SYNCGUARD_OK;
     for (i = 0; i < sizeof sg_schemes / sizeof *sg_schemes; i++) {
         if (strcmp(sg_schemes[i].scheme, scheme) == 0)
-            return load(sg_schemes[i].module, out, err);
+            return load_ours(sg_schemes[i].module, out, err);
     }
-    return refuse(err,
-                  "the scheme %s is not known; use sqlite:, redis://, rediss://, redis+unix://, "
-                  "redis+sentinel://, redis+cluster://, postgres://, firestore:// or memory:",
-                  scheme);
+    return load_other(scheme, out, err);
 }
 
 syncguard_status syncguard_open(const char *url, const syncguard_options *options,

@@ -26,7 +26,8 @@ syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguar
     syncguard_call known = SYNCGUARD_CALL_INIT;
     if (call != NULL) {
         syncguard_status status =
-            syncguard_struct_read(call, &known, sizeof known, sizeof known, "call", err);
+            syncguard_struct_read(call, &known, sizeof known,
+                                  SYNCGUARD_SIZE_UP_TO(syncguard_call, timeout_ms), "call", err);
         if (status != SYNCGUARD_OK)
             return status;
     }

@@ -14,6 +14,7 @@
 
 /* No struct of ours comes near this: a size above it was never set, and is not to be believed. */
 #define LARGEST_STRUCT 65536
+#define FIRST_SIZE SYNCGUARD_SIZE_UP_TO(syncguard_options, on_release_error_context)
 #define MIN_HASH_SECRET 16
 #define MAX_HASH_SECRET 1024
 
@@ -101,8 +102,7 @@ syncguard_status syncguard_options_read(const syncguard_options *given, syncguar
     syncguard_status status;
 
     *out = defaults;
-    status = syncguard_struct_read(given, &read, sizeof read,
-                                   offsetof(syncguard_options, hash_secret), "options", err);
+    status = syncguard_struct_read(given, &read, sizeof read, FIRST_SIZE, "options", err);
     if (status != SYNCGUARD_OK)
         return status;
     if (read.timeout_ms <= 0 || read.timeout_ms > SYNCGUARD_MAX_TIME_MS)

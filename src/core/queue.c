@@ -103,8 +103,9 @@ syncguard_status syncguard_queue_open(syncguard_backend *backend,
         *out = NULL;
     if (backend == NULL || out == NULL)
         return refuse("backend or out is NULL", err);
-    syncguard_status status =
-        syncguard_struct_read(options, &known, sizeof known, sizeof known, "queue options", err);
+    syncguard_status status = syncguard_struct_read(
+        options, &known, sizeof known, SYNCGUARD_SIZE_UP_TO(syncguard_queue_options, max_threads),
+        "queue options", err);
     if (status != SYNCGUARD_OK)
         return status;
     if (known.max_threads < 1 || known.max_threads > MAX_THREADS)

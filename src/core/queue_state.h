@@ -40,7 +40,7 @@ typedef struct sg_worker {
     bool idle;
     pthread_t thread;
     syncguard_parker parker;
-    syncguard_abort *abort_object; /* ends what it does; NULL: none could be made */
+    syncguard_abort *abort_object; /* ends what it does; triggered with the mutex held */
 } sg_worker;
 
 struct sg_request {

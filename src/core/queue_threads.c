@@ -2,33 +2,22 @@
  * See queue_threads.h.
  *
  * Workers do what needs the store, one request at a time. They start when there is work and nobody
- * is idle, and stay until the queue is closed. The timekeeper does no I/O: a request completes at
- * its deadline even if a hung store keeps all workers. Only if no worker can be started does it do
- * their work, too.
+ * is idle, and stay until the queue is closed. Each has an abort object from the start, so that
+ * what it does can be ended even if the process has no descriptor left. The timekeeper does no I/O:
+ * a request completes at its deadline even if a hung store keeps all workers. Only if no worker can
+ * be started does it do their work, too.
  */
 #include "queue_threads.h"
 
+#include "abort.h"
 #include "queue_requests.h"
 #include "syncguard/sys/alloc.h"
 #include "util/thread.h"
 
-/* Before each request: an abort object that was triggered for another one is replaced. Without a
- * new one the request can end only by its deadline. */
-static void renew_abort(sg_worker *worker)
-{
-    syncguard_abort *used = worker->abort_object;
-    if (used != NULL && !syncguard_abort_triggered(used))
-        return;
-    worker->abort_object = NULL;
-    syncguard_abort_free(used); /* in this order, for a child forked in between */
-    if (syncguard_abort_create(&worker->abort_object, NULL) != SYNCGUARD_OK)
-        worker->abort_object = NULL;
-}
-
 /* The mutex is held. */
 static void run_first(sg_worker *worker)
 {
-    renew_abort(worker);
+    sg_abort_reset(worker->abort_object); /* it may have ended the request before */
     sg_request_run(worker, worker->queue->first_ready);
 }
 
@@ -83,6 +72,12 @@ static void *keep_time(void *argument)
     return NULL;
 }
 
+static void free_thread(sg_worker *worker)
+{
+    syncguard_parker_close(&worker->parker);
+    syncguard_abort_free(worker->abort_object);
+}
+
 static syncguard_status start(sg_worker *worker, syncguard_queue *queue, void *(*run)(void *),
                               syncguard_error *err)
 {
@@ -90,9 +85,13 @@ static syncguard_status start(sg_worker *worker, syncguard_queue *queue, void *(
     syncguard_status status = syncguard_parker_open_light(&worker->parker, NULL, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = sg_thread_start(&worker->thread, run, worker, "serve a queue", err);
-    if (status != SYNCGUARD_OK)
-        syncguard_parker_close(&worker->parker);
+    status = syncguard_abort_create(&worker->abort_object, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_thread_start(&worker->thread, run, worker, "serve a queue", err);
+    if (status != SYNCGUARD_OK) {
+        free_thread(worker);
+        worker->abort_object = NULL;
+    }
     return status;
 }
 
@@ -130,12 +129,6 @@ void sg_queue_threads_stop(syncguard_queue *queue)
         pthread_join(worker->thread, NULL);
     }
     sg_queue_threads_free(queue);
-}
-
-static void free_thread(sg_worker *worker)
-{
-    syncguard_parker_close(&worker->parker);
-    syncguard_abort_free(worker->abort_object);
 }
 
 void sg_queue_threads_free(syncguard_queue *queue)

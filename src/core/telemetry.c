@@ -338,7 +338,7 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "telemetry needs a backend and a place for the result");
     status = syncguard_struct_read(options, &known, sizeof known,
-                                   offsetof(syncguard_telemetry_options, handle_name),
+                                   SYNCGUARD_SIZE_UP_TO(syncguard_telemetry_options, queue_length),
                                    "the telemetry options", err);
     if (status != SYNCGUARD_OK)
         return status;

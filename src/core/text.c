@@ -2,6 +2,7 @@
 #include "core/text.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 int sg_ascii_lower(int c)
 {
@@ -46,4 +47,26 @@ const char *sg_scheme_end(const char *url)
     while (is_letter(*c) || (*c >= '0' && *c <= '9') || *c == '+' || *c == '-' || *c == '.')
         c++;
     return *c == ':' ? c : NULL;
+}
+
+void sg_format_duration(int64_t ms, char *out, size_t size)
+{
+    long long s = (long long)(ms / 1000);
+    long long tenths = (long long)((ms + 99) / 100);
+    if (ms <= 0)
+        snprintf(out, size, "0s");
+    else if (ms < 1000)
+        snprintf(out, size, "%lldms", (long long)ms);
+    else if (ms < 10000 && tenths % 10 != 0)
+        snprintf(out, size, "%lld.%llds", tenths / 10, tenths % 10);
+    else if (ms < 10000)
+        snprintf(out, size, "%llds", tenths / 10);
+    else if (s < 60)
+        snprintf(out, size, "%llds", s);
+    else if (s < 3600)
+        snprintf(out, size, "%lldm%02llds", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(out, size, "%lldh%02lldm", s / 3600, s % 3600 / 60);
+    else
+        snprintf(out, size, "%lldd%02lldh", s / 86400, s % 86400 / 3600);
 }

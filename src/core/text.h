@@ -1,8 +1,9 @@
-/* Small readers of text that the locale cannot change. */
+/* Small readers and writers of text that the locale cannot change. */
 #ifndef SG_CORE_TEXT_H
 #define SG_CORE_TEXT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 int sg_ascii_lower(int c);
@@ -10,6 +11,9 @@ int sg_ascii_lower(int c);
 /* A whole decimal number with an optional minus and nothing else. False if it is none or does not
  * fit. */
 bool sg_read_int64(const char *text, int64_t *value);
+
+/* "250ms", "1.5s", "12s", "3m05s", "2h03m", "4d02h", as the command prints it; negative is "0s". */
+void sg_format_duration(int64_t ms, char *out, size_t size);
 
 /* The colon behind a URL's scheme (a letter, then letters, digits, '+', '-', '.'), or NULL. */
 const char *sg_scheme_end(const char *url);

@@ -44,11 +44,24 @@ else
 fi
 if command -v zsh >/dev/null; then
     check "zsh: parses" zsh -n "$completions/_syncguard"
-    sed '/^_syncguard "/d' "$completions/_syncguard" >functions
-    same "zsh: commands" "$commands" \
-        "$(zsh -fc 'source ./functions; _syncguard_lines syncguard' | cut -d: -f1 | sort)"
-    same "zsh: options of run" "$(offers run -)" \
-        "$(zsh -fc 'source ./functions; _syncguard_lines syncguard run' | cut -d: -f1 | sort)"
+    zsh_offers() { # LINE: after a TAB in an interactive zsh; the line is then in the file line
+        "$(dirname "$0")/offers.zsh" "$completions" "syncguard $1" >all
+        grep '^=> ' all >line
+        grep -v '^=> ' all | sort -u
+    }
+    same "zsh: commands" "$(offers '')" "$(zsh_offers '')"
+    for command in $commands; do
+        same "zsh: options of $command" "$(offers "$command" -)" "$(zsh_offers "$command -")"
+    done
+    same "zsh: part of an option" --on-lost "$(zsh_offers "run --on")"
+    same "zsh: and the line" "=> syncguard run --on-lost " "$(cat line)"
+    same "zsh: values" $'kill\nwarn' "$(zsh_offers "run --on-lost ")"
+    same "zsh: a value that only the user knows" "" "$(zsh_offers "run --ttl ")"
+    same "zsh: a key that only the user knows" "" "$(zsh_offers "run -w 5 ")"
+    check "zsh: a program behind the key" grep -qx true <(zsh_offers "run -n -w 5 k tru")
+    check "zsh: also behind --" grep -qx true <(zsh_offers "run -n -w 5 k -- tru")
+    same "zsh: no option of ours there" "" "$(zsh_offers "run k --on")"
+    same "zsh: it has answered" "=> syncguard run k --on" "$(cat line)"
 else
     echo "SKIP completion_zsh: zsh is not installed"
 fi

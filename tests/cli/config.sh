@@ -25,6 +25,9 @@ check "which not" grep -Eqx -- "   $file +set, but not used" out
 exits "it is used" 0 run k -- true
 check "it is used" [ -f environment.db ]
 
+exits "a label that is too long" 64 run --owner "$(printf 'o%.0s' {1..129})" k -- true
+check "is told from a bad URL" contains "$err" "the owner label is longer than 128 bytes (see 'syncguard run --help')"
+
 # @FILE, also from a pipe, which can be read only once.
 printf 'sqlite:%s/at.db\nsecond line\n' "$WORK" >url
 SYNCGUARD_URL=@$WORK/url source_is "a file named by the environment" SYNCGUARD_URL "sqlite:$WORK/at.db"

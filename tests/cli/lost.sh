@@ -18,9 +18,9 @@ start_family() {
 }
 lock_id_of() { "$SG" status --raw --json "$1" | sed -n 's/.*"lockId":"\([^"]*\)".*/\1/p'; }
 
+early=
 # kill -9 of the holder: free after TTL + 1 s, not earlier; its process group is killed.
 start_family --ttl 2s k
-sleep 0.3 # the watchdog is up
 kill -9 $runner
 killed=$(now_ms)
 wait $runner 2>/dev/null
@@ -32,6 +32,23 @@ exits "the next one waits for the lease" 0 run k -- true
 took=$(($(now_ms) - killed))
 check "not earlier, $took ms" [ $took -ge 2200 ]
 check "not much later, $took ms" [ $took -le 15000 ]
+
+# Killed or stopped as soon as its program runs, which ignores SIGTERM: it is killed all the same.
+for signal in KILL STOP; do
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        "$SG" run --ttl 900ms "early-$signal-$i" -- sh -c "trap '' TERM; kill -$signal \$PPID
+            echo \$\$ >early-$signal-$i; exec sleep 60" 2>/dev/null &
+        early="$early $!"
+    done
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        until_true 20 test -s "early-$signal-$i"
+        check "$signal at the start ends the program" until_true 10 gone "$(cat "early-$signal-$i")"
+    done
+done
+# shellcheck disable=SC2086 # a list
+kill -9 $early 2>/dev/null
+wait
+
 "$SG" acquire --ttl 1s exact >grant
 expires=$(sed -n 's/^expiresAtMs: //p' grant)
 exits "after an acquire" 0 run exact -- date +%s%3N
@@ -96,7 +113,6 @@ exits "renewed" 0 run --ttl 2s k -- sleep 6
 
 # Stopped past its lease, then continued: the child must not continue.
 start_family --ttl 2s k
-sleep 0.3 # the watchdog is up
 kill -STOP $runner
 # No process of the group runs while the next holder runs (a zombie counts as gone).
 exits "the next holder" 0 run -w 30s k -- sh -c "ps -o stat= -p $child,$grandchild; true"

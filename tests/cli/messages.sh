@@ -7,14 +7,14 @@ source "$(dirname "$0")/lib.sh" "$@"
 exits "acquire" 0 acquire --ttl 5m --owner 'deploy@web1:311' busy
 exits "a wait that timed out" 75 run -w 200ms busy -- true
 check "key, holder, remaining time" grep -Eqx \
-    "syncguard: gave up on 'busy' after [0-9.]+s: held by deploy@web1:311, expires in 4m[0-9]+s" err
+    "syncguard: gave up on 'busy' after [0-9.]+m?s: held by deploy@web1:311, expires in 4m[0-9]+s" err
 exits "-E: the caller expects it" 3 run -w 200ms -E 3 busy -- true
 same "and is told by the exit code" "" "$err"
 exits "-E -v" 3 run -v -w 200ms -E 3 busy -- true
 check "but with -v also here" contains "$err" "gave up on 'busy'"
-check "and who is waited for" grep -Eq "waiting for 'busy': held by deploy@web1:311 for [0-9.]+s, lease" err
+check "and who is waited for" grep -Eq "waiting for 'busy': held by deploy@web1:311 for [0-9.]+m?s, lease" err
 exits "-v" 0 run -v free -- true
-check "durations in one form" grep -Eq 'acquired after [0-9.]+s, fence' err
+check "durations in one form" grep -Eq 'acquired after [0-9.]+m?s, fence' err
 exits "free it" 0 release --key busy --force
 
 # A lost lock: which one, and who has it now.

@@ -33,6 +33,10 @@ check 'when it ended' awk "BEGIN { t = $(value completion_timestamp_seconds); ex
 check 'the key is a label' grep -q '^syncguard_run_lost{key="job"} 0.000$' "$PROM"
 check 'no temporary file' alone
 
+# Several keys.
+"$SG" run --metrics "$PROM" -k job -k "it's" -- true
+check 'each key in quotes' grep -qF "syncguard_run_lost{key=\"'job', 'it's'\"} 0.000" "$PROM"
+
 # Keys that the format has to escape.
 "$SG" run --metrics "$PROM" 'a "b" \ c
 d }' -- true
@@ -42,9 +46,10 @@ check 'escaped: well formed' well_formed
 check 'a long key: well formed' well_formed
 
 "$SG" run --metrics "$PROM" -k "$(printf 'ü%.0s' {1..250})" -k "$(printf '"%.0s' {1..500})" \
-    -k "$(printf 'ö%.0s' {1..250})" -k "$(printf 'ä%.0s' {1..250})" -- true
+    -k "$(printf 'ö%.0s' {1..250})" -k "$(printf 'ä%.0s' {1..250})" -k job -k "$(printf 'é%.0s' {1..250})" -- true
 same 'several long keys' 0 $?
 check 'several long keys: well formed' well_formed
+check 'several long keys: what does not fit' grep -q ", \.\.\.\"} 1.000" "$PROM"
 
 # A signal, a program that ends with 64 or 76, one that cannot be run.
 "$SG" run --metrics "$PROM" job -- sh -c 'kill -TERM $$'

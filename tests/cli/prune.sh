@@ -11,7 +11,7 @@ for key in old/1 old/2; do
 done
 sleep 3.5
 exits "--dry-run" 0 prune --dry-run
-check "lists them" grep -Eqx 'old/1  \(of gone@host:1, expired [0-9.]+s ago\)' out
+check "lists them" grep -Eqx 'old/1  \(of gone@host:1, expired [0-9.]+m?s ago\)' out
 check "and their number" grep -qx '2 expired records would be removed' out
 check "not the live one" lacks "$out" live
 exits "--dry-run --json" 0 prune --dry-run --json

@@ -2,7 +2,7 @@
  * The contract suite: what every store has to do, seen through the public
  * interface only. Any backend URL, bare or through the telemetry decorator.
  *
- * Rules for tests here: no assumption about a store but its capabilities; keys
+ * Rules for tests here: no assumption about a store but its capabilities, and never its name; keys
  * come from fresh_key, so that runs share a store without meeting; assertions
  * only in the main thread (cmocka jumps), threads report through variables;
  * bounds of time are generous, and where a slow machine could spoil a timeline
@@ -11,6 +11,9 @@
 #ifndef CONTRACT_H
 #define CONTRACT_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,8 +56,8 @@ extern const contract_group keys_group, ids_group, fences_group, acquire_group, 
 
 /* Another handle on the same URL; options may be NULL. Fails the test if it cannot be opened. */
 syncguard_backend *open_store(const syncguard_options *options);
-/* Whether the store behind the handle has this name. */
-bool store_is(const char *name);
+/* What the store can do: what a test may expect of it. */
+const syncguard_capabilities *able(void);
 /* Whether other handles and processes see the same locks. */
 bool store_is_shared(void);
 /* Says that a test has no meaning on this store, and counts it; return after it. */

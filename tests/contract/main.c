@@ -4,8 +4,8 @@
  *     contract [--telemetry] [--serial] [--group NAME] [--test PATTERN] [--list] [URL]
  *
  * URL is a backend's URL, or the environment variable CONTRACT_URL. Each group
- * runs in a process of its own, all at the same time, because most tests wait for
- * time to pass; --serial or --group runs in this process. Exit 0 if all passed.
+ * runs in a process of its own, nearly all at the same time, because most tests wait
+ * for time to pass; --serial or --group runs in this process. Exit 0 if all passed.
  */
 #include "contract.h"
 
@@ -53,23 +53,15 @@ typedef struct running {
     int exit_code;
 } running;
 
-/*
- * The suite's URL; for the helper on SQLite that of a file of its own. It counts tries, and a
- * stranger's key that shares a slot of the wake file means one more.
- */
-static const char *url_of(const contract_group *group, char own[4200])
+/* It counts tries, and a store may wake a waiter when the key of another group is released. */
+static bool runs_alone(const contract_group *group)
 {
-    if (group != &helper_group || strncmp(contract.url, "sqlite:", 7) != 0 ||
-        strchr(contract.url, '?') != NULL)
-        return contract.url;
-    snprintf(own, 4200, "%s-%s", contract.url, group->name);
-    return own;
+    return group == &helper_group;
 }
 
 static void start_group(running *child, const contract_group *group, const char *test)
 {
     const char *arguments[10];
-    char own[4200];
     int count = 0;
 
     arguments[count++] = "contract";
@@ -81,7 +73,7 @@ static void start_group(running *child, const contract_group *group, const char 
         arguments[count++] = "--test";
         arguments[count++] = test;
     }
-    arguments[count++] = url_of(group, own);
+    arguments[count++] = contract.url;
     arguments[count] = NULL;
 
     child->output = tmpfile();
@@ -128,15 +120,18 @@ static void finish_group(running *child, size_t *tests, size_t *failed, size_t *
            child->exit_code);
 }
 
-static int run_all(const char *test)
+/* Starts the groups that run at this time, and waits for them. */
+static void run_groups(running *children, const char *test, bool alone)
 {
-    running children[GROUPS];
-    size_t tests = 0, failed = 0, inapplicable = 0;
-    int64_t started = now_ms();
+    size_t left = 0;
 
-    for (size_t i = 0; i < GROUPS; i++)
+    for (size_t i = 0; i < GROUPS; i++) {
+        if (runs_alone(groups[i]) != alone)
+            continue;
         start_group(&children[i], groups[i], test);
-    for (size_t left = GROUPS; left > 0; left--) {
+        left += children[i].pid > 0;
+    }
+    for (; left > 0; left--) {
         int status = 0;
         pid_t pid = waitpid(-1, &status, 0);
         for (size_t i = 0; i < GROUPS; i++) {
@@ -147,6 +142,17 @@ static int run_all(const char *test)
                 WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         }
     }
+}
+
+static int run_all(const char *test)
+{
+    running children[GROUPS];
+    size_t tests = 0, failed = 0, inapplicable = 0;
+    int64_t started = now_ms();
+
+    memset(children, 0, sizeof children);
+    run_groups(children, test, false);
+    run_groups(children, test, true);
     for (size_t i = 0; i < GROUPS; i++)
         finish_group(&children[i], &tests, &failed, &inapplicable);
     printf("contract%s: %zu tests, %zu failed, %zu not applicable, %lld ms\n",

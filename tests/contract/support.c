@@ -88,14 +88,14 @@ int close_group(void **state)
     return 0;
 }
 
-bool store_is(const char *name)
+const syncguard_capabilities *able(void)
 {
-    return strcmp(syncguard_capabilities_get(store)->backend, name) == 0;
+    return syncguard_capabilities_get(store);
 }
 
 bool store_is_shared(void)
 {
-    return !store_is("memory");
+    return able()->is_shared;
 }
 
 void not_applicable(const char *reason)

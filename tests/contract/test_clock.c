@@ -30,7 +30,7 @@ static int set_clock_right(void **state)
 /* Where the client's clock decides, a step is another thing: tests/firestore/test_clock.c. */
 static bool clock_decides(void)
 {
-    if (syncguard_capabilities_get(store)->time_authority != SYNCGUARD_TIME_CLIENT)
+    if (able()->time_authority != SYNCGUARD_TIME_CLIENT)
         return false;
     not_applicable("this machine's wall clock is the one that decides here");
     return true;

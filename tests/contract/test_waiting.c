@@ -58,19 +58,12 @@ static void await_pause(waiter *self)
     sleep_ms(50); /* from the callback into the pause */
 }
 
-static bool store_wakes(void)
-{
-    /* Behind a transaction pooler PostgreSQL cannot be listened to. */
-    return !store_is("firestore") && !strstr(contract.url, "pooler=1") &&
-           !strstr(contract.url, "listen=0");
-}
-
 static void release_wakes_a_waiter(void **state)
 {
     key name = fresh_key("wake");
 
     (void)state;
-    if (!store_wakes()) {
+    if (!able()->wakes_waiters) {
         not_applicable("this store cannot tell of releases: waiters poll");
         return;
     }
@@ -100,7 +93,7 @@ static void release_by_another_handle_wakes_a_waiter(void **state)
     int64_t released;
 
     (void)state;
-    if (!store_is_shared() || !store_wakes()) {
+    if (!store_is_shared() || !able()->wakes_waiters) {
         not_applicable("no other handle sees this store, or it cannot tell of releases");
         return;
     }
@@ -162,7 +155,7 @@ static void queue_up(int index, void *context)
 
     (void)index;
     start_waiter(&one, store, all->name.text);
-    if (!store_wakes())
+    if (!able()->wakes_waiters)
         one.options.retry_delay_ms = 20;
     wait_for_it(&one);
     if (one.status != SYNCGUARD_OK) {
@@ -225,10 +218,10 @@ static void abort_ends_a_pause_at_once(void **state)
 
     /* The other waiter of the same handle and key goes on. */
     give_back(&holder);
-    if (!store_wakes())
+    if (!able()->wakes_waiters)
         syncguard_abort_trigger(others);
     pthread_join(bystander.thread, NULL);
-    if (store_wakes())
+    if (able()->wakes_waiters)
         assert_int_equal(bystander.status, SYNCGUARD_OK);
     syncguard_lock_dispose(bystander.lock);
     syncguard_abort_free(mine);
@@ -245,7 +238,7 @@ static void waiters_of_different_keys_do_not_disturb_each_other(void **state)
     start_waiter(&stuck, store, busy.text);
     stuck.options.timeout_ms = 900;
     start_waiter(&lucky, store, free_soon.text);
-    if (!store_wakes())
+    if (!able()->wakes_waiters)
         lucky.options.retry_delay_ms = 50;
     stuck.thread = start_thread(wait_for_it, &stuck);
     lucky.thread = start_thread(wait_for_it, &lucky);

@@ -134,7 +134,8 @@ static void destroy(syncguard_backend *backend)
 
 static fake_backend *open_with(const syncguard_backend_ops *ops, const syncguard_options *options)
 {
-    static const syncguard_capabilities capabilities = {"fake", true, SYNCGUARD_TIME_SERVER};
+    static const syncguard_capabilities capabilities = {
+        .backend = "fake", .supports_fencing = true, .time_authority = SYNCGUARD_TIME_SERVER};
     const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
     fake_backend *p = calloc(1, sizeof *p);
     if (p == NULL)

@@ -1,8 +1,16 @@
 /*
- * Fake modules, for test_loading.sh. FAKE_NAME is the module's name; with
- * FAKE_ABI it was built for another library, without FAKE_NAME it is none.
+ * Fake modules, for test_loading.sh. FAKE_NAME is the module's name, FAKE_SCHEME one more scheme of
+ * it; with FAKE_ABI it was built for another library, without FAKE_NAME it is none. Each says when
+ * it is loaded.
  */
+#include <stdio.h>
+
 #include "syncguard/sys/backend.h"
+
+__attribute__((constructor)) static void loaded(void)
+{
+    puts("[fake module]");
+}
 
 #ifdef FAKE_NAME
 #ifndef FAKE_ABI
@@ -23,10 +31,8 @@ static syncguard_status open_fake(const char *url, const syncguard_options *opti
 #define WORD(name) #name
 #define TEXT(name) WORD(name)
 
-static const char *const schemes[] = {TEXT(FAKE_NAME), "postgresql", NULL};
+static const char *const schemes[] = {TEXT(FAKE_NAME), FAKE_SCHEME, NULL};
 
 SYNCGUARD_API extern const syncguard_module SYMBOL(FAKE_NAME);
 const syncguard_module SYMBOL(FAKE_NAME) = {FAKE_ABI, TEXT(FAKE_NAME), schemes, open_fake, NULL};
-#else
-typedef int nothing;
 #endif

@@ -11,6 +11,8 @@
 #include "fake_backend.h"
 #include "syncguard/lock.h"
 
+#define RENEWED_TTL_MS 3000
+
 static atomic_int failures_left;
 static atomic_llong last_ttl_ms;
 
@@ -75,6 +77,54 @@ static void release_that_comes_too_late_removes(void **state)
     assert_true(status == SYNCGUARD_E_SERVICE_UNAVAILABLE || status == SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
     assert_true(wait_for_count(&p->releases, 1));
+    syncguard_close(&p->base);
+}
+
+/*
+ * A renewal is in flight when the release, which cannot wait for it, goes to the background. The
+ * store applies the renewal after the background has set the lease to the rest of the minimum: it
+ * has to be set again, or the lock stays for one TTL, be that shorter or longer.
+ */
+static atomic_int renewing;
+static atomic_int keeps;
+
+static syncguard_status overtaken_renewal(fake_backend *p, syncguard_extend_op *op,
+                                          syncguard_error *err)
+{
+    (void)p;
+    (void)err;
+    bool renewal = op->ttl_ms == RENEWED_TTL_MS;
+    if (renewal) {
+        atomic_fetch_add(&renewing, 1);
+        (void)wait_for_count(&keeps, 1);
+    }
+    atomic_store(&last_ttl_ms, (long long)op->ttl_ms);
+    op->expires_at_ms = 4711;
+    if (!renewal)
+        atomic_fetch_add(&keeps, 1);
+    return SYNCGUARD_OK;
+}
+
+static void late_renewal_does_not_change_the_minimum(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_lock *lock = NULL;
+    atomic_store(&p->on_extend, overtaken_renewal);
+    options.ttl_ms = RENEWED_TTL_MS;
+    options.min_hold_ms = 600000;
+    options.auto_extend = true;
+    call.timeout_ms = 20;
+    assert_int_equal(syncguard_lock_try(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    assert_true(wait_for_count(&renewing, 1));
+    assert_int_equal(syncguard_lock_release(lock, &call, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_true(wait_for_count(&keeps, 2));
+    assert_int_equal(atomic_load(&renewing), 1);
+    assert_true(atomic_load(&last_ttl_ms) > 300000);
+    assert_int_equal(atomic_load(&p->releases), 0);
+    syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
 
@@ -151,6 +201,7 @@ int main(void)
         cmocka_unit_test(early_release_extends_and_does_not_remove),
         cmocka_unit_test(failed_release_goes_on_without_removing),
         cmocka_unit_test(release_that_comes_too_late_removes),
+        cmocka_unit_test(late_renewal_does_not_change_the_minimum),
         cmocka_unit_test(nothing_is_kept_without_a_lock),
         cmocka_unit_test(waiters_are_not_woken_to_try),
     };

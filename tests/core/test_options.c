@@ -95,31 +95,6 @@ static syncguard_status read_with(void (*change)(syncguard_options *), syncguard
 
 static char owner[SYNCGUARD_OWNER_SIZE + 1];
 
-/* Programs that were compiled before the lock options grew. */
-static void test_earlier_lock_options(void **state)
-{
-    const size_t sizes[] = {offsetof(syncguard_lock_options, min_hold_ms),
-                            offsetof(syncguard_lock_options, abort_on_lost)};
-    syncguard_backend *backend = NULL;
-    syncguard_lock *lock = NULL;
-    syncguard_lock_options options;
-    size_t i;
-
-    (void)state;
-    assert_int_equal(syncguard_open("memory:", NULL, &backend, NULL), SYNCGUARD_OK);
-    for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        memset(&options, 0x55, sizeof options); /* what lies behind it is not looked at */
-        syncguard_lock_options_init(&options, sizes[i]);
-        options.size = sizes[i];
-        assert_int_equal(syncguard_lock_acquire(backend, "k", &options, &lock, NULL), SYNCGUARD_OK);
-        syncguard_lock_dispose(lock);
-    }
-    options.size = sizes[0] - 1;
-    assert_int_equal(syncguard_lock_acquire(backend, "k", &options, &lock, NULL),
-                     SYNCGUARD_E_INVALID_ARGUMENT);
-    syncguard_close(backend);
-}
-
 static void no_timeout(syncguard_options *o)
 {
     o->timeout_ms = 0;
@@ -177,7 +152,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_init),
-        cmocka_unit_test(test_earlier_lock_options),
         cmocka_unit_test(test_options),
     };
 

@@ -18,6 +18,8 @@
 #include "fake_backend.h"
 #include "syncguard/queue.h"
 
+#define HANG_MS 30000
+
 static atomic_bool no_threads;
 
 int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -106,8 +108,7 @@ static syncguard_completion next_of(syncguard_queue *queue)
     return done;
 }
 
-/* It needs a descriptor and a thread to be opened; without a worker the timekeeper does the work,
- * and without a descriptor for its abort object a request can only not be cancelled in flight. */
+/* It needs descriptors and a thread to be opened; without a worker the timekeeper does the work. */
 static void a_queue_that_is_open_needs_nothing_more(void **state)
 {
     (void)state;
@@ -137,6 +138,52 @@ static void a_queue_that_is_open_needs_nothing_more(void **state)
     leave_descriptors(100);
     syncguard_queue_close(queue);
     syncguard_close(&p->base);
+}
+
+static syncguard_status hang(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p;
+    return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
+}
+
+/* Cancels a request that a thread is busy with; false if that did not end it. */
+static bool cancel_in_flight(syncguard_queue *queue, fake_backend *p)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(HANG_MS);
+    syncguard_request request = 0;
+    syncguard_completion done = {0};
+    int before = atomic_load(&p->acquires);
+    int64_t begun_ns = syncguard_clock_ns();
+    assert_int_equal(syncguard_lock_acquire_async(queue, "k", &options, NULL, &request, NULL),
+                     SYNCGUARD_OK);
+    assert_true(wait_for_count(&p->acquires, before + 1));
+    assert_true(syncguard_queue_cancel(queue, request));
+    while (!syncguard_queue_next(queue, &done))
+        sleep_ms(1);
+    return done.status == SYNCGUARD_E_ABORTED &&
+           syncguard_clock_ns() - begun_ns < HANG_MS / 2 * SYNCGUARD_NS_PER_MS;
+}
+
+/* Again and again, by the timekeeper and by a worker that was started earlier. */
+static void requests_are_cancelled_without_descriptors(void **state)
+{
+    (void)state;
+    for (int workers = 0; workers < 2; workers++) {
+        syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+        syncguard_queue *queue = NULL;
+        options.timeout_ms = HANG_MS;
+        fake_backend *p = fake_backend_open(&options);
+        p->on_acquire = hang;
+        assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, NULL), SYNCGUARD_OK);
+        if (workers > 0)
+            assert_true(cancel_in_flight(queue, p));
+        leave_descriptors(0);
+        for (int i = 0; i < 3; i++)
+            assert_true(cancel_in_flight(queue, p));
+        leave_descriptors(100);
+        syncguard_queue_close(queue);
+        syncguard_close(&p->base);
+    }
 }
 
 static void *give_back_the_descriptors(void *argument)
@@ -236,6 +283,7 @@ int main(void)
         cmocka_unit_test(without_descriptors_nothing_is_asked_for),
         cmocka_unit_test(without_threads_nothing_is_asked_for),
         cmocka_unit_test(a_queue_that_is_open_needs_nothing_more),
+        cmocka_unit_test(requests_are_cancelled_without_descriptors),
         cmocka_unit_test(a_patient_waiter_outlasts_it),
         cmocka_unit_test(telemetry_without_a_thread),
 #ifndef __SANITIZE_THREAD__

@@ -252,12 +252,14 @@ static syncguard_lock_options draw_options(worker *w, hold *h, uint32_t part)
     return options;
 }
 
-/* The moment before the granted request left, told by the lease; it is not after the truth. */
+/* The moment before the granted request left, told by the lease; it is not after the truth. A lease
+ * that is over (this process was stopped) does not tell it. */
 static int64_t sent_ns(const syncguard_lock *lock, const history_record *r)
 {
     int64_t at = syncguard_clock_ns();
-    int64_t sent = at + (syncguard_lock_remaining_ms(lock) - r->ttl_ms) * SYNCGUARD_NS_PER_MS;
-    return sent > r->call_ns && sent <= at ? sent : r->call_ns;
+    int64_t left_ms = syncguard_lock_remaining_ms(lock);
+    int64_t sent = at + (left_ms - r->ttl_ms) * SYNCGUARD_NS_PER_MS;
+    return left_ms > 0 && sent > r->call_ns && sent <= at ? sent : r->call_ns;
 }
 
 void helper_take(worker *w, uint32_t key)

@@ -57,8 +57,8 @@ check "the lock is kept in the default file" [ -s "$root/var/lib/syncguard/locks
 inside install -d -o 1000 -g 1000 /srv/user
 same "a user runs a program under a lock" ran \
     "$(HOME=/srv/user chroot --userspec=1000:1000 "$root" syncguard run deploy -- echo ran)"
-for url in redis://127.0.0.1:1 postgres://127.0.0.1:1/db 'firestore://project?emulator=127.0.0.1:1'; do
-    said=$(inside syncguard status -b "$url" deploy 2>&1)
+for url in redis://127.0.0.1:1 postgres://127.0.0.1:1/db firestore://project; do
+    said=$(inside env FIRESTORE_EMULATOR_HOST=127.0.0.1:1 syncguard status -b "$url" deploy 2>&1)
     case $said in
     *"not installed"* | *"cannot be loaded"* | *InvalidArgument* | '') check "$url: $said" false ;;
     *) checks=$((checks + 1)) ;;
@@ -71,6 +71,8 @@ check "the benchmark has its libraries" \
 for library in syncguard syncguard-sqlite syncguard-redis syncguard-postgres syncguard-firestore; do
     check "pkg-config: $library" inside sh -c "pkg-config --print-errors --cflags --libs $library >/dev/null"
 done
+check "the contract suite" inside sh -c '[ -s "$(pkg-config --variable=contractdir syncguard)/main.c" ]'
+check "the folder of modules" inside sh -c '[ -e "$(pkg-config --variable=moduledir syncguard)/libsyncguard-sqlite.so.0" ]'
 
 # Completion, as each shell finds it by itself.
 same "bash" run "$(inside bash -c '. /usr/share/bash-completion/bash_completion

@@ -70,6 +70,10 @@ static void results(void)
     FIELD(syncguard_capabilities, backend);
     FIELD(syncguard_capabilities, supports_fencing);
     FIELD(syncguard_capabilities, time_authority);
+    FIELD(syncguard_capabilities, wakes_waiters);
+    FIELD(syncguard_capabilities, is_shared);
+    FIELD(syncguard_capabilities, keeps_expired);
+    FIELD(syncguard_capabilities, works_in_child);
     WHOLE(syncguard_capabilities);
 }
 

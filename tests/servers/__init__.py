@@ -5,6 +5,7 @@ the process that started them. `make` knows them by name; README.md describes th
 """
 
 from .firestore import EMULATOR_PORT, PACKAGE, FakeFirestore, Firestore, SharedFirestore
+from .folder import Folder
 from .postgres import (Bouncer, Postgres, PostgresPair, Restricted, Serializable,
                        SerializableBouncer)
 from .process import Server, end_with_parent, free_port, make_folder
@@ -13,6 +14,7 @@ from .sqlite import Sqlite
 
 STORES = {
     "sqlite": Sqlite,
+    "dir": Folder,
     "redis": Redis,
     "redis-volatile": lambda folder: Redis(folder, persistent=False),
     "redis-unix": RedisUnix,

@@ -4,6 +4,7 @@
  */
 #include "support.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,57 @@ static void a_new_file_is_a_reconnect(void **state)
     assert_int_equal(reconnects(counted), 1);
     (void)acquire(counted, "k");
     syncguard_close(counted);
+}
+
+/* A log callback that returns only after another thread has used the handle. */
+typedef struct log_user {
+    syncguard_backend *backend;
+    int lines;
+    int failed; /* calls of the other threads */
+} log_user;
+
+static void *use_handle(void *context)
+{
+    log_user *user = context;
+    bool locked = false;
+    if (syncguard_is_locked(user->backend, "k", NULL, &locked, NULL) != SYNCGUARD_OK)
+        user->failed++;
+    return NULL;
+}
+
+static void use_elsewhere(void *context, syncguard_log_level level, const char *message)
+{
+    log_user *user = context;
+    pthread_t thread;
+    (void)level;
+    (void)message;
+    user->lines++;
+    assert_int_equal(pthread_create(&thread, NULL, use_handle, user), 0);
+    pthread_join(thread, NULL);
+}
+
+static void the_log_callback_holds_up_nobody(void **state)
+{
+    const test_dir *dir = *state;
+    log_user user = {NULL, 0, 0};
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
+    syncguard_error err;
+    own.path = dir->file;
+    options.log = use_elsewhere;
+    options.log_context = &user;
+    assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &user.backend, &err), &err);
+    (void)acquire(user.backend, "k");
+    shell(dir, "rm locks.db*");
+    for (int i = 0; i < 2000 && user.lines < 2; i++) { /* it checks now and then */
+        bool locked = false;
+        assert_status(SYNCGUARD_OK, syncguard_is_locked(user.backend, "k", NULL, &locked, &err),
+                      &err);
+        pause_ms(10);
+    }
+    assert_int_equal(user.lines, 2); /* replaced, and reconnected */
+    assert_int_equal(user.failed, 0);
+    syncguard_close(user.backend);
 }
 
 /* By every command that makes the file at the path another one, or none. */
@@ -309,6 +361,7 @@ int main(int argc, char **argv)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(a_new_file_is_a_reconnect),
+        TEST(the_log_callback_holds_up_nobody),
         TEST(a_waiter_goes_on_with_the_new_file),
         TEST(a_holder_learns_of_the_loss),
         TEST(files_beside_the_database_are_noticed),

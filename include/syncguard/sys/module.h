@@ -10,12 +10,17 @@ extern "C" {
 #endif
 
 /* Changes with every incompatible change of the headers in sys/. */
-#define SYNCGUARD_ABI 4
+#define SYNCGUARD_ABI 5
 
 /*
  * What a module offers. Its shared library libsyncguard-NAME.so exports one
  * constant `syncguard_module_NAME` of this type; static programs pass it to
  * syncguard_module_register (the header of each backend has a function for that).
+ *
+ * syncguard_open loads a module of somebody else's for the schemes NAME and NAME+WORD (at most 23
+ * characters: letters, digits, '-', '+') from the folder of libsyncguard, and from nowhere else.
+ * A '-' of NAME is a '_' in the name of the constant. docs/guides/write-a-backend.md has an
+ * example.
  */
 typedef struct syncguard_module {
     uint32_t abi; /* SYNCGUARD_ABI */

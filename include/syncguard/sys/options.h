@@ -5,6 +5,8 @@
 #ifndef SYNCGUARD_SYS_OPTIONS_H
 #define SYNCGUARD_SYS_OPTIONS_H
 
+#include <stddef.h>
+
 #include "../error.h"
 
 #ifdef __cplusplus
@@ -12,10 +14,18 @@ extern "C" {
 #endif
 
 /*
+ * The size of a struct when member was its last: what its first published version is read with,
+ * so that programs compiled against it stay valid when the struct grows. A member that is added
+ * later must begin at or after the old sizeof: padding at the old end has no defined content.
+ */
+#define SYNCGUARD_SIZE_UP_TO(type, member)                                                         \
+    (offsetof(type, member) + sizeof(((const type *)NULL)->member))
+
+/*
  * Reads a struct of the caller into one of known_size bytes. *out comes filled
  * with the defaults, which stay where the caller's struct (of an older header)
  * ends; given == NULL leaves all of them. minimum is the size that the struct
- * had when it was first published. Afterwards out's own size is known_size.
+ * had when it was first published (SYNCGUARD_SIZE_UP_TO). Afterwards out's own size is known_size.
  * InvalidArgument for a size below minimum, and for anything but zeros beyond
  * known_size. name is shown in the message ("options").
  */

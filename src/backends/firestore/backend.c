@@ -9,6 +9,7 @@
 #include "options.h"
 #include "read.h"
 #include "renew.h"
+#include "syncguard/sys/options.h"
 
 extern const syncguard_module syncguard_module_firestore;
 
@@ -108,7 +109,14 @@ no_credentials:
 static syncguard_status create(const sg_firestore_config *config, syncguard_backend **out,
                                syncguard_error *err)
 {
-    static const syncguard_capabilities capabilities = {"firestore", true, SYNCGUARD_TIME_CLIENT};
+    static const syncguard_capabilities capabilities = {
+        .backend = "firestore",
+        .supports_fencing = true,
+        .time_authority = SYNCGUARD_TIME_CLIENT,
+        .is_shared = true,
+        .keeps_expired = true,
+        .works_in_child = true,
+    };
     sg_firestore_backend *b = syncguard_calloc(1, sizeof *b);
     syncguard_status status;
 
@@ -152,13 +160,14 @@ syncguard_status syncguard_firestore_clock(syncguard_backend *backend,
     sg_firestore_instant at = sg_firestore_now();
 
     syncguard_error_clear(err);
-    if (!backend || backend->ops != &ops || !info || info->size < sizeof *info)
+    if (!backend || backend->ops != &ops || !info ||
+        info->size < SYNCGUARD_SIZE_UP_TO(syncguard_firestore_clock_info, samples))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "no handle of the firestore backend, or no struct of known size");
     if (!sg_firestore_clock_read(&((sg_firestore_backend *)backend)->clock, &at, &now))
         return SYNCGUARD_ABSENT;
     now.size = info->size;
-    *info = now;
+    memcpy(info, &now, now.size < sizeof now ? now.size : sizeof now);
     return SYNCGUARD_OK;
 }
 

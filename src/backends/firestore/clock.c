@@ -144,14 +144,14 @@ syncguard_status sg_firestore_clock_check(sg_firestore_clock *clock, sg_firestor
     if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) &&
         due(clock, &clock->logged_ns, LOG_PAUSE_NS))
         syncguard_backend_log(clock->backend, SYNCGUARD_LOG_WARN,
-                              "firestore: this machine's clock is off by %lld ms (+-%lld ms), and "
+                              "firestore: this machine's clock is off by %lldms (+-%lldms), and "
                               "it decides which locks have expired",
                               offset_ms, error_ms);
     if (use == SG_FIRESTORE_EXPIRY && info.offset_us > 0)
         return SYNCGUARD_OK;
     if (limit_ms > 0 && certain_us >= limit_ms * 1000)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "CLOCK_DRIFT",
-                              "this machine's clock is off by %lld ms (+-%lld ms), "
+                              "this machine's clock is off by %lldms (+-%lldms), "
                               "max_clock_drift_ms is %lld",
                               offset_ms, error_ms, (long long)limit_ms);
     return SYNCGUARD_OK;

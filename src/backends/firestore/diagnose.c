@@ -36,7 +36,7 @@ static void report_clock(const diagnosis *d, const syncguard_firestore_clock_inf
     else if (certain_ms >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS)
         severity = SYNCGUARD_WARN;
     (void)snprintf(text, sizeof text,
-                   "offset %+.1f ms, error bound %.1f ms (target %d, warn %d, block %d ms)",
+                   "offset %+.1fms, error bound %.1fms (target %dms, warn %dms, block %dms)",
                    (double)info->offset_us / 1000.0, (double)info->error_us / 1000.0,
                    SYNCGUARD_FIRESTORE_CLOCK_TARGET_MS, SYNCGUARD_FIRESTORE_CLOCK_WARN_MS,
                    SYNCGUARD_FIRESTORE_CLOCK_BLOCK_MS);

@@ -131,9 +131,10 @@ syncguard_status sg_firestore_config_read(sg_firestore_config *config,
 
     memset(config, 0, sizeof *config);
     config->options = defaults;
-    status = syncguard_struct_read(options, &config->options, sizeof config->options,
-                                   offsetof(syncguard_firestore_options, emulator_any_host),
-                                   "firestore options", err);
+    status =
+        syncguard_struct_read(options, &config->options, sizeof config->options,
+                              SYNCGUARD_SIZE_UP_TO(syncguard_firestore_options, max_clock_drift_ms),
+                              "firestore options", err);
     if (status == SYNCGUARD_OK)
         status = syncguard_options_read(common, &config->common, err);
     if (status == SYNCGUARD_OK)

@@ -308,8 +308,16 @@ static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *
     return status;
 }
 
-/* Copies the next live locks and returns how many; *at is where to go on. */
-static size_t list_some(memory *m, entry **at, syncguard_record *records)
+/* Whether a listing of expired locks, or of live ones, has this entry. */
+static bool is_listed(const entry *e, bool expired, int64_t now)
+{
+    if (!expired)
+        return is_live(e, now);
+    return e->lock_id[0] && now - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS;
+}
+
+/* Copies the next locks and returns how many; *at is where to go on. */
+static size_t list_some(memory *m, bool expired, entry **at, syncguard_record *records)
 {
     int64_t now = boot_ms();
     size_t found = 0;
@@ -317,7 +325,7 @@ static size_t list_some(memory *m, entry **at, syncguard_record *records)
 
     pthread_mutex_lock(&m->mutex);
     for (scanned = 0; *at && scanned < LIST_SCAN && found < LIST_COPY; scanned++) {
-        if (is_live(*at, now))
+        if (is_listed(*at, expired, now))
             copy_record(*at, &records[found++]);
         *at = (*at)->next;
     }
@@ -325,8 +333,9 @@ static size_t list_some(memory *m, entry **at, syncguard_record *records)
     return found;
 }
 
-static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
-                             syncguard_record_fn fn, void *context, syncguard_error *err)
+static syncguard_status list_all(syncguard_backend *backend, bool expired,
+                                 const syncguard_limits *limits, syncguard_record_fn fn,
+                                 void *context, syncguard_error *err)
 {
     memory *m = of(backend);
     syncguard_status status = SYNCGUARD_OK;
@@ -345,7 +354,7 @@ static syncguard_status list(syncguard_backend *backend, const syncguard_limits 
     pthread_mutex_unlock(&m->mutex);
     while (at && status == SYNCGUARD_OK) {
         status = syncguard_limits_check(&page, err);
-        count = status == SYNCGUARD_OK ? list_some(m, &at, records) : 0;
+        count = status == SYNCGUARD_OK ? list_some(m, expired, &at, records) : 0;
         for (i = 0; i < count; i++) {
             if (!fn(context, &records[i]))
                 goto out;
@@ -355,6 +364,18 @@ static syncguard_status list(syncguard_backend *backend, const syncguard_limits 
 out:
     syncguard_free(records);
     return status;
+}
+
+static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
+                             syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    return list_all(backend, false, limits, fn, context, err);
+}
+
+static syncguard_status list_expired(syncguard_backend *backend, const syncguard_limits *limits,
+                                     syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    return list_all(backend, true, limits, fn, context, err);
 }
 
 /* Acquires decide while their caller waits, so none is in flight after this. */
@@ -450,6 +471,7 @@ static const syncguard_backend_ops OPS = {
     .is_locked = is_locked,
     .lookup = lookup,
     .list = list,
+    .list_expired = list_expired,
     .undo = undo,
     .cleanup = cleanup,
     .after_fork = after_fork,
@@ -459,7 +481,14 @@ static const syncguard_backend_ops OPS = {
 static syncguard_status create(const syncguard_options *options, syncguard_backend **out,
                                syncguard_error *err)
 {
-    static const syncguard_capabilities capabilities = {"memory", true, SYNCGUARD_TIME_SERVER};
+    static const syncguard_capabilities capabilities = {
+        .backend = "memory",
+        .supports_fencing = true,
+        .time_authority = SYNCGUARD_TIME_SERVER,
+        .wakes_waiters = true,
+        .keeps_expired = true,
+        .works_in_child = true,
+    };
     syncguard_status status;
     memory *m;
 

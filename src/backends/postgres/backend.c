@@ -9,7 +9,14 @@
 #include "options.h"
 #include "schema.h"
 
-static const syncguard_capabilities capabilities = {"postgres", true, SYNCGUARD_TIME_SERVER};
+static const syncguard_capabilities capabilities = {
+    .backend = "postgres",
+    .supports_fencing = true,
+    .time_authority = SYNCGUARD_TIME_SERVER,
+    .is_shared = true,
+    .keeps_expired = true,
+    .works_in_child = true,
+};
 
 static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
@@ -73,6 +80,7 @@ static syncguard_status make_parts(sg_pg *pg, const sg_pg_config *config, syncgu
     syncguard_status status;
 
     pg->pid = getpid();
+    pg->base.capabilities.wakes_waiters = config->own.listen;
     pg->pooler = config->own.pooler;
     pg->spin_us = config->own.spin_us;
     pg->statements.locks = config->locks;

@@ -47,7 +47,8 @@ syncguard_status sg_pg_options_read(const syncguard_postgres_options *own,
 
     syncguard_postgres_options_init(&out->own, sizeof out->own);
     if (status == SYNCGUARD_OK)
-        status = syncguard_struct_read(own, &out->own, sizeof out->own, sizeof out->own,
+        status = syncguard_struct_read(own, &out->own, sizeof out->own,
+                                       SYNCGUARD_SIZE_UP_TO(syncguard_postgres_options, spin_us),
                                        "postgres_options", err);
     if (status != SYNCGUARD_OK)
         return status;

@@ -141,7 +141,13 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
                                       syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    static const syncguard_capabilities capabilities = {"redis", true, SYNCGUARD_TIME_SERVER};
+    static const syncguard_capabilities capabilities = {
+        .backend = "redis",
+        .supports_fencing = true,
+        .time_authority = SYNCGUARD_TIME_SERVER,
+        .is_shared = true,
+        .works_in_child = true,
+    };
     syncguard_options common;
     syncguard_error_clear(err);
     if (out == NULL)
@@ -163,6 +169,7 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
         status = syncguard_backend_init(&backend->base, &ops, &capabilities, &common, err);
     }
     if (status == SYNCGUARD_OK) {
+        backend->base.capabilities.wakes_waiters = backend->config.tracking;
         status = make_live_parts(backend, err);
         if (status != SYNCGUARD_OK)
             free_live_parts(backend, false);

@@ -267,8 +267,9 @@ syncguard_status sg_redis_config_read(const syncguard_redis_options *given, sg_r
 {
     static const syncguard_redis_options defaults = SYNCGUARD_REDIS_OPTIONS_INIT;
     syncguard_redis_options read = defaults;
-    syncguard_status status =
-        syncguard_struct_read(given, &read, sizeof read, sizeof read, "redis_options", err);
+    syncguard_status status = syncguard_struct_read(
+        given, &read, sizeof read, SYNCGUARD_SIZE_UP_TO(syncguard_redis_options, no_tracking),
+        "redis_options", err);
     if (status == SYNCGUARD_OK && read.mode != SYNCGUARD_REDIS_SINGLE &&
         read.mode != SYNCGUARD_REDIS_SENTINEL && read.mode != SYNCGUARD_REDIS_CLUSTER)
         status = refuse(err, "mode", "is unknown");

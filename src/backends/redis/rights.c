@@ -45,41 +45,45 @@ static const struct {
 /* Which name a command is used with. */
 typedef enum name_kind { NO_NAME, LOCK, INDEX, COUNTER, NAME_KINDS } name_kind;
 
+/* What a command needs of a pattern (%R~, %W~); INCR needs both, and tells nothing apart. */
+typedef enum name_access { OTHER, READS, WRITES } name_access;
+
 static const struct {
     right_group group;
     const char *right; /* as in ACL SETUSER */
     const char *words; /* the command, and what comes after a name */
     name_kind name;
+    name_access access;
 } checks[] = {
-    {OPERATE, "+evalsha", "EVALSHA x 0", NO_NAME},
-    {OPERATE, "+eval", "EVAL x 0", NO_NAME},
-    {OPERATE, "+script|load", "SCRIPT LOAD x", NO_NAME},
-    {OPERATE, "+time", "TIME", NO_NAME},
-    {OPERATE, "+get", "GET", LOCK},
-    {OPERATE, "+get", "GET", INDEX},
-    {OPERATE, "+get", "GET", COUNTER},
-    {OPERATE, "+set", "SET x", LOCK},
-    {OPERATE, "+set", "SET x", INDEX},
-    {OPERATE, "+del", "DEL", LOCK},
-    {OPERATE, "+del", "DEL", INDEX},
-    {OPERATE, "+pexpire", "PEXPIRE 1", LOCK},
-    {OPERATE, "+pexpire", "PEXPIRE 1", INDEX},
-    {OPERATE, "+incr", "INCR", COUNTER},
-    {CONFIRM, "+wait", "WAIT 0 0", NO_NAME},
-    {WAKE, "+client|id", "CLIENT ID", NO_NAME},
-    {WAKE, "+client|tracking", "CLIENT TRACKING ON", NO_NAME},
-    {WAKE, "+client|caching", "CLIENT CACHING YES", NO_NAME},
-    {WAKE, "+subscribe &__redis__:invalidate", "SUBSCRIBE __redis__:invalidate", NO_NAME},
-    {WAKE, "+exists", "EXISTS", LOCK},
-    {LIST, "+scan", "SCAN 0", NO_NAME},
-    {LIST, "+getrange", "GETRANGE 0 1", LOCK},
-    {MOVE, "+cluster|slots", "CLUSTER SLOTS", NO_NAME},
-    {MOVE, "+cluster|myid", "CLUSTER MYID", NO_NAME},
-    {MOVE, "+asking", "ASKING", NO_NAME},
-    {EXAMINE, "+info", "INFO", NO_NAME},
-    {EXAMINE, "+config|get", "CONFIG GET save", NO_NAME},
-    {GREET, "+client|setname", "CLIENT SETNAME x", NO_NAME},
-    {GREET, "+ping", "PING", NO_NAME},
+    {OPERATE, "+evalsha", "EVALSHA x 0", NO_NAME, OTHER},
+    {OPERATE, "+eval", "EVAL x 0", NO_NAME, OTHER},
+    {OPERATE, "+script|load", "SCRIPT LOAD x", NO_NAME, OTHER},
+    {OPERATE, "+time", "TIME", NO_NAME, OTHER},
+    {OPERATE, "+get", "GET", LOCK, READS},
+    {OPERATE, "+get", "GET", INDEX, READS},
+    {OPERATE, "+get", "GET", COUNTER, READS},
+    {OPERATE, "+set", "SET x", LOCK, WRITES},
+    {OPERATE, "+set", "SET x", INDEX, WRITES},
+    {OPERATE, "+del", "DEL", LOCK, WRITES},
+    {OPERATE, "+del", "DEL", INDEX, WRITES},
+    {OPERATE, "+pexpire", "PEXPIRE 1", LOCK, WRITES},
+    {OPERATE, "+pexpire", "PEXPIRE 1", INDEX, WRITES},
+    {OPERATE, "+incr", "INCR", COUNTER, OTHER},
+    {CONFIRM, "+wait", "WAIT 0 0", NO_NAME, OTHER},
+    {WAKE, "+client|id", "CLIENT ID", NO_NAME, OTHER},
+    {WAKE, "+client|tracking", "CLIENT TRACKING ON", NO_NAME, OTHER},
+    {WAKE, "+client|caching", "CLIENT CACHING YES", NO_NAME, OTHER},
+    {WAKE, "+subscribe &__redis__:invalidate", "SUBSCRIBE __redis__:invalidate", NO_NAME, OTHER},
+    {WAKE, "+exists", "EXISTS", LOCK, OTHER},
+    {LIST, "+scan", "SCAN 0", NO_NAME, OTHER},
+    {LIST, "+getrange", "GETRANGE 0 1", LOCK, OTHER},
+    {MOVE, "+cluster|slots", "CLUSTER SLOTS", NO_NAME, OTHER},
+    {MOVE, "+cluster|myid", "CLUSTER MYID", NO_NAME, OTHER},
+    {MOVE, "+asking", "ASKING", NO_NAME, OTHER},
+    {EXAMINE, "+info", "INFO", NO_NAME, OTHER},
+    {EXAMINE, "+config|get", "CONFIG GET save", NO_NAME, OTHER},
+    {GREET, "+client|setname", "CLIENT SETNAME x", NO_NAME, OTHER},
+    {GREET, "+ping", "PING", NO_NAME, OTHER},
 };
 enum { CHECKS = sizeof checks / sizeof checks[0], MAX_WORDS = 4 };
 
@@ -170,6 +174,36 @@ static bool none_permitted(const redisReply *reply, name_kind kind, const char *
     return true;
 }
 
+/* True if a command that is permitted with another name is refused with this one. */
+static bool refused_here(const redisReply *reply, name_kind kind)
+{
+    for (size_t i = 0; i < CHECKS; i++) {
+        if (checks[i].name == kind && !permitted(reply, i) &&
+            !none_permitted(reply, NO_NAME, checks[i].right))
+            return true;
+    }
+    return false;
+}
+
+static bool any_permitted(const redisReply *reply, name_access access)
+{
+    for (size_t i = 0; i < CHECKS; i++) {
+        if (checks[i].access == access && permitted(reply, i))
+            return true;
+    }
+    return false;
+}
+
+/* What the user may not do with any name, if it may do the other: a pattern like %R~ refuses the
+ * same as missing commands, and the server does not say which. NULL: both or neither. */
+static const char *refused_access(const redisReply *reply)
+{
+    bool reads = any_permitted(reply, READS);
+    if (reads == any_permitted(reply, WRITES))
+        return NULL;
+    return reads ? "write to" : "read";
+}
+
 static void add_patterns(const sg_redis_config *config, const redisReply *reply, char *list,
                          size_t size)
 {
@@ -178,7 +212,7 @@ static void add_patterns(const sg_redis_config *config, const redisReply *reply,
     for (name_kind kind = LOCK; kind < NAME_KINDS; kind++) {
         char pattern[240];
         snprintf(pattern, sizeof pattern, "~%.200s:%s*", config->prefix, parts[kind]);
-        if (none_permitted(reply, kind, NULL)) {
+        if (none_permitted(reply, kind, NULL) || refused_here(reply, kind)) {
             add_word(list, size, pattern);
             if (kind == LOCK)
                 return; /* it covers the others */
@@ -208,16 +242,31 @@ static void report_missing(const syncguard_findings *to, right_group group, cons
     syncguard_report(to, groups[group].severity, "permissions", text, groups[group].why, change);
 }
 
+static void report_access(const syncguard_findings *to, const sg_redis_config *config,
+                          const char *list, const char *access)
+{
+    char text[900], change[900];
+    snprintf(text, sizeof text, "the user lacks %.500s, or may not %s ~%.200s:*", list, access,
+             config->prefix);
+    snprintf(change, sizeof change, "ACL SETUSER name-of-the-user %.500s ~%.200s:*", list,
+             config->prefix);
+    syncguard_report(to, groups[OPERATE].severity, "permissions", text, groups[OPERATE].why,
+                     change);
+}
+
 static void report_rights(const syncguard_findings *to, const sg_redis_config *config,
                           const redisReply *reply)
 {
+    const char *access = refused_access(reply);
     bool all = true;
     for (right_group group = OPERATE; group < GROUPS; group++) {
         char list[500];
         if (!applies(config, group))
             continue;
         find_missing(config, reply, group, list, sizeof list);
-        if (list[0] != '\0')
+        if (list[0] != '\0' && group == OPERATE && access != NULL)
+            report_access(to, config, list, access);
+        else if (list[0] != '\0')
             report_missing(to, group, list);
         all = all && list[0] == '\0';
     }

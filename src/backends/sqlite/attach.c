@@ -218,9 +218,7 @@ void sg_sqlite_detach(sg_sqlite *sqlite)
 static void detach_replaced(sg_sqlite *sqlite)
 {
     const char *path = sqlite->connection.path;
-    syncguard_backend_log(&sqlite->base, SYNCGUARD_LOG_WARN,
-                          "%s: was removed or replaced while it was open; its locks are lost",
-                          path);
+    sqlite->was_replaced = true;
     bool replaced = !same(sg_sqlite_file_identify(path), sqlite->files.database);
     int kept = replaced ? keep_shm(sqlite) : -1;
     sg_sqlite_detach(sqlite);
@@ -252,10 +250,24 @@ syncguard_status sg_sqlite_attach(sg_sqlite *sqlite, syncguard_error *err)
     else if (!sg_sqlite_notify_in_place(&sqlite->notify))
         status = sg_sqlite_notify_open(&sqlite->notify, err);
     if (status == SYNCGUARD_OK && sqlite->lost_ns != 0)
-        syncguard_backend_reconnected(&sqlite->base);
+        sqlite->reconnected = true;
     if (status == SYNCGUARD_OK) {
         sqlite->checked_ns = now_ns;
         sqlite->lost_ns = 0;
     }
     return status;
+}
+
+void sg_sqlite_leave(sg_sqlite *sqlite)
+{
+    bool was_replaced = sqlite->was_replaced;
+    bool reconnected = sqlite->reconnected;
+    sqlite->was_replaced = sqlite->reconnected = false;
+    syncguard_gate_leave(&sqlite->gate);
+    if (was_replaced)
+        syncguard_backend_log(&sqlite->base, SYNCGUARD_LOG_WARN,
+                              "%s: was removed or replaced while it was open; its locks are lost",
+                              sqlite->connection.path);
+    if (reconnected)
+        syncguard_backend_reconnected(&sqlite->base);
 }

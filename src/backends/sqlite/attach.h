@@ -7,6 +7,8 @@
 /* Inside the gate, before anything else: connects if need be, and checks that the connected files
  * are still those at the paths. Busy while that is not possible yet. */
 syncguard_status sg_sqlite_attach(sg_sqlite *sqlite, syncguard_error *err);
+/* Leaves the gate, and then logs what attaching has found: a log callback holds up nobody. */
+void sg_sqlite_leave(sg_sqlite *sqlite);
 /* Closes the connection, without a checkpoint. */
 void sg_sqlite_detach(sg_sqlite *sqlite);
 /* The connected files are those at the paths. */

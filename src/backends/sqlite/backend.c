@@ -102,6 +102,10 @@ static const syncguard_capabilities CAPABILITIES = {
     .backend = "sqlite",
     .supports_fencing = true,
     .time_authority = SYNCGUARD_TIME_SERVER,
+    .wakes_waiters = true,
+    .is_shared = true,
+    .keeps_expired = true,
+    .works_in_child = false,
 };
 
 /* ---- opening ------------------------------------------------------------------------------- */

@@ -44,6 +44,8 @@ typedef struct sg_sqlite {
     int old_shm;            /* of a database that was replaced, until attached again; -1 */
     int64_t checked_ns;     /* when files and clock were last checked */
     int64_t lost_ns;        /* when the files were found replaced; 0: they are not */
+    bool was_replaced;      /* to be logged outside the gate, and so is the next */
+    bool reconnected;
 } sg_sqlite;
 
 static inline sg_sqlite *sg_sqlite_of(syncguard_backend *backend)

@@ -140,7 +140,7 @@ static void report_clock(const diagnosis *self, const sg_sqlite_boot *boot)
                          "locks of an earlier boot may count until they expire",
                          "accept it, or keep locks short");
     if (boot->offset_ns != 0) {
-        snprintf(text, sizeof text, "this time namespace is ahead by %lld s; corrected",
+        snprintf(text, sizeof text, "this time namespace is ahead by %llds; corrected",
                  (long long)(boot->offset_ns / (1000 * SYNCGUARD_NS_PER_MS)));
         syncguard_report_fine(&self->to, "boot_clock", text);
     }
@@ -161,7 +161,7 @@ static syncguard_status report_settings(const diagnosis *self, syncguard_error *
     status = sg_sqlite_attach(self->sqlite, err);
     bool failed = sg_sqlite_wal_failed(&self->sqlite->wal);
     sg_sqlite_boot boot = self->sqlite->boot;
-    syncguard_gate_leave(&self->sqlite->gate);
+    sg_sqlite_leave(self->sqlite);
     if (status == SG_SQLITE_BUSY)
         return fail_busy(self, err);
     if (status != SYNCGUARD_OK)

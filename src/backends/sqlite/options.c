@@ -36,8 +36,9 @@ syncguard_status sg_sqlite_config_from_options(const syncguard_sqlite_options *g
                                                sg_sqlite_config *out, syncguard_error *err)
 {
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
-    syncguard_status status =
-        syncguard_struct_read(given, &own, sizeof own, sizeof own, "sqlite_options", err);
+    syncguard_status status = syncguard_struct_read(
+        given, &own, sizeof own, SYNCGUARD_SIZE_UP_TO(syncguard_sqlite_options, durability),
+        "sqlite_options", err);
     if (status == SYNCGUARD_OK && own.durability != SYNCGUARD_SQLITE_FULL &&
         own.durability != SYNCGUARD_SQLITE_NORMAL)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,

@@ -27,7 +27,7 @@ static syncguard_status attempt_in_gate(sg_sqlite *sqlite, const syncguard_limit
             status = SG_SQLITE_BUSY;
         }
     }
-    syncguard_gate_leave(&sqlite->gate);
+    sg_sqlite_leave(sqlite);
     return status;
 }
 

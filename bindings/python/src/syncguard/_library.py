@@ -59,7 +59,8 @@ class LockInfoStruct(Structure):
 
 
 class Capabilities(Structure):
-    _fields_ = [("backend", c_char_p), ("supports_fencing", c_bool), ("time_authority", c_int)]
+    _fields_ = [("backend", c_char_p), ("supports_fencing", c_bool), ("time_authority", c_int),
+                ("wakes_waiters", c_bool), ("is_shared", c_bool), ("keeps_expired", c_bool), ("works_in_child", c_bool)]
 
 
 class Completion(Structure):

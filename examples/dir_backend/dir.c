@@ -1,0 +1,559 @@
+/*
+ * A backend in one file: locks in a folder, for the processes of one machine. dir:/path/of/folder
+ *
+ *     c-HASH        the counter of a key, never removed; who decides about the key holds its flock
+ *     BOOT/k-HASH   the lock of the key, live or expired; replaced by rename, so always whole
+ *     BOOT/t-HASH   the next k-HASH while it is written
+ *     BOOT/i-ID     a symbolic link to HASH: the way from a lock id to the key
+ *
+ * HASH stands for the key, which may be longer than a file name and have any characters. Time is
+ * the boot clock, which all processes of a machine share and nobody can set. It begins anew with
+ * each boot, and so do the locks: BOOT is the kernel's boot id. Nothing but the two paths is kept
+ * in memory, so there is nothing to do after a fork.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <syncguard/sys/backend.h>
+#include <syncguard/sys/url.h>
+
+#define NAME_SIZE (PATH_MAX + 80)
+#define FIRST_PAUSE_NS 50000
+#define LONGEST_PAUSE_NS (2 * SYNCGUARD_NS_PER_MS)
+
+typedef struct dir_backend {
+    syncguard_backend base;
+    char counters[PATH_MAX];
+    char locks[PATH_MAX + 40];
+} dir_backend;
+
+typedef struct stored { /* what k-HASH contains */
+    int64_t expires_boot_ms;
+    syncguard_record record;
+} stored;
+
+typedef struct held { /* a key whose flock we hold, and what was found then */
+    dir_backend *dir;
+    char hash[SYNCGUARD_LOCK_ID_SIZE];
+    int counter; /* descriptor of c-HASH; -1: the key was never locked */
+    bool found, live;
+    int64_t now_ns, now_ms;
+    stored lock;
+} held;
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+static const char *path_of(const dir_backend *dir, char kind, const char *name, char out[NAME_SIZE])
+{
+    snprintf(out, NAME_SIZE, "%s/%c-%s", kind == 'c' ? dir->counters : dir->locks, kind, name);
+    return out;
+}
+
+static syncguard_status fail(syncguard_error *err, const char *what)
+{
+    int error = errno;
+    syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+
+    if (error == EACCES || error == EPERM || error == EROFS)
+        status = SYNCGUARD_E_AUTH_FAILED;
+    else if (error == EMFILE || error == ENFILE)
+        status = SYNCGUARD_E_RATE_LIMITED;
+    return syncguard_fail(err, status, NULL, "dir: %s: %s", what, syncguard_errno_text(error));
+}
+
+/* OK, ABSENT or a failure. */
+static syncguard_status read_lock(const dir_backend *dir, const char *hash, stored *out,
+                                  syncguard_error *err)
+{
+    char name[NAME_SIZE];
+    int fd = open(path_of(dir, 'k', hash, name), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t got;
+
+    if (fd < 0)
+        return errno == ENOENT ? SYNCGUARD_ABSENT : fail(err, "a lock cannot be read");
+    got = read(fd, out, sizeof *out);
+    close(fd);
+    out->record.key[sizeof out->record.key - 1] = '\0';
+    out->record.owner[sizeof out->record.owner - 1] = '\0';
+    if (got != (ssize_t)sizeof *out || !syncguard_lock_id_valid(out->record.lock_id) ||
+        !syncguard_fence_valid(out->record.fence))
+        return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "dir: a lock cannot be understood");
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status replace_lock(const held *key, const stored *lock, syncguard_error *err)
+{
+    char next[NAME_SIZE], name[NAME_SIZE];
+    int fd = open(path_of(key->dir, 't', key->hash, next),
+                  O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    bool written = fd >= 0 && write(fd, lock, sizeof *lock) == (ssize_t)sizeof *lock;
+
+    if (fd >= 0 && close(fd) != 0)
+        written = false;
+    if (written && rename(next, path_of(key->dir, 'k', key->hash, name)) == 0)
+        return SYNCGUARD_OK;
+    return fail(err, "a lock cannot be written");
+}
+
+static syncguard_status remove_lock(const held *key, syncguard_error *err)
+{
+    char name[NAME_SIZE];
+
+    if (unlink(path_of(key->dir, 'k', key->hash, name)) != 0)
+        return fail(err, "a lock cannot be removed");
+    (void)unlink(path_of(key->dir, 'i', key->lock.record.lock_id, name));
+    return SYNCGUARD_OK;
+}
+
+/* ---- one key at a time --------------------------------------------------------------------- */
+
+/* Waits for the flock within the limits. The kernel takes it from a process that dies. */
+static syncguard_status lock_counter(int fd, const syncguard_limits *limits, syncguard_error *err)
+{
+    syncguard_status status = SYNCGUARD_OK;
+    int round = 0;
+
+    while (status == SYNCGUARD_OK && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return fail(err, "a counter cannot be locked");
+        status = syncguard_backoff_wait(FIRST_PAUSE_NS, round++, LONGEST_PAUSE_NS, limits, err);
+    }
+    return status;
+}
+
+/* The explicit unlock reaches descriptors that a child forked meanwhile has inherited. */
+static void leave(held *key)
+{
+    if (key->counter < 0)
+        return;
+    (void)flock(key->counter, LOCK_UN);
+    close(key->counter);
+    key->counter = -1;
+}
+
+/* On success the caller decides, and leaves. The clock is read last: nobody else decides now. */
+static syncguard_status enter(held *key, bool create, const syncguard_limits *limits,
+                              syncguard_error *err)
+{
+    char name[NAME_SIZE];
+    syncguard_status status;
+
+    key->found = key->live = false;
+    key->counter = open(path_of(key->dir, 'c', key->hash, name),
+                        O_RDWR | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+    if (key->counter < 0)
+        return !create && errno == ENOENT ? SYNCGUARD_OK : fail(err, "a counter cannot be opened");
+    status = lock_counter(key->counter, limits, err);
+    if (status == SYNCGUARD_OK)
+        status = read_lock(key->dir, key->hash, &key->lock, err);
+    key->now_ns = syncguard_clock_ns();
+    key->now_ms = key->now_ns / SYNCGUARD_NS_PER_MS;
+    key->found = status == SYNCGUARD_OK;
+    key->live = key->found && syncguard_is_live(key->lock.expires_boot_ms, key->now_ms);
+    if (status < 0)
+        leave(key);
+    return status < 0 ? status : SYNCGUARD_OK;
+}
+
+static syncguard_status enter_key(held *key, syncguard_backend *backend, const char *text,
+                                  size_t length, bool create, const syncguard_limits *limits,
+                                  syncguard_error *err)
+{
+    key->dir = (dir_backend *)(void *)backend;
+    syncguard_name_hash(text, length, key->hash);
+    return enter(key, create, limits, err);
+}
+
+/* OK with a live lock of this id, ABSENT (left already) and why, or a failure. */
+static syncguard_status enter_id(held *key, syncguard_backend *backend, const char *lock_id,
+                                 const syncguard_limits *limits, syncguard_event_reason *reason,
+                                 syncguard_error *err)
+{
+    char name[NAME_SIZE];
+    ssize_t length;
+    syncguard_status status;
+
+    *reason = SYNCGUARD_REASON_NOT_FOUND;
+    key->dir = (dir_backend *)(void *)backend;
+    length = readlink(path_of(key->dir, 'i', lock_id, name), key->hash, sizeof key->hash - 1);
+    if (length < 0)
+        return errno == ENOENT ? SYNCGUARD_ABSENT : fail(err, "a lock id cannot be read");
+    key->hash[length] = '\0';
+    status = enter(key, false, limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (key->found && strcmp(key->lock.record.lock_id, lock_id) == 0) {
+        if (key->live)
+            return SYNCGUARD_OK;
+        *reason = SYNCGUARD_REASON_EXPIRED;
+    }
+    leave(key);
+    return SYNCGUARD_ABSENT;
+}
+
+/* ---- acquire, release, extend -------------------------------------------------------------- */
+
+static syncguard_status read_counter(const held *key, int64_t *value, syncguard_error *err)
+{
+    char digits[SYNCGUARD_FENCE_SIZE] = "";
+    ssize_t got = pread(key->counter, digits, SYNCGUARD_FENCE_DIGITS, 0);
+
+    *value = 0; /* a counter that was just made is empty */
+    if (got < 0)
+        return fail(err, "a counter cannot be read");
+    if (got == 0 || syncguard_fence_parse(digits, value))
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "dir: a counter cannot be understood");
+}
+
+/* Synced, the name of a new one as well: after a crash of the machine no fence comes again. */
+static syncguard_status write_counter(const held *key, const char *fence, bool is_new,
+                                      syncguard_error *err)
+{
+    int folder = is_new ? open(key->dir->counters, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    bool written =
+        (!is_new || folder >= 0) &&
+        pwrite(key->counter, fence, SYNCGUARD_FENCE_DIGITS, 0) == SYNCGUARD_FENCE_DIGITS &&
+        fdatasync(key->counter) == 0 && (!is_new || fsync(folder) == 0);
+    syncguard_status status = written ? SYNCGUARD_OK : fail(err, "a counter cannot be written");
+
+    if (folder >= 0)
+        close(folder);
+    return status;
+}
+
+/* The counter goes first: a crash before the lock is there costs a number, and never gives one
+ * twice. */
+static syncguard_status store_grant(held *key, const stored *lock, bool is_new,
+                                    syncguard_error *err)
+{
+    char name[NAME_SIZE];
+    syncguard_status status = write_counter(key, lock->record.fence, is_new, err);
+
+    if (status == SYNCGUARD_OK)
+        status = replace_lock(key, lock, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (key->found)
+        (void)unlink(path_of(key->dir, 'i', key->lock.record.lock_id, name));
+    key->lock = *lock;
+    if (symlink(key->hash, path_of(key->dir, 'i', lock->record.lock_id, name)) == 0)
+        return SYNCGUARD_OK;
+    status = fail(err, "a lock id cannot be written");
+    (void)remove_lock(key, NULL);
+    return status;
+}
+
+static syncguard_status grant(held *key, syncguard_acquire_op *op, syncguard_error *err)
+{
+    stored lock = {.expires_boot_ms = key->now_ms + op->ttl_ms};
+    int64_t current = 0;
+    syncguard_status status = read_counter(key, &current, err);
+
+    if (status == SYNCGUARD_OK)
+        status = syncguard_fence_next(current, &op->fence, err);
+    lock.record.acquired_at_ms = syncguard_wall_ms();
+    if (status == SYNCGUARD_OK)
+        status = syncguard_expiry(lock.record.acquired_at_ms, op->ttl_ms, &op->expires_at_ms, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_fence_format(op->fence, lock.record.fence, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    lock.record.expires_at_ms = op->expires_at_ms;
+    memcpy(lock.record.lock_id, op->lock_id, sizeof lock.record.lock_id);
+    memcpy(lock.record.key, op->key, op->key_length + 1);
+    snprintf(lock.record.owner, sizeof lock.record.owner, "%s", op->owner);
+    return store_grant(key, &lock, current == 0, err);
+}
+
+static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op *op,
+                                syncguard_error *err)
+{
+    held key;
+    syncguard_status status =
+        enter_key(&key, backend, op->key, op->key_length, true, &op->limits, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (key.live && strcmp(key.lock.record.lock_id, op->lock_id) == 0) { /* it was sent again */
+        op->expires_at_ms = key.lock.record.expires_at_ms;
+        (void)syncguard_fence_parse(key.lock.record.fence, &op->fence);
+    } else if (key.live) { /* armed_ms stays 0: a waiter polls */
+        op->remaining_ms = syncguard_remaining_ms(key.lock.expires_boot_ms, key.now_ms);
+        status = SYNCGUARD_LOCKED;
+    } else {
+        status = grant(&key, op, err);
+    }
+    leave(&key);
+    return status;
+}
+
+static syncguard_status release(syncguard_backend *backend, syncguard_release_op *op,
+                                syncguard_error *err)
+{
+    held key;
+    syncguard_status status = enter_id(&key, backend, op->lock_id, &op->limits, &op->reason, err);
+
+    op->key_length = 0;
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = remove_lock(&key, err);
+    if (status == SYNCGUARD_OK) { /* so that the core wakes waiters of this handle */
+        op->key_length = strlen(key.lock.record.key);
+        memcpy(op->key, key.lock.record.key, op->key_length + 1);
+    }
+    leave(&key);
+    return status;
+}
+
+static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *op,
+                               syncguard_error *err)
+{
+    held key;
+    syncguard_status status = enter_id(&key, backend, op->lock_id, &op->limits, &op->reason, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    op->first_sent_ns = key.now_ns; /* the lease counts from here, however long the flock took */
+    status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
+    key.lock.expires_boot_ms = key.now_ms + op->ttl_ms;
+    key.lock.record.expires_at_ms = op->expires_at_ms;
+    if (status == SYNCGUARD_OK)
+        status = replace_lock(&key, &key.lock, err);
+    leave(&key);
+    return status;
+}
+
+/* An acquire has decided when it returns, so none takes effect after this. */
+static syncguard_status undo(syncguard_backend *backend, const char *text, size_t length,
+                             const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
+                             syncguard_error *err)
+{
+    held key;
+    syncguard_status status = enter_key(&key, backend, text, length, false, limits, err);
+
+    (void)until_ns;
+    if (status == SYNCGUARD_OK && key.found && strcmp(key.lock.record.lock_id, lock_id) == 0)
+        status = remove_lock(&key, err);
+    leave(&key);
+    return status;
+}
+
+static bool is_old(const stored *lock, int64_t now_ms)
+{
+    return now_ms - lock->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS;
+}
+
+static syncguard_status cleanup(syncguard_backend *backend, const syncguard_cleanup_op *op,
+                                syncguard_error *err)
+{
+    held key;
+    syncguard_status status =
+        enter_key(&key, backend, op->key, op->key_length, false, &op->limits, err);
+
+    if (status == SYNCGUARD_OK) {
+        bool same = key.found && strcmp(key.lock.record.lock_id, op->lock_id) == 0 &&
+                    key.lock.record.expires_at_ms == op->expires_at_ms &&
+                    is_old(&key.lock, key.now_ms);
+
+        status = same ? remove_lock(&key, err) : SYNCGUARD_ABSENT;
+    }
+    leave(&key);
+    return status;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
+                                  syncguard_error *err)
+{
+    held key;
+    syncguard_status status =
+        enter_key(&key, backend, op->key, op->key_length, false, &op->limits, err);
+
+    op->dead_lock_id[0] = '\0';
+    if (status != SYNCGUARD_OK)
+        return status;
+    op->locked = key.live;
+    if (key.found && !key.live) {
+        memcpy(op->dead_lock_id, key.lock.record.lock_id, sizeof op->dead_lock_id);
+        op->dead_expires_at_ms = key.lock.record.expires_at_ms;
+        op->dead_for_ms = key.now_ms - key.lock.expires_boot_ms;
+    }
+    leave(&key);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *op,
+                               syncguard_error *err)
+{
+    held key;
+    syncguard_event_reason reason;
+    syncguard_status status =
+        op->lock_id ? enter_id(&key, backend, op->lock_id, &op->limits, &reason, err)
+                    : enter_key(&key, backend, op->key, op->key_length, false, &op->limits, err);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (key.live)
+        op->record = key.lock.record;
+    leave(&key);
+    return key.live ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
+}
+
+/* Goes by the counters: their names stay, while a rename may hide a lock from readdir. A lock is
+ * always whole, so it is read without its flock. */
+static syncguard_status list_all(dir_backend *dir, bool expired, const syncguard_limits *limits,
+                                 syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    int64_t span_ns = syncguard_limits_left_ns(limits);
+    syncguard_limits page = *limits;
+    syncguard_status status = SYNCGUARD_OK;
+    struct dirent *entry;
+    stored lock;
+    DIR *folder = opendir(dir->counters);
+
+    if (!folder)
+        return fail(err, "the folder cannot be read");
+    while (status >= 0 && (entry = readdir(folder)) != NULL) {
+        if (strncmp(entry->d_name, "c-", 2) != 0)
+            continue;
+        status = syncguard_limits_check(&page, err);
+        if (status == SYNCGUARD_OK)
+            status = read_lock(dir, entry->d_name + 2, &lock, err);
+        if (status == SYNCGUARD_OK) {
+            int64_t now_ms = syncguard_clock_ns() / SYNCGUARD_NS_PER_MS;
+            bool listed =
+                expired ? is_old(&lock, now_ms) : syncguard_is_live(lock.expires_boot_ms, now_ms);
+
+            if (listed && !fn(context, &lock.record))
+                break;
+            page = syncguard_limits_from_now(limits, span_ns);
+        }
+    }
+    closedir(folder);
+    return status < 0 ? status : SYNCGUARD_OK;
+}
+
+static syncguard_status list(syncguard_backend *backend, const syncguard_limits *limits,
+                             syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    return list_all((dir_backend *)(void *)backend, false, limits, fn, context, err);
+}
+
+static syncguard_status list_expired(syncguard_backend *backend, const syncguard_limits *limits,
+                                     syncguard_record_fn fn, void *context, syncguard_error *err)
+{
+    return list_all((dir_backend *)(void *)backend, true, limits, fn, context, err);
+}
+
+/* ---- the module ---------------------------------------------------------------------------- */
+
+static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
+{
+    (void)backend;
+    (void)err;
+    return SYNCGUARD_OK;
+}
+
+static void destroy(syncguard_backend *backend)
+{
+    syncguard_backend_fini(backend);
+    syncguard_free(backend);
+}
+
+static const syncguard_backend_ops OPS = {
+    .acquire = acquire,
+    .release = release,
+    .extend = extend,
+    .is_locked = is_locked,
+    .lookup = lookup,
+    .list = list,
+    .list_expired = list_expired,
+    .undo = undo,
+    .cleanup = cleanup,
+    .after_fork = after_fork,
+    .destroy = destroy,
+};
+
+static const syncguard_capabilities CAPABILITIES = {
+    .backend = "dir",
+    .supports_fencing = true,
+    .time_authority = SYNCGUARD_TIME_SERVER, /* one clock for all */
+    .wakes_waiters = false,
+    .is_shared = true,
+    .keeps_expired = true,
+    .works_in_child = true,
+};
+
+static syncguard_status make_folders(dir_backend *dir, const char *path, syncguard_error *err)
+{
+    char boot_id[40];
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    bool known = file != NULL && fscanf(file, "%39s", boot_id) == 1;
+
+    if (file != NULL)
+        fclose(file);
+    if (!known)
+        return fail(err, "the boot id cannot be read");
+    if ((mkdir(path, 0700) != 0 && errno != EEXIST) || realpath(path, dir->counters) == NULL)
+        return fail(err, "the folder cannot be made");
+    snprintf(dir->locks, sizeof dir->locks, "%s/%s", dir->counters, boot_id);
+    if (mkdir(dir->locks, 0700) != 0 && errno != EEXIST)
+        return fail(err, "the folder cannot be made");
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status create(const char *path, const syncguard_options *options,
+                               syncguard_backend **out, syncguard_error *err)
+{
+    dir_backend *dir = syncguard_calloc(1, sizeof *dir);
+    syncguard_status status;
+
+    if (dir == NULL)
+        return syncguard_fail_memory(err);
+    status = make_folders(dir, path, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_backend_init(&dir->base, &OPS, &CAPABILITIES, options, err);
+    if (status == SYNCGUARD_OK)
+        *out = &dir->base;
+    else
+        syncguard_free(dir);
+    return status;
+}
+
+static syncguard_status open_url(const char *text, const syncguard_options *given,
+                                 syncguard_backend **out, syncguard_error *err)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_url *url = NULL;
+    syncguard_status status = syncguard_options_read(given, &options, err);
+
+    if (status == SYNCGUARD_OK)
+        status = syncguard_url_parse(text, &url, err);
+    if (status == SYNCGUARD_OK &&
+        (url->user || (url->hosts && url->hosts[0]) || url->path[0] == '\0'))
+        status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                "dir: the URL names no folder; write dir:/path/of/folder");
+    if (status == SYNCGUARD_OK)
+        status = syncguard_url_common(url, &options, err);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_url_done(url, err);
+    if (status == SYNCGUARD_OK)
+        status = create(url->path, &options, out, err);
+    syncguard_url_free(url);
+    return status;
+}
+
+static const char *const SCHEMES[] = {"dir", NULL};
+
+SYNCGUARD_API extern const syncguard_module syncguard_module_dir;
+const syncguard_module syncguard_module_dir = {SYNCGUARD_ABI, "dir", SCHEMES, open_url, NULL};
