@@ -598,7 +598,7 @@ static void deadline_ends_the_waiting(void **state)
     options.timeout_ms = 200;
     assert_int_equal(syncguard_lock_acquire(&p->base, NAME, &options, &lock, &err),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
-    assert_non_null(strstr(err.message, "gave up after 0."));
+    assert_non_null(strstr(err.message, "gave up after "));
     assert_non_null(strstr(err.message, "all 4 slots are held"));
     assert_int_equal(atomic_load(&p->acquires), 2 * N);
     assert_int_equal(syncguard_backend_waited_keys(&p->base), 0);
