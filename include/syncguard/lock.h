@@ -54,8 +54,8 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_try(
     syncguard_backend *backend, const char *key, const syncguard_lock_options *options,
     syncguard_lock **out, syncguard_error *err);
 
-/* Values of the grant; the key is in NFC (with slots: the slot's key). The strings are valid as long
- * as the handle. */
+/* Values of the grant; the key is in NFC (with slots: the slot's key). The strings are valid as
+ * long as the handle. */
 SYNCGUARD_API const char *syncguard_lock_key(const syncguard_lock *lock);
 SYNCGUARD_API const char *syncguard_lock_id(const syncguard_lock *lock);
 SYNCGUARD_API const char *syncguard_lock_fence(const syncguard_lock *lock);
