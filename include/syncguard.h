@@ -33,6 +33,7 @@
 #include "syncguard/lock_set.h"
 #include "syncguard/memory.h"
 #include "syncguard/queue.h"
+#include "syncguard/slots.h"
 #include "syncguard/telemetry.h"
 #include "syncguard/types.h"
 

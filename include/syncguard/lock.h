@@ -47,14 +47,15 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_acquire(
 
 /*
  * Makes one attempt, and returns LOCKED instead of waiting. Of the options, only ttl_ms,
- * auto_extend, max_hold_ms, min_hold_ms, abort_object, on_lost, abort_on_lost and on_release_error
- * have an effect.
+ * auto_extend, max_hold_ms, min_hold_ms, abort_object, on_lost, abort_on_lost, on_release_error and
+ * slots have an effect.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_try(
     syncguard_backend *backend, const char *key, const syncguard_lock_options *options,
     syncguard_lock **out, syncguard_error *err);
 
-/* Values of the grant; the key is in NFC. The strings are valid as long as the handle. */
+/* Values of the grant; the key is in NFC (with slots: the slot's key). The strings are valid as
+ * long as the handle. */
 SYNCGUARD_API const char *syncguard_lock_key(const syncguard_lock *lock);
 SYNCGUARD_API const char *syncguard_lock_id(const syncguard_lock *lock);
 SYNCGUARD_API const char *syncguard_lock_fence(const syncguard_lock *lock);

@@ -9,6 +9,7 @@
 
 #include "lock.h"
 #include "lock_options.hpp"
+#include "slots.h"
 
 namespace syncguard
 {
@@ -49,6 +50,12 @@ class lock
     std::string_view fence() const noexcept
     {
         return handle_ ? syncguard_lock_fence(handle_.get()) : std::string_view();
+    }
+
+    /* The number of the slot, from 1 on; 0 for a plain lock. */
+    int slot() const noexcept
+    {
+        return handle_ ? syncguard_lock_slot(handle_.get()) : 0;
     }
 
     bool held() const noexcept

@@ -108,13 +108,16 @@ typedef struct syncguard_lock_options {
      * auto_extend, else InvalidArgument. The caller keeps ownership, and must not free it before
      * the lock is disposed of. NULL: none. */
     syncguard_abort *abort_on_lost;
+    /* At most this many holders of the key at a time, 1 to SYNCGUARD_SLOTS_MAX; 0 (default): a
+     * plain lock. See slots.h. */
+    int slots;
 } syncguard_lock_options;
 
 #define SYNCGUARD_LOCK_OPTIONS_INIT                                                                \
     {                                                                                              \
         sizeof(syncguard_lock_options), SYNCGUARD_DEFAULT_TTL_MS, 10, 100,                         \
             SYNCGUARD_BACKOFF_EXPONENTIAL, SYNCGUARD_JITTER_EQUAL, 5000, false, false, 0, NULL,    \
-            NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL                                            \
+            NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0                                         \
     }
 
 /* Like SYNCGUARD_LOCK_OPTIONS_INIT, but waits up to wait_ms (or SYNCGUARD_WAIT_FOREVER) without a
@@ -123,7 +126,7 @@ typedef struct syncguard_lock_options {
     {                                                                                              \
         sizeof(syncguard_lock_options), SYNCGUARD_DEFAULT_TTL_MS, SYNCGUARD_RETRY_FOREVER, 100,    \
             SYNCGUARD_BACKOFF_EXPONENTIAL, SYNCGUARD_JITTER_EQUAL, (wait_ms), false, false, 0,     \
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL                                      \
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0                                   \
     }
 
 /* Function twin of SYNCGUARD_LOCK_OPTIONS_INIT. */

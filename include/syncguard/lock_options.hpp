@@ -79,6 +79,13 @@ class lock_options
         return *this;
     }
 
+    /* At most this many holders of the key at a time; see slots.h. */
+    lock_options &slots(int value) noexcept
+    {
+        c_.slots = value;
+        return *this;
+    }
+
     lock_options &abort(const abort_object &object) noexcept
     {
         c_.abort_object = object.get();

@@ -20,6 +20,8 @@ static void print(const cli_options *options, const syncguard_lock *lock)
     if (!options->json) {
         printf("lockId: %s\nfence: %s\nexpiresAtMs: %lld\n", syncguard_lock_id(lock),
                syncguard_lock_fence(lock), (long long)syncguard_lock_expires_at_ms(lock));
+        if (options->slots > 0)
+            printf("slot: %d\n", syncguard_lock_slot(lock));
         return;
     }
     cli_json_begin(&json);
@@ -27,6 +29,8 @@ static void print(const cli_options *options, const syncguard_lock *lock)
     cli_json_text(&json, "lockId", syncguard_lock_id(lock));
     cli_json_text(&json, "fence", syncguard_lock_fence(lock));
     cli_json_int(&json, "expiresAtMs", syncguard_lock_expires_at_ms(lock));
+    if (options->slots > 0)
+        cli_json_int(&json, "slot", syncguard_lock_slot(lock));
     cli_json_end(&json);
 }
 

@@ -186,8 +186,12 @@ static int run_locked(const cli_options *options, cli_waiting *waiting, char **c
     if (set == NULL)
         return code;
     cli_format_duration(figures->waited_ms, waited, sizeof waited);
-    cli_verbose("acquired after %s, fence %s", waited,
-                syncguard_lock_fence(syncguard_lock_set_at(set, 0)));
+    const syncguard_lock *first = syncguard_lock_set_at(set, 0);
+    if (options->slots > 0)
+        cli_verbose("acquired slot %d after %s, fence %s", syncguard_lock_slot(first), waited,
+                    syncguard_lock_fence(first));
+    else
+        cli_verbose("acquired after %s, fence %s", waited, syncguard_lock_fence(first));
     end->signal = cli_signals_ended();
     end->never_ran = true;
     code = CLI_SIGNAL_BASE + end->signal;

@@ -19,12 +19,12 @@ static const cli_command commands[] = {
     {"run", "KEY [--] COMMAND [ARGUMENT...] | KEY -c STRING | -k KEY... -- COMMAND...",
      "run a program while holding a lock",
      STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_GRACE | CLI_ON_LOST |
-         CLI_MAX_HOLD | CLI_MIN_HOLD | CLI_KEYS | CLI_OWNER | CLI_METRICS | CLI_EXPORT_URL |
-         CLI_SHELL | CLI_FLOCK,
+         CLI_MAX_HOLD | CLI_MIN_HOLD | CLI_KEYS | CLI_SLOTS | CLI_OWNER | CLI_METRICS |
+         CLI_EXPORT_URL | CLI_SHELL | CLI_FLOCK,
      true, 1, -1, "a key and a command are needed", cmd_run},
     {"acquire", "KEY", "acquire a lock and print its id, fence and expiry",
-     STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_OWNER | CLI_QUIET |
-         CLI_JSON,
+     STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_SLOTS | CLI_OWNER |
+         CLI_QUIET | CLI_JSON,
      false, 1, 1, "a key is needed", cmd_acquire},
     {"release", "LOCKID | - | --key KEY --force", "release a lock by its id, or by force",
      STORE | CLI_KEY | CLI_FORCE | CLI_SYSLOG, false, 0, 1, "", cmd_release},

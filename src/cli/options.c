@@ -21,6 +21,7 @@ typedef enum option_kind {
     POSITIVE_DURATION,
     EXIT_CODE,
     LOCK_KEY,
+    SLOTS,
     ON_LOST,
     REFUSED
 } option_kind;
@@ -41,6 +42,8 @@ static const option_row rows[] = {
      "the store; @FILE reads the URL from a file"},
     {CLI_KEYS, 'k', "key", "KEY", LOCK_KEY, 0,
      "a key, instead of KEY; repeat it to lock several, all or none"},
+    {CLI_SLOTS, 0, "slots", "N", SLOTS, FIELD(slots),
+     "let up to N hold the key at a time, each in a slot of its own"},
     {CLI_NONBLOCK, 'n', "nonblock", NULL, SWITCH, FIELD(nonblock),
      "do not wait: exit 1 if the lock is held (also --nb)"},
     {CLI_NONBLOCK, 0, "nb", NULL, SWITCH, FIELD(nonblock), NULL},
@@ -97,13 +100,13 @@ static const option_row rows[] = {
 };
 #define ROWS (sizeof rows / sizeof *rows)
 
-static bool parse_exit_code(const char *text, int *out)
+static bool parse_number(const char *text, long least, long most, int *out)
 {
     char *end = NULL;
     if (*text < '0' || *text > '9')
         return false;
     long value = strtol(text, &end, 10);
-    if (*end != '\0' || end - text > 3 || value > 255)
+    if (*end != '\0' || end - text > 3 || value < least || value > most)
         return false;
     *out = (int)value;
     return true;
@@ -153,8 +156,13 @@ static int set(const option_row *row, char *value, cli_options *out)
     case POSITIVE_DURATION:
         return set_duration(row, value, field);
     case EXIT_CODE:
-        return parse_exit_code(value, field) ? CLI_OK
-                                             : bad_value(row, "must be a number from 0 to 255");
+        return parse_number(value, 0, 255, field)
+                   ? CLI_OK
+                   : bad_value(row, "must be a number from 0 to 255");
+    case SLOTS:
+        return parse_number(value, 1, SYNCGUARD_SLOTS_MAX, field)
+                   ? CLI_OK
+                   : bad_value(row, "must be a number from 1 to 256");
     case LOCK_KEY:
         return add_key(row, value, out);
     case ON_LOST:
@@ -248,6 +256,8 @@ static int check(const cli_command *command, const cli_options *out)
         return cli_usage_error("-n and -w cannot be used together");
     if (out->grace_ms > out->ttl_ms / 3)
         return cli_usage_error("--grace may be at most a third of --ttl");
+    if (out->slots > 0 && out->key_count > 1)
+        return cli_usage_error("--slots takes one key");
     if (out->count + (out->key_count > 0 ? 1 : 0) < command->min_operands)
         return cli_usage_error("%s", command->missing);
     if (command->max_operands >= 0 && out->count > command->max_operands)

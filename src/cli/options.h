@@ -33,7 +33,8 @@ enum {
     CLI_DRY_RUN = 1 << 24,
     CLI_METRICS = 1 << 25,
     CLI_MIN_HOLD = 1 << 26,
-    CLI_KEYS = 1 << 27
+    CLI_KEYS = 1 << 27,
+    CLI_SLOTS = 1 << 28
 };
 
 struct cli_options;
@@ -61,6 +62,7 @@ typedef struct cli_options {
     bool warn_if_lost;
     int64_t max_hold_ms;
     int64_t min_hold_ms;
+    int slots; /* 0 unless --slots was given */
     char *owner;
     char *id;
     char *key; /* as given with --key */

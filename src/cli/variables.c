@@ -19,7 +19,7 @@
 
 enum {
     OTHERS = 3,  /* variables that do not belong to one key */
-    PER_KEY = 4, /* those that do */
+    PER_KEY = 5, /* those that do */
     ENTRY = 2 * (SYNCGUARD_HASH_SIZE - 1) + 2,
     LONGEST_HELD = 64 * ENTRY * 4, /* of outer runs; beyond, the variable is not believed */
     LOOKUP_TIMEOUT_MS = 2000
@@ -28,9 +28,9 @@ enum {
 /* Whether it is set anew, or must not be passed on. A URL without a password stays as it is. */
 static bool is_ours(const char *variable, bool export_url)
 {
-    static const char *const names[] = {"SYNCGUARD_KEYS",  "SYNCGUARD_KEY",
-                                        "SYNCGUARD_FENCE", "SYNCGUARD_LOCK_ID",
-                                        "SYNCGUARD_HELD",  "SYNCGUARD_EXPIRES_AT_MS"};
+    static const char *const names[] = {
+        "SYNCGUARD_KEYS", "SYNCGUARD_KEY",           "SYNCGUARD_FENCE", "SYNCGUARD_LOCK_ID",
+        "SYNCGUARD_HELD", "SYNCGUARD_EXPIRES_AT_MS", "SYNCGUARD_SLOT"};
     if (strncmp(variable, "SYNCGUARD_URL=", 14) == 0)
         return export_url || cli_url_has_password(variable + 14);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -64,12 +64,14 @@ static bool add(char **end, const char *name, int number, const char *value)
 
 static bool add_key(char **end, const syncguard_lock *lock, int number)
 {
-    char expiry[24];
+    char expiry[24], slot[16];
+    snprintf(slot, sizeof slot, "%d", syncguard_lock_slot(lock));
     snprintf(expiry, sizeof expiry, "%lld", (long long)syncguard_lock_expires_at_ms(lock));
     return add(end, "SYNCGUARD_KEY", number, syncguard_lock_key(lock)) &&
            add(end, "SYNCGUARD_LOCK_ID", number, syncguard_lock_id(lock)) &&
            add(end, "SYNCGUARD_FENCE", number, syncguard_lock_fence(lock)) &&
-           add(end, "SYNCGUARD_EXPIRES_AT_MS", number, expiry);
+           add(end, "SYNCGUARD_EXPIRES_AT_MS", number, expiry) &&
+           (syncguard_lock_slot(lock) == 0 || add(end, "SYNCGUARD_SLOT", number, slot));
 }
 
 /* One key has plain names, several have numbers in the order of the command line. */
@@ -154,7 +156,7 @@ void cli_variables_free(cli_variables *variables)
     variables->list = NULL;
 }
 
-bool cli_held_by_outer_run(syncguard_backend *backend, const char *key)
+static bool key_held_by_outer_run(syncguard_backend *backend, const char *key)
 {
     const char *held = outer_held();
     char entry[ENTRY + 1];
@@ -167,4 +169,16 @@ bool cli_held_by_outer_run(syncguard_backend *backend, const char *key)
         return false;
     entry[SYNCGUARD_HASH_SIZE - 1] = ':';
     return syncguard_hash(lock.lock_id, entry + SYNCGUARD_HASH_SIZE) && strstr(held, entry) != NULL;
+}
+
+/* With slots: any of them. It need not lead to a deadlock then, but does when the other slots are
+ * held by runs of the same kind. */
+bool cli_held_by_outer_run(syncguard_backend *backend, const char *key, int slots)
+{
+    char slot[SYNCGUARD_KEY_SIZE];
+    bool held = slots == 0 && key_held_by_outer_run(backend, key);
+    for (int i = 1; i <= slots && !held && *outer_held() != '\0'; i++)
+        held = syncguard_slot_key(key, i, slot, NULL) == SYNCGUARD_OK &&
+               key_held_by_outer_run(backend, slot);
+    return held;
 }

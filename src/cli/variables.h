@@ -14,9 +14,10 @@ void cli_variables_make(cli_variables *variables, const cli_options *options,
                         const syncguard_lock_set *set);
 void cli_variables_free(cli_variables *variables);
 
-/* True if a run that this process descends from holds the key now: to wait for it would never end.
+/* True if a run that this process descends from holds the key now, or one of so many slots of it
+ * (0: a plain lock): to wait for it may never end.
  * The variable may be left over from a run that has ended, so the store is asked whose lock it is,
  * but only if the variable names the key. */
-bool cli_held_by_outer_run(syncguard_backend *backend, const char *key);
+bool cli_held_by_outer_run(syncguard_backend *backend, const char *key, int slots);
 
 #endif

@@ -66,12 +66,26 @@ static void describe_failure(const cli_waiting *waiting, const syncguard_error *
              *store != '\0' ? ": " : "", err->message, syncguard_status_name(err->code));
 }
 
+/* Whose slots they are is not said: that would be one lookup for each. */
+static void describe_slots(const cli_waiting *waiting, int64_t left_ms, char *out, size_t size)
+{
+    char key[128], left[24], waited[24];
+    cli_escape(waiting->key, key, sizeof key);
+    cli_format_duration(left_ms, left, sizeof left);
+    cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    snprintf(out, size, "waiting for '%s' (%s so far): all %d slots are held%s%s", key, waited,
+             waiting->options->slots, left_ms >= 0 ? ", the first lease ends in " : "",
+             left_ms >= 0 ? left : "");
+}
+
 /* Looks up the key that is in the way: the only one, or the first that somebody else holds. */
 static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *call,
                                     syncguard_lock_info_raw *info, syncguard_error *err)
 {
     const cli_options *options = waiting->options;
     syncguard_status status = SYNCGUARD_ABSENT;
+    if (options->slots > 0)
+        return syncguard_get_by_key_raw(waiting->backend, waiting->slot_key, call, info, err);
     for (int i = 0; i < options->key_count; i++) {
         status = syncguard_get_by_key_raw(waiting->backend, options->keys[i], call, info, err);
         if (status < 0)
@@ -86,7 +100,8 @@ static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *
 }
 
 /* Asks the store who holds the lock; true if there is something to report. */
-static bool look_up_holder(cli_waiting *waiting, char *out, size_t size, bool *failed)
+static bool look_up_holder(cli_waiting *waiting, int64_t left_ms, char *out, size_t size,
+                           bool *failed)
 {
     syncguard_lock_info_raw info;
     syncguard_error err;
@@ -97,11 +112,15 @@ static bool look_up_holder(cli_waiting *waiting, char *out, size_t size, bool *f
         return false;
     syncguard_status status = find_holder(waiting, &call, &info, &err);
     *failed = status < 0 && status != SYNCGUARD_E_ABORTED;
-    if (status == SYNCGUARD_OK)
-        describe_holder(waiting, &info, out, size);
-    else if (*failed)
+    if (*failed)
         describe_failure(waiting, &err, out, size);
-    return status == SYNCGUARD_OK || *failed;
+    else if (status >= 0 && waiting->options->slots > 0)
+        describe_slots(waiting, left_ms, out, size);
+    else if (status == SYNCGUARD_OK)
+        describe_holder(waiting, &info, out, size);
+    else
+        return false;
+    return true;
 }
 
 /* On a terminal the line is renewed at each call; elsewhere a report is due now and then. */
@@ -133,8 +152,9 @@ static void on_wait(void *context, int attempts, int64_t since_ms, int64_t left_
     bool failed = false, terminal = cli_has_status_line();
     (void)attempts;
     (void)since_ms;
-    (void)left_ms; /* of the last try; the lookup is newer */
-    if (report_is_due(waiting, terminal) && look_up_holder(waiting, text, sizeof text, &failed))
+    /* For one key the lookup is newer than left_ms. */
+    if (report_is_due(waiting, terminal) &&
+        look_up_holder(waiting, left_ms, text, sizeof text, &failed))
         report(text, terminal, failed);
 }
 
@@ -163,6 +183,8 @@ int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t own
     memset(waiting, 0, sizeof *waiting);
     waiting->options = options;
     waiting->key = options->keys[0];
+    if (options->slots > 0) /* a bad name is reported by the acquire */
+        (void)!syncguard_slot_key(options->keys[0], 1, waiting->slot_key, NULL);
     snprintf(waiting->owner, sizeof waiting->owner, "%s", cli_owner(options, owner_pid, label));
     waiting->begun_ms = cli_now_ms();
     waiting->next_report_ms = options->verbose ? 0 : FIRST_REPORT_MS;
@@ -201,21 +223,32 @@ void cli_holder(cli_waiting *waiting, char *out, size_t size)
     snprintf(out, size, "held by %s, expires in %s", owner, left);
 }
 
+/* Why the lock was not to be had. */
+static void describe_conflict(cli_waiting *waiting, bool ask, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (waiting->options->slots > 0)
+        snprintf(out, size, "all %d slots are held", waiting->options->slots);
+    else if (ask)
+        cli_holder(waiting, out, size);
+    if (out[0] == '\0')
+        snprintf(out, size, "held by another owner until just now");
+}
+
 /* A lock that is held is what -n and -E ask about; a wait that ended in vain is always reported. */
 static int not_acquired(cli_waiting *waiting, syncguard_status status, const syncguard_error *err)
 {
     const cli_options *options = waiting->options;
-    char key[4 * SYNCGUARD_KEY_SIZE], waited[24], holder[512] = "";
+    char key[4 * SYNCGUARD_KEY_SIZE], waited[24], holder[512];
     if (status != SYNCGUARD_LOCKED && status != SYNCGUARD_E_ACQUISITION_TIMEOUT)
         return cli_failure(err);
     bool expected = status == SYNCGUARD_LOCKED || options->conflict_code >= 0;
     cli_format_duration(waited_ms(waiting), waited, sizeof waited);
-    if (!expected || cli_notices())
-        cli_holder(waiting, holder, sizeof holder);
+    describe_conflict(waiting, !expected || cli_notices(), holder, sizeof holder);
     cli_escape(waiting->key, key, sizeof key);
-    if (holder[0] == '\0')
-        snprintf(holder, sizeof holder, "held by another owner until just now");
-    if (status == SYNCGUARD_LOCKED)
+    if (status == SYNCGUARD_LOCKED && options->slots > 0)
+        cli_notice("'%s': %s", key, holder);
+    else if (status == SYNCGUARD_LOCKED)
         cli_notice("'%s' is %s", key, holder);
     else if (expected)
         cli_notice("gave up on '%s' after %s: %s", key, waited, holder);
@@ -230,12 +263,17 @@ static int refuse_nested(const cli_waiting *waiting)
     const cli_options *options = waiting->options;
     char key[4 * SYNCGUARD_KEY_SIZE];
     for (int i = 0; i < options->key_count; i++) {
-        if (!cli_held_by_outer_run(waiting->backend, options->keys[i]))
+        if (!cli_held_by_outer_run(waiting->backend, options->keys[i], options->slots))
             continue;
         cli_escape(options->keys[i], key, sizeof key);
-        cli_message("'%s' is held by the 'syncguard run' that started this command, which would "
-                    "wait for ever: locks are not reentrant",
-                    key);
+        if (options->slots > 0)
+            cli_message("the 'syncguard run' that started this command holds a slot of '%s': once "
+                        "all slots are held so, none of them would ever end",
+                        key);
+        else
+            cli_message("'%s' is held by the 'syncguard run' that started this command, which "
+                        "would wait for ever: locks are not reentrant",
+                        key);
         return CLI_USAGE;
     }
     return CLI_OK;
@@ -250,6 +288,7 @@ int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_loc
     if (code != CLI_OK)
         return code;
     how->ttl_ms = options->ttl_ms;
+    how->slots = options->slots;
     how->max_retries = SYNCGUARD_RETRY_FOREVER;
     how->timeout_ms = remaining_ms(waiting, SYNCGUARD_WAIT_FOREVER);
     how->retry_unavailable = true;
@@ -262,6 +301,11 @@ int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_loc
             : syncguard_lock_acquire_all(waiting->backend, options->keys, count, how, set, &err);
     cli_status_line(NULL);
     waiting->acquired = status == SYNCGUARD_OK;
+    if (waiting->acquired && options->slots > 0) {
+        waiting->key = waiting->slot_key;
+        snprintf(waiting->slot_key, sizeof waiting->slot_key, "%s",
+                 syncguard_lock_key(syncguard_lock_set_at(*set, 0)));
+    }
     return status == SYNCGUARD_OK ? CLI_OK : not_acquired(waiting, status, &err);
 }
 

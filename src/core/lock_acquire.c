@@ -6,6 +6,10 @@
  * the key locked does the caller join the wait queue; every later try asks the store to report the
  * next release.
  *
+ * Slots: the first attempt tries all slots, each by its own key. Then the caller waits for all of
+ * their keys, and every later try is one of one slot: of one that was released or has expired, or,
+ * at the end of a pause, of the one that was tried least recently.
+ *
  * Counting: the first try, then one retry per pause that ran to its end, made by
  * this waiter or, in its stead, by another waiter of the same key in this process.
  * Tries after a wake-up, after joining (where a release may have been missed), and
@@ -16,12 +20,14 @@
  */
 #include "lock_acquire.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core.h"
 #include "lock_state.h"
 #include "operations.h"
+#include "slots.h"
 #include "text.h"
 
 #define LONGEST_PAUSE_MS 1000
@@ -69,6 +75,8 @@ syncguard_status sg_lock_options_read(const syncguard_lock_options *given,
     if (options->min_hold_ms < 0 ||
         (options->min_hold_ms > 0 && sg_ttl_check(options->min_hold_ms, NULL) != SYNCGUARD_OK))
         return refuse("min_hold_ms", err);
+    if (options->slots < 0 || options->slots > SYNCGUARD_SLOTS_MAX)
+        return refuse("slots", err);
     if (options->backoff != SYNCGUARD_BACKOFF_EXPONENTIAL &&
         options->backoff != SYNCGUARD_BACKOFF_FIXED)
         return refuse("backoff", err);
@@ -119,9 +127,33 @@ static void keep_answer(sg_acquire *c, syncguard_status status, const syncguard_
         *c->failure = *err;
 }
 
+/* Errors name what the caller asked for, not the slot. */
+static void set_error_key(const sg_acquire *c, syncguard_error *err)
+{
+    sg_error_key(c->backend, err, c->lock->key, c->lock->name_length);
+}
+
+/* Makes the key that of a slot. */
+static void set_key(sg_acquire *c, int slot)
+{
+    size_t suffix =
+        c->slots > 0 ? sg_slot_suffix(slot + 1, c->lock->key + c->lock->name_length) : 0;
+    c->lock->key_length = c->lock->name_length + suffix;
+}
+
+static syncguard_status answered(sg_acquire *c, syncguard_status status, syncguard_error *err)
+{
+    if (status < SYNCGUARD_OK)
+        set_error_key(c, err);
+    if (status != SYNCGUARD_OK)
+        keep_answer(c, status, err);
+    return status;
+}
+
 static syncguard_status begin_once(sg_acquire *c, int64_t since_ns, bool watch,
                                    syncguard_error *err)
 {
+    set_key(c, c->slot);
     int64_t own_end = syncguard_clock_after(since_ns, c->backend->core->options.timeout_ms);
     c->op->key = c->lock->key;
     c->op->key_length = c->lock->key_length;
@@ -132,17 +164,12 @@ static syncguard_status begin_once(sg_acquire *c, int64_t since_ns, bool watch,
     syncguard_status status = expect(c, err);
     if (status == SYNCGUARD_OK)
         status = sg_acquire_once_begin(c->backend, c->op, c->lock->lock_id, err);
-    if (status != SYNCGUARD_OK)
-        keep_answer(c, status, err);
-    return status;
+    return answered(c, status, err);
 }
 
 static syncguard_status end_once(sg_acquire *c, syncguard_status status, syncguard_error *err)
 {
-    status = sg_acquire_once_end(c->backend, c->op, status, err);
-    if (status != SYNCGUARD_OK)
-        keep_answer(c, status, err);
-    return status;
+    return answered(c, sg_acquire_once_end(c->backend, c->op, status, err), err);
 }
 
 static syncguard_status try_once(sg_acquire *c, int64_t since_ns, bool watch, syncguard_error *err)
@@ -172,7 +199,7 @@ static bool retryable(const sg_acquire *c, syncguard_status status)
 static void try_ended(sg_acquire *c, syncguard_status status)
 {
     if (status < SYNCGUARD_OK && c->joined && retryable(c, status))
-        sg_wait_queue_try_failed(c->backend->core->wait_queue, &c->waiter);
+        sg_wait_queue_try_failed(c->backend->core->wait_queue, &c->waiting, c->slot);
     if (status != SYNCGUARD_LOCKED)
         c->pausing = false;
     c->status = status;
@@ -190,24 +217,58 @@ void sg_acquire_try_end(sg_acquire *c, syncguard_status status, syncguard_error 
     c->status = end_once(c, status, err);
 }
 
-/* A try of a waiter is repeated while events overtake its answer. */
+/* Room for the waiters of all slots, and for what the first attempt finds. */
+static syncguard_status prepare_waiting(sg_acquire *c, syncguard_error *err)
+{
+    sg_waiting *waiting = &c->waiting;
+    if (c->slots == 0)
+        waiting->waiters = &waiting->only;
+    if (waiting->waiters != NULL)
+        return SYNCGUARD_OK;
+    waiting->waiters = syncguard_calloc(c->slots, sizeof *waiting->waiters + sizeof(int64_t));
+    if (waiting->waiters == NULL)
+        return syncguard_fail_memory(err);
+    c->remaining_ms = (int64_t *)(void *)(waiting->waiters + c->slots);
+    for (int i = 0; i < c->slots; i++)
+        c->remaining_ms[i] = -1;
+    return SYNCGUARD_OK;
+}
+
+/* The first attempt: the slots in turn, from a random one on, until one is free. */
+static void probe(sg_acquire *c, int64_t since_ns, syncguard_error *err)
+{
+    bool keeps = c->slots > 0 && c->waits && !c->single;
+    int left = c->slots > 0 ? c->slots : 1;
+    c->slot = (uint16_t)syncguard_random_below(left);
+    c->releases = atomic_load(&c->backend->core->wait_queue->releases);
+    for (; left > 0; left--) {
+        c->status = try_once(c, since_ns, false, err);
+        if (c->status != SYNCGUARD_LOCKED)
+            return;
+        syncguard_status kept = keeps ? prepare_waiting(c, err) : SYNCGUARD_OK;
+        if (kept != SYNCGUARD_OK) {
+            c->status = kept;
+            return;
+        }
+        if (keeps)
+            c->remaining_ms[c->slot] = c->op->remaining_ms;
+        if (c->slots > 0)
+            c->slot = (uint16_t)((c->slot + 1) % c->slots);
+        since_ns = syncguard_clock_ns();
+    }
+}
+
 void sg_acquire_try(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
     sg_wait_queue *queue = c->backend->core->wait_queue;
-    syncguard_status status;
     if (!c->joined) {
-        if (sg_acquire_try_begin(c, since_ns, err))
-            sg_acquire_try_end(c, c->backend->ops->acquire(c->backend, c->op, err), err);
+        probe(c, since_ns, err);
         return;
     }
-    for (;;) {
-        uint64_t events = sg_wait_queue_try_begin(queue, &c->waiter);
-        status = try_once(c, since_ns, true, err);
-        if (status != SYNCGUARD_LOCKED ||
-            !sg_wait_queue_try_locked(queue, &c->waiter, events, c->op))
-            break;
-        since_ns = syncguard_clock_ns();
-    }
+    uint64_t events = sg_wait_queue_try_begin(queue, &c->waiting, c->slot);
+    syncguard_status status = try_once(c, since_ns, true, err);
+    if (status == SYNCGUARD_LOCKED)
+        sg_wait_queue_try_locked(queue, &c->waiting, c->slot, events, c->op);
     try_ended(c, status);
 }
 
@@ -216,7 +277,7 @@ void sg_acquire_try_missed(sg_acquire *c, syncguard_error *err)
     c->attempts++;
     syncguard_status status = syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
                                              "the deadline passed before an attempt could begin");
-    sg_error_key(c->backend, err, c->lock->key, c->lock->key_length);
+    set_error_key(c, err);
     keep_answer(c, status, err);
     try_ended(c, status);
 }
@@ -240,7 +301,7 @@ static int64_t pause_ms(const sg_acquire *c)
     int64_t pause = syncguard_backoff_ns(base, c->retries, longest);
     if (pause < longest || c->max_retries != SYNCGUARD_RETRY_FOREVER)
         return pause;
-    int64_t armed_ms = sg_wait_queue_rest_ms(c->backend->core->wait_queue, &c->waiter);
+    int64_t armed_ms = sg_wait_queue_rest_ms(c->backend->core->wait_queue, &c->waiting);
     return armed_ms > longest ? syncguard_backoff_ns(base, c->retries, armed_ms) : longest;
 }
 
@@ -278,20 +339,21 @@ static bool may_have_missed_release(const sg_acquire *c)
            atomic_load(&c->backend->core->wait_queue->releases) != c->releases;
 }
 
-static sg_acquire_step join(sg_acquire *c, syncguard_error *err)
+/* Joins the waiters of every key; on failure of the first so many. */
+static syncguard_status join(sg_acquire *c, syncguard_error *err)
 {
-    bool armed = true;
-    syncguard_status joined =
-        sg_wait_queue_join(c->backend->core->wait_queue, c->lock->key, c->lock->key_length,
-                           c->op->remaining_ms, &c->waiter, &armed, err);
-    if (joined != SYNCGUARD_OK) {
-        c->status = joined;
-        return SG_ACQUIRE_END;
+    syncguard_status status = prepare_waiting(c, err);
+    bool missed = c->status != SYNCGUARD_LOCKED || may_have_missed_release(c);
+    int keys = c->slots > 0 ? c->slots : 1;
+    c->joined = status == SYNCGUARD_OK;
+    for (int i = 0; i < keys && status == SYNCGUARD_OK; i++) {
+        set_key(c, i);
+        status = sg_wait_queue_join(
+            c->backend->core->wait_queue, &c->waiting, c->lock->key, c->lock->key_length,
+            c->slots > 0 ? c->remaining_ms[i] : c->op->remaining_ms, missed, err);
     }
-    c->joined = true;
     c->lock->contended = true;
-    return c->status == SYNCGUARD_LOCKED && !armed && may_have_missed_release(c) ? SG_ACQUIRE_TRY
-                                                                                 : SG_ACQUIRE_PAUSE;
+    return status;
 }
 
 static sg_acquire_step pause_or_end(const sg_acquire *c)
@@ -308,10 +370,13 @@ bool sg_acquire_may_wait(const sg_acquire *c)
 static sg_acquire_step count_retry(sg_acquire *c)
 {
     bool locked = false;
+    size_t slot = 0;
     c->retries++;
     c->pausing = false;
-    if (!sg_wait_queue_tried_since(c->backend->core->wait_queue, &c->waiter, c->pause_begun_ns,
-                                   &locked))
+    bool tried = sg_wait_queue_tried_since(c->backend->core->wait_queue, &c->waiting,
+                                           c->pause_begun_ns, &slot, &locked);
+    c->slot = (uint16_t)slot;
+    if (!tried)
         return SG_ACQUIRE_TRY;
     if (locked)
         c->answer = SYNCGUARD_LOCKED;
@@ -319,17 +384,35 @@ static sg_acquire_step count_retry(sg_acquire *c)
     return pause_or_end(c);
 }
 
-sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_error *err)
+static sg_acquire_step poll_keys(sg_acquire *c, int64_t *until_ns)
 {
     sg_wake_reason reason;
-    if (!c->joined)
-        return sg_acquire_may_wait(c) ? join(c, err) : SG_ACQUIRE_END;
-    if (!c->pausing)
-        return pause_or_end(c);
+    size_t slot = c->slot;
     *until_ns = c->pause_end_ns;
-    if (!sg_wait_queue_poll(c->backend->core->wait_queue, &c->waiter, until_ns, &reason))
+    if (!sg_wait_queue_poll(c->backend->core->wait_queue, &c->waiting, until_ns, &reason, &slot))
         return SG_ACQUIRE_WAIT;
+    c->slot = (uint16_t)slot;
     return reason == SG_WAKE_TIMER ? count_retry(c) : SG_ACQUIRE_TRY;
+}
+
+sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_error *err)
+{
+    size_t slot = 0;
+    if (!c->joined && !sg_acquire_may_wait(c))
+        return SG_ACQUIRE_END;
+    if (!c->joined) {
+        syncguard_status joined = join(c, err);
+        if (joined != SYNCGUARD_OK) {
+            c->status = joined;
+            return SG_ACQUIRE_END;
+        }
+    }
+    if (c->status == SYNCGUARD_LOCKED &&
+        sg_wait_queue_chosen(c->backend->core->wait_queue, &c->waiting, &slot)) {
+        c->slot = (uint16_t)slot;
+        return SG_ACQUIRE_TRY;
+    }
+    return c->pausing ? poll_keys(c, until_ns) : pause_or_end(c);
 }
 
 /* ---- outcome ------------------------------------------------------------------------------------
@@ -339,18 +422,19 @@ sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_erro
 static syncguard_status gave_up(const sg_acquire *c, bool over, syncguard_error *err)
 {
     const syncguard_status status = SYNCGUARD_E_ACQUISITION_TIMEOUT;
-    char span[24];
+    char span[24], why[64] = "another owner holds the lock";
     sg_format_duration((syncguard_clock_ns() - c->started_ns) / SYNCGUARD_NS_PER_MS, span,
                        sizeof span);
+    if (c->slots > 1)
+        snprintf(why, sizeof why, "all %d slots are held", c->slots);
     if (over)
-        syncguard_fail(err, status, NULL, "gave up after %s: another owner holds the lock", span);
+        syncguard_fail(err, status, NULL, "gave up after %s: %s", span, why);
     else if (c->retries > 0)
-        syncguard_fail(err, status, NULL, "gave up after %d %s (%s): another owner holds the lock",
-                       c->retries, c->retries == 1 ? "retry" : "retries", span);
+        syncguard_fail(err, status, NULL, "gave up after %d %s (%s): %s", c->retries,
+                       c->retries == 1 ? "retry" : "retries", span, why);
     else
-        syncguard_fail(err, status, NULL,
-                       "another owner holds the lock, and the options ask for no retry");
-    sg_error_key(c->backend, err, c->lock->key, c->lock->key_length);
+        syncguard_fail(err, status, NULL, "%s, and the options ask for no retry", why);
+    set_error_key(c, err);
     return status;
 }
 
@@ -389,6 +473,7 @@ static void hand_out(sg_acquire *c, syncguard_lock **out)
     if (c->min_hold_ms > 0)
         atomic_store(&lock->keep_until_ns,
                      syncguard_clock_after(syncguard_clock_ns(), c->min_hold_ms));
+    lock->slot = c->slots > 0 ? (uint16_t)(c->slot + 1) : 0;
     sg_backend_ref(c->backend);
     sg_lock_begin_hold(lock, c->op->first_sent_ns);
     *out = lock;
@@ -402,7 +487,15 @@ static void leave(sg_acquire *c)
     if (c->status == SYNCGUARD_OK)
         granted_until = syncguard_clock_after(c->op->first_sent_ns,
                                               c->op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
-    sg_wait_queue_leave(c->backend->core->wait_queue, c->backend, &c->waiter, granted_until);
+    sg_wait_queue_leave(c->backend->core->wait_queue, c->backend, &c->waiting, c->slot,
+                        granted_until);
+}
+
+static void free_waiting(const sg_acquire *c)
+{
+    if (c->slots > 0)
+        syncguard_free(c->waiting.waiters);
+    syncguard_free(c->failure);
 }
 
 syncguard_status sg_acquire_finish(sg_acquire *c, syncguard_lock **out, syncguard_error *err)
@@ -424,15 +517,14 @@ syncguard_status sg_acquire_finish(sg_acquire *c, syncguard_lock **out, syncguar
             sg_heartbeat_expect_no_more(&c->backend->core->heartbeat);
         syncguard_free(c->lock);
     }
-    if (c->failure != NULL)
-        syncguard_free(c->failure);
+    free_waiting(c);
     return status;
 }
 
 void sg_acquire_forget(sg_acquire *c)
 {
     syncguard_free(c->lock);
-    syncguard_free(c->failure);
+    free_waiting(c);
 }
 
 /* ---- begin --------------------------------------------------------------------------------------
@@ -441,7 +533,8 @@ void sg_acquire_forget(sg_acquire *c)
 static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *key, size_t length,
                                       const syncguard_lock_options *options)
 {
-    syncguard_lock *lock = syncguard_calloc(1, sizeof *lock + length + 1);
+    size_t suffix = options->slots > 0 ? SG_SLOT_SUFFIX_SIZE : 1;
+    syncguard_lock *lock = syncguard_calloc(1, sizeof *lock + length + suffix);
     if (lock == NULL)
         return NULL;
     lock->backend = backend;
@@ -453,8 +546,22 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     lock->on_release_error_context = options->on_release_error_context;
     atomic_init(&lock->ttl_ms, options->ttl_ms);
     lock->key_length = length;
+    lock->name_length = (uint16_t)length;
     memcpy(lock->key, key, length);
     return lock;
+}
+
+/* A store may accept shorter keys only. */
+static syncguard_status check_slots(const syncguard_backend *backend, const char *name,
+                                    size_t length, syncguard_error *err)
+{
+    char key[SYNCGUARD_KEY_SIZE];
+    syncguard_status status = sg_slot_name_check(length, err);
+    if (status != SYNCGUARD_OK || backend->ops->check_key == NULL)
+        return status;
+    memcpy(key, name, length);
+    length += sg_slot_suffix(SYNCGUARD_SLOTS_MAX, key + length);
+    return backend->ops->check_key(backend, key, length, err);
 }
 
 syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, const char *key,
@@ -466,6 +573,8 @@ syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, con
     syncguard_status status = sg_key_read(backend, key, normal, &length, err);
     if (status == SYNCGUARD_OK)
         status = sg_lock_options_read(given, options, err);
+    if (status == SYNCGUARD_OK && options->slots > 0)
+        status = check_slots(backend, normal, length, err);
     if (status != SYNCGUARD_OK)
         return status;
     *c = (sg_acquire){.backend = backend,
@@ -479,6 +588,7 @@ syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, con
                       .auto_extend = options->auto_extend,
                       .backoff = (uint8_t)options->backoff,
                       .jitter = (uint8_t)options->jitter,
+                      .slots = (uint16_t)options->slots,
                       .waits = waits,
                       .single = options->timeout_ms == 0};
     if (waits && options->timeout_ms > 0)

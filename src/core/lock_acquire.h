@@ -5,7 +5,7 @@
  *     try, then next           until next says END:
  *         TRY                  try again
  *         PAUSE                a pause begins: pause, then next
- *         WAIT                 sleep until waiter.wake is called or until_ns, then next
+ *         WAIT                 sleep until waiting.wake is called or until_ns, then next
  *     finish                   the outcome
  *
  * Only try does I/O; the other steps never block. The blocking driver (lock_wait.c) takes them all
@@ -28,7 +28,7 @@ typedef enum sg_acquire_step {
 /* What lasts as long as the waiting, and no more: thousands may wait. */
 typedef struct sg_acquire {
     syncguard_backend *backend;
-    syncguard_lock *lock;     /* being prepared; has the key */
+    syncguard_lock *lock;     /* being prepared; has the key of the last try */
     syncguard_acquire_op *op; /* of the last try, for next and finish: the driver's */
     syncguard_limits limits;  /* of the whole call */
     int64_t started_ns;
@@ -53,13 +53,16 @@ typedef struct sg_acquire {
     syncguard_status status;  /* of the last try, or what ended the waiting */
     syncguard_status answer;  /* of the last try that ran to its end; OK: none did */
     syncguard_error *failure; /* that answer's, if retry_unavailable may need it */
-    sg_waiter waiter;         /* wake is the driver's */
+    uint16_t slots;           /* 0: a plain lock */
+    uint16_t slot;            /* of the next or last try, from 0 on: index of its waiter, too */
+    int64_t *remaining_ms;    /* of each slot, as the first attempt found it; or NULL */
+    sg_waiting waiting;       /* wake is the driver's */
 } sg_acquire;
 
 /* The given options (NULL: the defaults), checked. */
 syncguard_status sg_lock_options_read(const syncguard_lock_options *given,
                                       syncguard_lock_options *options, syncguard_error *err);
-/* Fills in *c but for op and waiter.wake, and *options: the given ones (NULL: the defaults) once
+/* Fills in *c but for op and waiting.wake, and *options: the given ones (NULL: the defaults) once
  * they were checked. On failure nothing needs undoing. */
 syncguard_status sg_acquire_begin(sg_acquire *c, syncguard_backend *backend, const char *key,
                                   const syncguard_lock_options *given, bool waits,

@@ -193,6 +193,9 @@ static syncguard_status prepare(acquisition *a, const syncguard_lock_options *gi
     syncguard_status status = sg_lock_options_read(given, &a->options, err);
     if (status != SYNCGUARD_OK)
         return status;
+    if (a->options.slots != 0 && a->count > 1)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "slots need a set of one key");
     a->deadline_ns = SYNCGUARD_NO_DEADLINE;
     if (a->options.timeout_ms > 0)
         a->deadline_ns = syncguard_clock_after(syncguard_clock_ns(), a->options.timeout_ms);
@@ -277,8 +280,9 @@ const syncguard_lock *syncguard_lock_set_find(const syncguard_lock_set *set, con
     if (syncguard_key_normalise(key, normal, &length, NULL) != SYNCGUARD_OK)
         return NULL;
     for (size_t i = 0; i < set->count; i++) {
-        if (strcmp(set->locks[i]->key, normal) == 0)
-            return set->locks[i];
+        const syncguard_lock *lock = set->locks[i];
+        if (lock->name_length == length && memcmp(lock->key, normal, length) == 0)
+            return lock;
     }
     return NULL;
 }

@@ -18,6 +18,8 @@ struct syncguard_lock {
     syncguard_backend *backend;
     pid_t pid;
     bool contended;       /* had to be waited for */
+    uint16_t slot;        /* 0: a plain lock */
+    uint16_t name_length; /* of the key without the slot */
     atomic_bool claimed;  /* an operation on this lock is in flight: one at a time */
     atomic_bool released; /* its one release has begun */
     atomic_bool counted;  /* as held, by telemetry */

@@ -13,10 +13,10 @@ typedef struct blocking_acquire {
     syncguard_parker parker;
 } blocking_acquire;
 
-static void unpark(sg_waiter *waiter)
+static void unpark(sg_waiting *waiting)
 {
     blocking_acquire *c =
-        (blocking_acquire *)(void *)((char *)waiter - offsetof(sg_acquire, waiter));
+        (blocking_acquire *)(void *)((char *)waiting - offsetof(sg_acquire, waiting));
     syncguard_parker_unpark(&c->parker);
 }
 
@@ -26,9 +26,11 @@ static void tell_wait(blocking_acquire *c)
     if (c->on_wait == NULL)
         return;
     int64_t waited = (syncguard_clock_ns() - c->base.started_ns) / SYNCGUARD_NS_PER_MS;
-    sg_wait_queue_set_away(queue, &c->base.waiter, true);
-    c->on_wait(c->on_wait_context, c->base.attempts, waited, c->op.remaining_ms);
-    sg_wait_queue_set_away(queue, &c->base.waiter, false);
+    int64_t remaining_ms = c->base.slots > 0 ? sg_wait_queue_remaining_ms(queue, &c->base.waiting)
+                                             : c->op.remaining_ms;
+    sg_wait_queue_set_away(queue, &c->base.waiting, true);
+    c->on_wait(c->on_wait_context, c->base.attempts, waited, remaining_ms);
+    sg_wait_queue_set_away(queue, &c->base.waiting, false);
 }
 
 /* on_wait goes on at its pace while a long pause lasts. */
@@ -123,7 +125,7 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
         return status;
     c.op.remaining_ms = -1; /* the rest is set by each try */
     c.base.op = &c.op;
-    c.base.waiter.wake = unpark;
+    c.base.waiting.wake = unpark;
     c.on_wait = options.on_wait;
     c.on_wait_context = options.on_wait_context;
     return run(&c, out, err);

@@ -154,7 +154,7 @@ static syncguard_status begin_acquire(sg_request *request, syncguard_backend *ba
         return refuse("abort_object, on_lost and on_wait must be NULL: a queue has cancel and LOST",
                       err);
     }
-    c->waiter.wake = sg_request_wake;
+    c->waiting.wake = sg_request_wake;
     c->lock->request = request;
     c->lock->on_end = sg_request_lock_ended;
     if (options.auto_extend) {

@@ -3,8 +3,8 @@
  *
  * First tries of acquires, and releases, need nothing but one operation each. On a store that does
  * many of them in one round trip a worker takes all that are READY, so that a few workers keep as
- * many requests in flight as there are. Whatever needs more (a try that arms, an extend, a release
- * that has to wait for a renewal) is done singly.
+ * many requests in flight as there are. Whatever needs more (a try that arms, the probing of slots,
+ * an extend, a release that has to wait for a renewal) is done singly.
  *
  * One deadline ends the batch, so the requests of a batch have nearly the same. A request that is
  * cancelled meanwhile completes at once; its batch goes on, and a grant is given back.
@@ -52,7 +52,8 @@ static bool allows_batch(const sg_request *request)
     if (request->give_back)
         return false;
     if (is_acquire(request))
-        return request->must_try && !request->missed && !request->acquire.joined;
+        return request->must_try && !request->missed && !request->acquire.joined &&
+               request->acquire.slots == 0;
     return request->kind == SYNCGUARD_COMPLETION_RELEASE &&
            atomic_load(&request->lock->keep_until_ns) == 0;
 }

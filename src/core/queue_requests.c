@@ -107,9 +107,9 @@ static void make_ready_now(sg_request *request)
     sg_request_begin_acquire(request, syncguard_clock_ns());
 }
 
-void sg_request_wake(sg_waiter *waiter)
+void sg_request_wake(sg_waiting *waiting)
 {
-    char *acquire = (char *)waiter - offsetof(sg_acquire, waiter);
+    char *acquire = (char *)waiting - offsetof(sg_acquire, waiting);
     sg_request *request = (sg_request *)(void *)(acquire - offsetof(sg_request, acquire));
     syncguard_queue *queue = request->queue;
     sg_queue_lock(queue);

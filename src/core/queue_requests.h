@@ -22,7 +22,7 @@ void sg_request_released(sg_request *request, syncguard_status status, const syn
 /* The mutex is not held. */
 
 /* wake of an acquire's waiter. */
-void sg_request_wake(sg_waiter *waiter);
+void sg_request_wake(sg_waiting *waiting);
 /* on_lost of the locks of a queue; context is the request that granted the lock. */
 void sg_request_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason);
 /* A lock that has a request is about to be freed. */

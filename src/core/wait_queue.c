@@ -23,6 +23,12 @@
  * a store that reports releases the same holds for waiters that poll at a pace of their own: while
  * the reporting is interrupted they would find a release only at their next poll.
  *
+ * Slots: who waits for several keys has a waiter in the list of each. An event of one key makes it
+ * try that key alone. Whoever is in the middle of another try is chosen only if nobody else is
+ * there, so that two releases are answered by two. Whoever gets one key leaves all lists, and an
+ * event of another key that it was chosen for passes to the next waiter of that key. The tries for
+ * those that rest are limited for each who waits, not for each key: one in POLL_MS.
+ *
  * A waiter in its caller's on_wait is away: it is not chosen, and the next one counts as the first.
  * If all are away, the event is kept (unhandled) for the first that comes back.
  *
@@ -167,39 +173,60 @@ static void unlink_waiter(sg_waiter *waiter)
         waiters->last = waiter->previous;
 }
 
-static void choose(sg_waiter *waiter)
+static void begin_try(sg_waiter *waiter)
 {
-    waiter->woken = true;
+    if (waiter->trying)
+        return;
     waiter->trying = true;
     waiter->key_waiters->trying++;
+    waiter->waiting->trying++;
 }
 
 static void end_try(sg_waiter *waiter)
 {
-    if (waiter->trying)
+    if (waiter->trying) {
         waiter->key_waiters->trying--;
+        waiter->waiting->trying--;
+    }
     waiter->trying = false;
     waiter->woken = false;
 }
 
-/* Chooses the first waiter that is idle; nobody is trying. */
+static void choose(sg_waiter *waiter)
+{
+    waiter->woken = true;
+    begin_try(waiter);
+}
+
+/* The first waiter of the key that can try; idle: and is not trying another key. */
+static sg_waiter *first_free(const sg_key_waiters *waiters, bool idle)
+{
+    sg_waiter *waiter = waiters->first;
+    while (waiter != NULL &&
+           (waiter->trying || waiter->waiting->away || (idle && waiter->waiting->trying > 0)))
+        waiter = waiter->next;
+    return waiter;
+}
+
+/* Chooses a waiter; nobody is trying the key. */
 static void wake_one(sg_key_waiters *waiters)
 {
-    for (sg_waiter *waiter = waiters->first; waiter != NULL; waiter = waiter->next) {
-        if (!waiter->trying && !waiter->away) {
-            choose(waiter);
-            waiter->wake(waiter);
-            return;
-        }
+    sg_waiter *waiter = first_free(waiters, true);
+    if (waiter == NULL)
+        waiter = first_free(waiters, false);
+    if (waiter == NULL) {
+        waiters->unhandled = true;
+        return;
     }
-    waiters->unhandled = true;
+    choose(waiter);
+    waiter->waiting->wake(waiter->waiting);
 }
 
 /* The waiter that watches the time for all. */
 static sg_waiter *first_of(const sg_key_waiters *waiters)
 {
     sg_waiter *waiter = waiters->first;
-    while (waiter != NULL && waiter->away)
+    while (waiter != NULL && waiter->waiting->away)
         waiter = waiter->next;
     return waiter;
 }
@@ -209,13 +236,19 @@ static void wake_first(const sg_key_waiters *waiters)
 {
     sg_waiter *first = first_of(waiters);
     if (first != NULL)
-        first->wake(first);
+        first->waiting->wake(first->waiting);
+}
+
+/* The index that the search comes to after so many others. */
+static size_t turn(const sg_waiting *waiting, size_t others)
+{
+    return (waiting->next_index + others) % waiting->count;
 }
 
 /* ---- joining and leaving -------------------------------------------------------------------- */
 
-syncguard_status sg_wait_queue_join(sg_wait_queue *queue, const char *key, size_t length,
-                                    int64_t remaining_ms, sg_waiter *waiter, bool *armed,
+syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, const char *key,
+                                    size_t length, int64_t remaining_ms, bool missed,
                                     syncguard_error *err)
 {
     pthread_mutex_lock(&queue->mutex);
@@ -223,11 +256,11 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, const char *key, size_
     if (waiters == NULL)
         waiters = add_key(queue, key, length);
     if (waiters != NULL) {
+        sg_waiter *waiter = &waiting->waiters[waiting->count];
+        *waiter = (sg_waiter){.waiting = waiting, .missed = missed};
         append(waiters, waiter);
-        atomic_fetch_add(&queue->waiters, 1);
-        /* The try that is under way will tell: if it does not get the lock it arms, if it gets it
-         * this process will hear of the release. */
-        *armed = waiters->armed || waiters->trying > 0;
+        if (waiting->count++ == 0)
+            atomic_fetch_add(&queue->waiters, 1);
         if (waiters->expires_ns == SYNCGUARD_NO_DEADLINE)
             waiters->expires_ns = end_of(remaining_ms);
     }
@@ -235,16 +268,14 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, const char *key, size_
     return waiters != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-void sg_wait_queue_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_waiter *waiter,
-                         int64_t granted_until_ns)
+static void leave_key(sg_wait_queue *queue, syncguard_backend *backend, sg_waiter *waiter,
+                      int64_t granted_until_ns)
 {
-    pthread_mutex_lock(&queue->mutex);
     sg_key_waiters *waiters = waiter->key_waiters;
     bool was_first = first_of(waiters) == waiter;
     bool unanswered = waiter->trying && granted_until_ns == 0;
     end_try(waiter);
     unlink_waiter(waiter);
-    atomic_fetch_sub(&queue->waiters, 1);
     if (granted_until_ns != 0) {
         waiters->armed = false;
         waiters->expires_ns = granted_until_ns;
@@ -260,21 +291,31 @@ void sg_wait_queue_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_wa
     } else if (was_first || granted_until_ns != 0) {
         wake_first(waiters); /* watches for this expiry from now on */
     }
+}
+
+void sg_wait_queue_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_waiting *waiting,
+                         size_t granted, int64_t granted_until_ns)
+{
+    pthread_mutex_lock(&queue->mutex);
+    if (waiting->count > 0)
+        atomic_fetch_sub(&queue->waiters, 1);
+    for (size_t i = 0; i < waiting->count; i++)
+        leave_key(queue, backend, &waiting->waiters[i], i == granted ? granted_until_ns : 0);
+    waiting->count = 0;
     pthread_mutex_unlock(&queue->mutex);
 }
 
 /* ---- trying --------------------------------------------------------------------------------- */
 
-uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiter *waiter)
+uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiting *waiting, size_t index)
 {
     pthread_mutex_lock(&queue->mutex);
+    sg_waiter *waiter = &waiting->waiters[index];
     sg_key_waiters *waiters = waiter->key_waiters;
-    waiter->woken = false;
+    waiting->next_index = (uint16_t)((index + 1) % waiting->count);
+    waiter->woken = waiter->missed = false;
     waiters->unhandled = false;
-    if (!waiter->trying) {
-        waiter->trying = true;
-        waiters->trying++;
-    }
+    begin_try(waiter);
     waiters->last_try_ns = syncguard_clock_ns();
     uint64_t events = waiters->events;
     pthread_mutex_unlock(&queue->mutex);
@@ -290,13 +331,15 @@ static int64_t shared_rest_ms(size_t count, int64_t armed_ms)
     return armed_ms > 0 && armed_ms < share_ms ? share_ms : armed_ms;
 }
 
-bool sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiter *waiter, uint64_t events,
-                              const syncguard_acquire_op *op)
+void sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiting *waiting, size_t index,
+                              uint64_t events, const syncguard_acquire_op *op)
 {
     pthread_mutex_lock(&queue->mutex);
+    sg_waiter *waiter = &waiting->waiters[index];
     sg_key_waiters *waiters = waiter->key_waiters;
-    bool again = waiters->events != events;
-    if (!again) {
+    if (waiters->events != events) {
+        waiter->woken = true;
+    } else {
         waiters->locked = true;
         waiters->armed = true;
         waiters->expires_ns = end_of(op->remaining_ms);
@@ -308,12 +351,12 @@ bool sg_wait_queue_try_locked(sg_wait_queue *queue, sg_waiter *waiter, uint64_t 
             wake_first(waiters); /* its timer is out of date */
     }
     pthread_mutex_unlock(&queue->mutex);
-    return again;
 }
 
-void sg_wait_queue_try_failed(sg_wait_queue *queue, sg_waiter *waiter)
+void sg_wait_queue_try_failed(sg_wait_queue *queue, sg_waiting *waiting, size_t index)
 {
     pthread_mutex_lock(&queue->mutex);
+    sg_waiter *waiter = &waiting->waiters[index];
     end_try(waiter);
     waiter->key_waiters->locked = false;
     set_armed_ms(waiter->key_waiters, 0);
@@ -322,33 +365,63 @@ void sg_wait_queue_try_failed(sg_wait_queue *queue, sg_waiter *waiter)
     pthread_mutex_unlock(&queue->mutex);
 }
 
-bool sg_wait_queue_tried_since(sg_wait_queue *queue, const sg_waiter *waiter, int64_t since_ns,
-                               bool *locked)
+bool sg_wait_queue_tried_since(sg_wait_queue *queue, const sg_waiting *waiting, int64_t since_ns,
+                               size_t *index, bool *locked)
 {
     pthread_mutex_lock(&queue->mutex);
-    bool tried = waiter->key_waiters->last_try_ns > since_ns;
-    *locked = waiter->key_waiters->locked;
+    *index = turn(waiting, 0);
+    const sg_key_waiters *oldest = waiting->waiters[*index].key_waiters;
+    for (size_t i = 1; i < waiting->count; i++) {
+        size_t at = turn(waiting, i);
+        const sg_key_waiters *waiters = waiting->waiters[at].key_waiters;
+        if (waiters->last_try_ns < oldest->last_try_ns) {
+            oldest = waiters;
+            *index = at;
+        }
+    }
+    bool tried = oldest->last_try_ns > since_ns;
+    *locked = oldest->locked;
     pthread_mutex_unlock(&queue->mutex);
     return tried;
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiter *waiter)
+int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiting *waiting)
 {
+    int64_t armed_ms = 0;
     pthread_mutex_lock(&queue->mutex);
-    sg_key_waiters *waiters = waiter->key_waiters;
-    waiters->resting = waiters->resting || waiters->armed_ms > 0;
-    int64_t rest_ms = shared_rest_ms(atomic_load(&queue->waiters), waiters->armed_ms);
+    for (size_t i = 0; i < waiting->count; i++) {
+        const sg_key_waiters *waiters = waiting->waiters[i].key_waiters;
+        armed_ms = waiters->armed_ms > armed_ms ? waiters->armed_ms : armed_ms;
+    }
+    /* Where nothing is reported, who waits for several keys polls them in turn by itself. */
+    bool first_polls = armed_ms > 0 && (queue->notified || waiting->count == 1);
+    for (size_t i = 0; first_polls && i < waiting->count; i++)
+        waiting->waiters[i].key_waiters->resting = true;
+    int64_t rest_ms = shared_rest_ms(atomic_load(&queue->waiters), armed_ms);
     pthread_mutex_unlock(&queue->mutex);
     return rest_ms;
 }
 
-void sg_wait_queue_set_away(sg_wait_queue *queue, sg_waiter *waiter, bool away)
+int64_t sg_wait_queue_remaining_ms(sg_wait_queue *queue, const sg_waiting *waiting)
 {
+    int64_t expires_ns = SYNCGUARD_NO_DEADLINE;
     pthread_mutex_lock(&queue->mutex);
+    for (size_t i = 0; i < waiting->count; i++) {
+        const sg_key_waiters *waiters = waiting->waiters[i].key_waiters;
+        expires_ns = waiters->expires_ns < expires_ns ? waiters->expires_ns : expires_ns;
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    if (expires_ns == SYNCGUARD_NO_DEADLINE)
+        return -1;
+    int64_t left = expires_ns - syncguard_clock_ns();
+    return left > 0 ? left / SYNCGUARD_NS_PER_MS : 0;
+}
+
+static void set_waiter_away(sg_waiter *waiter, bool away)
+{
     sg_key_waiters *waiters = waiter->key_waiters;
-    waiter->away = away;
     if (away && waiter->trying) { /* was chosen a moment ago: another tries in its place */
         end_try(waiter);
         if (waiters->trying == 0)
@@ -356,44 +429,108 @@ void sg_wait_queue_set_away(sg_wait_queue *queue, sg_waiter *waiter, bool away)
     } else if (away) {
         wake_first(waiters); /* it may be another now */
     }
+}
+
+void sg_wait_queue_set_away(sg_wait_queue *queue, sg_waiting *waiting, bool away)
+{
+    pthread_mutex_lock(&queue->mutex);
+    waiting->away = away;
+    for (size_t i = 0; i < waiting->count; i++)
+        set_waiter_away(&waiting->waiters[i], away);
     pthread_mutex_unlock(&queue->mutex);
 }
 
+/* A waiter that an event has chosen; an event that found all away chooses the first that asks. */
+static bool find_woken(const sg_waiting *waiting, size_t *index)
+{
+    for (size_t i = 0; i < waiting->count; i++) {
+        sg_waiter *waiter = &waiting->waiters[turn(waiting, i)];
+        sg_key_waiters *waiters = waiter->key_waiters;
+        if (!waiter->woken && waiters->unhandled && waiters->trying == 0) {
+            waiters->unhandled = false;
+            choose(waiter);
+        }
+        if (waiter->woken) {
+            *index = turn(waiting, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A waiter whose key may have been released before it joined. A try by another waiter of the key
+ * will tell: if it does not get the lock it arms, if it gets it this process will hear of the
+ * release. */
+static bool find_missed(const sg_waiting *waiting, size_t *index)
+{
+    for (size_t i = 0; i < waiting->count; i++) {
+        sg_waiter *waiter = &waiting->waiters[turn(waiting, i)];
+        if (waiter->key_waiters->armed || waiter->key_waiters->trying > 0)
+            waiter->missed = false;
+        if (waiter->missed) {
+            *index = turn(waiting, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sg_wait_queue_chosen(sg_wait_queue *queue, sg_waiting *waiting, size_t *index)
+{
+    pthread_mutex_lock(&queue->mutex);
+    bool chosen = find_woken(waiting, index) || find_missed(waiting, index);
+    pthread_mutex_unlock(&queue->mutex);
+    return chosen;
+}
+
 /* What only the first waiter watches for. True if it has to try now. */
-static bool first_is_due(const sg_wait_queue *queue, sg_key_waiters *waiters, int64_t now,
+static bool first_is_due(const sg_wait_queue *queue, sg_waiter *first, int64_t now,
                          int64_t *until_ns)
 {
+    sg_key_waiters *waiters = first->key_waiters;
+    sg_waiting *waiting = first->waiting;
     bool polls = waiters->resting || (queue->notified && waiters->armed_ms == 0);
-    if (polls && now >= waiters->poll_at_ns) {
+    int64_t poll_at_ns =
+        waiters->poll_at_ns > waiting->next_poll_ns ? waiters->poll_at_ns : waiting->next_poll_ns;
+    if (polls && now >= poll_at_ns) {
         set_armed_ms(waiters, 0);
+        waiting->next_poll_ns = waiters->poll_at_ns;
         return true;
     }
     if (now >= waiters->expires_ns) {
         waiters->expires_ns = SYNCGUARD_NO_DEADLINE;
         return true;
     }
-    if (polls && waiters->poll_at_ns < *until_ns)
-        *until_ns = waiters->poll_at_ns;
+    if (polls && poll_at_ns < *until_ns)
+        *until_ns = poll_at_ns;
     if (waiters->expires_ns < *until_ns)
         *until_ns = waiters->expires_ns;
     return false;
 }
 
-bool sg_wait_queue_poll(sg_wait_queue *queue, sg_waiter *waiter, int64_t *until_ns,
-                        sg_wake_reason *reason)
+static bool find_due(const sg_wait_queue *queue, const sg_waiting *waiting, int64_t now,
+                     int64_t *until_ns, size_t *index)
+{
+    for (size_t i = 0; i < waiting->count; i++) {
+        sg_waiter *waiter = &waiting->waiters[turn(waiting, i)];
+        if (first_of(waiter->key_waiters) == waiter && waiter->key_waiters->trying == 0 &&
+            first_is_due(queue, waiter, now, until_ns)) {
+            *index = turn(waiting, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sg_wait_queue_poll(sg_wait_queue *queue, sg_waiting *waiting, int64_t *until_ns,
+                        sg_wake_reason *reason, size_t *index)
 {
     int64_t now = syncguard_clock_ns();
     pthread_mutex_lock(&queue->mutex);
-    sg_key_waiters *waiters = waiter->key_waiters;
     bool due = true;
-    if (!waiter->woken && waiters->unhandled && waiters->trying == 0) {
-        waiters->unhandled = false;
-        choose(waiter);
-    }
-    if (waiter->woken) {
+    if (find_woken(waiting, index)) {
         *reason = SG_WAKE_EVENT;
-    } else if (first_of(waiters) == waiter && waiters->trying == 0 &&
-               first_is_due(queue, waiters, now, until_ns)) {
+    } else if (find_due(queue, waiting, now, until_ns, index)) {
         *reason = SG_WAKE_EXPIRY;
     } else {
         *reason = SG_WAKE_TIMER;
@@ -444,7 +581,10 @@ void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t leng
 
 size_t syncguard_backend_waited_keys(const syncguard_backend *backend)
 {
-    return atomic_load(&backend->core->wait_queue->key_count);
+    /* Who waits for several keys polls them in turn, as often as who waits for one. */
+    size_t keys = atomic_load(&backend->core->wait_queue->key_count);
+    size_t waiters = atomic_load(&backend->core->wait_queue->waiters);
+    return keys < waiters ? keys : waiters;
 }
 
 void syncguard_backend_key_changed(syncguard_backend *backend, const char *key, size_t key_length)

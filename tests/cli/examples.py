@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import pages  # noqa: E402
 
 JOB = "#!/bin/sh\ntouch \"$EXAMPLE_RAN\"\n"
-TAKE_VALUES = {"--metrics", "-b", "-w", "-E", "--ttl", "--grace", "--on-lost", "--max-hold", "--min-hold", "--owner"}
+TAKE_VALUES = {"--metrics", "-b", "-w", "-E", "--ttl", "--grace", "--on-lost", "--max-hold", "--min-hold", "--owner", "--slots"}
 
 
 def of_guide(source, path):
@@ -94,9 +94,10 @@ def run(command, text, held):
         environment = dict(os.environ, SYNCGUARD_URL="sqlite:%s/locks.db" % folder,
                            EXAMPLE_RAN=mark, HOME=folder,
                            PATH=os.path.join(folder, "bin") + ":" + os.environ["PATH"])
-        if held:
-            subprocess.run([command, "acquire", "--ttl", "1h", key_of(text)], check=True,
-                           env=environment, stdout=subprocess.DEVNULL)
+        slots = re.search(r"--slots (\d+)", text)
+        for _ in range(int(slots.group(1)) if slots else 1) if held else ():
+            subprocess.run([command, "acquire", "--ttl", "1h"] + (slots.group(0).split() if slots else [])
+                           + [key_of(text)], check=True, env=environment, stdout=subprocess.DEVNULL)
         process = subprocess.Popen(["sh", "-c", text.replace("-w 10s", "-w 1s")], env=environment,
                                    cwd=folder, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

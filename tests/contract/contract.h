@@ -52,7 +52,7 @@ typedef struct contract_group {
 extern const contract_group keys_group, ids_group, fences_group, acquire_group, release_group,
     lookup_group, time_group, races_group, options_group, helper_group, waiting_group, handle_group,
     heartbeat_group, clock_group, cleanup_group, abort_group, cancel_group, fork_group,
-    telemetry_group, secrets_group, min_hold_group, queue_group, sets_group;
+    telemetry_group, secrets_group, min_hold_group, queue_group, sets_group, slots_group;
 
 /* Another handle on the same URL; options may be NULL. Fails the test if it cannot be opened. */
 syncguard_backend *open_store(const syncguard_options *options);

@@ -17,7 +17,7 @@ static const contract_group *const groups[] = {
     &lookup_group,  &time_group,   &races_group,     &options_group,  &helper_group,
     &waiting_group, &handle_group, &heartbeat_group, &abort_group,    &telemetry_group,
     &secrets_group, &clock_group,  &cleanup_group,   &min_hold_group, &queue_group,
-    &sets_group,
+    &sets_group,    &slots_group,
 /* The sanitizers do not survive a fork while another thread is in their allocator. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     &fork_group,

@@ -168,18 +168,24 @@ static fake_backend *open_with(const syncguard_backend_ops *ops, const syncguard
 
 #define FAKE_BACKEND_OPS                                                                           \
     .acquire = acquire, .release = release, .extend = extend, .extend_many = extend_many,          \
-    .is_locked = is_locked, .lookup = lookup, .list = list, .undo = undo, .unwatch = unwatch,      \
-    .destroy = destroy
+    .is_locked = is_locked, .lookup = lookup, .list = list, .undo = undo, .destroy = destroy
 
 fake_backend *fake_backend_open(const syncguard_options *options)
 {
-    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS};
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .unwatch = unwatch};
     return open_with(&ops, options);
 }
 
 fake_backend *fake_backend_open_batching(const syncguard_options *options)
 {
-    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .undo_many = undo_many};
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .unwatch = unwatch,
+                                              .undo_many = undo_many};
+    return open_with(&ops, options);
+}
+
+fake_backend *fake_backend_open_silent(const syncguard_options *options)
+{
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS};
     return open_with(&ops, options);
 }
 

@@ -45,6 +45,8 @@ fake_backend *fake_backend_open(const syncguard_options *options);
 /* The same, with undo_many. It holds its first batch until `stuck` is cleared, leaves every tenth
  * item of a batch undecided, and fails as a whole the second time. */
 fake_backend *fake_backend_open_batching(const syncguard_options *options);
+/* The same as the first, for a store that does not report releases. */
+fake_backend *fake_backend_open_silent(const syncguard_options *options);
 
 /* The same, with do_many: it asks the single slots, within the limits of the batch. */
 fake_backend *fake_backend_open_many(const syncguard_options *options);

@@ -353,9 +353,9 @@ static void no_wake_up_is_lost_in_a_crowd(void **state)
     syncguard_close(backend);
 }
 
-static void wake_nobody(sg_waiter *waiter)
+static void wake_nobody(sg_waiting *waiting)
 {
-    (void)waiter;
+    (void)waiting;
 }
 
 /* What the last of so many waiters is told. The first of its key tries after first_ms at most. */
@@ -363,28 +363,30 @@ static int64_t rest_among(int count, int keys, int64_t told_ms, int64_t first_ms
 {
     fake_backend *p = fake_backend_open(NULL);
     sg_wait_queue *queue = p->base.core->wait_queue;
-    sg_waiter *waiters = calloc((size_t)count, sizeof *waiters);
+    sg_waiting *all = calloc((size_t)count, sizeof *all);
     syncguard_acquire_op op = {.remaining_ms = 600000, .armed_ms = told_ms};
-    bool armed = false;
-    assert_non_null(waiters);
+    assert_non_null(all);
     for (int i = 0; i < count; i++) {
         char key[16];
         int length = snprintf(key, sizeof key, "k%d", i % keys);
-        waiters[i].wake = wake_nobody;
+        all[i].wake = wake_nobody;
+        all[i].waiters = &all[i].only;
         assert_int_equal(
-            sg_wait_queue_join(queue, key, (size_t)length, 600000, &waiters[i], &armed, NULL),
+            sg_wait_queue_join(queue, &all[i], key, (size_t)length, 600000, false, NULL),
             SYNCGUARD_OK);
     }
-    uint64_t events = sg_wait_queue_try_begin(queue, &waiters[count - 1]);
-    assert_false(sg_wait_queue_try_locked(queue, &waiters[count - 1], events, &op));
-    int64_t rest_ms = sg_wait_queue_rest_ms(queue, &waiters[count - 1]);
+    uint64_t events = sg_wait_queue_try_begin(queue, &all[count - 1], 0);
+    sg_wait_queue_try_locked(queue, &all[count - 1], 0, events, &op);
+    int64_t rest_ms = sg_wait_queue_rest_ms(queue, &all[count - 1]);
     int64_t until_ns = SYNCGUARD_NO_DEADLINE;
     sg_wake_reason reason;
-    assert_false(sg_wait_queue_poll(queue, &waiters[keys - 1], &until_ns, &reason));
+    size_t index = 0;
+    assert_false(sg_wait_queue_chosen(queue, &all[count - 1], &index));
+    assert_false(sg_wait_queue_poll(queue, &all[keys - 1], &until_ns, &reason, &index));
     assert_true(until_ns <= syncguard_clock_after(syncguard_clock_ns(), first_ms));
     for (int i = 0; i < count; i++)
-        sg_wait_queue_leave(queue, &p->base, &waiters[i], 0);
-    free(waiters);
+        sg_wait_queue_leave(queue, &p->base, &all[i], 0, 0);
+    free(all);
     syncguard_close(&p->base);
     return rest_ms;
 }

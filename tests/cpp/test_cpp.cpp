@@ -122,6 +122,18 @@ static void test_min_hold(syncguard::backend &store)
     check(store.is_locked("hold"), "a minimum hold goes on after the release");
 }
 
+static void test_slots(syncguard::backend &store)
+{
+    const syncguard::lock_options two = syncguard::lock_options().slots(2).wait(50ms);
+    syncguard::lock first = store.acquire("slots", two);
+    syncguard::lock second = store.acquire("slots", two);
+    check(first.slot() + second.slot() == 3, "two slots");
+    check(first.key() == "slots:slot:" + std::to_string(first.slot()), "the key of a slot");
+    check(fails(syncguard::errc::acquisition_timeout, [&] { (void)store.acquire("slots", two); }),
+          "no third one");
+    check(store.acquire("slots").slot() == 0 && syncguard::lock().slot() == 0, "a plain lock");
+}
+
 static void test_moves(syncguard::backend &store)
 {
     syncguard::lock first = store.acquire("first");
@@ -323,6 +335,7 @@ int main(int argc, char **argv)
         auto store = syncguard::backend::open(url, syncguard::backend_options().owner("test"));
         test_lock(store);
         test_min_hold(store);
+        test_slots(store);
         test_moves(store);
         test_keys(store);
         test_with_lock(store);

@@ -341,6 +341,24 @@ static syncguard_status op_lock_wait(scene *s)
     return status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
 }
 
+/* Two hold the slots, and a third one waits for both keys. */
+static syncguard_status op_slots(scene *s)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *locks[3] = {NULL, NULL, NULL};
+    syncguard_status status = SYNCGUARD_OK;
+
+    options.slots = 2;
+    options.max_retries = 2;
+    options.retry_delay_ms = 1;
+    for (int i = 0; i < 3 && status == SYNCGUARD_OK; i++)
+        status = syncguard_lock_acquire(s->backend, s->key, &options, &locks[i], &s->err);
+    assert_null(locks[2]);
+    for (int i = 0; i < 2; i++)
+        syncguard_lock_dispose(locks[i]);
+    return status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
+}
+
 static int work(void *context, syncguard_lock *lock)
 {
     (void)context;
@@ -585,6 +603,7 @@ static const struct {
     {"lock_acquire (auto_extend)", op_lock_auto_extend},
     {"lock_set", op_lock_set},
     {"lock_acquire (waiting)", op_lock_wait},
+    {"lock_acquire (slots)", op_slots},
     {"with_lock", op_with_lock},
     {"lock_extend", op_lock_extend},
     {"lock_release", op_lock_release},

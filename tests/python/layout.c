@@ -49,6 +49,8 @@ static void lock_options(void)
     FIELD(syncguard_lock_options, on_release_error);
     FIELD(syncguard_lock_options, on_release_error_context);
     FIELD(syncguard_lock_options, min_hold_ms);
+    FIELD(syncguard_lock_options, abort_on_lost);
+    FIELD(syncguard_lock_options, slots);
     WHOLE(syncguard_lock_options);
 }
 

@@ -36,6 +36,19 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                 1 / 0
         self.assertTrue(await self.free())
 
+    async def test_slots(self):
+        async with self.store.lock(self.key, wait=20, slots=2) as first:
+            async with self.store.lock(self.key, wait=20, slots=2) as second:
+                self.assertEqual({first.slot, second.slot}, {1, 2})
+                with self.assertRaises(syncguard.AcquisitionTimeout):
+                    await self.store.acquire(self.key, wait=0.05, slots=2)
+                waiter = asyncio.create_task(self.store.acquire(self.key, wait=20, slots=2))
+                await asyncio.sleep(0.1)
+                self.assertFalse(waiter.done())
+            third = await waiter
+            self.assertEqual(third.slot, second.slot)
+            await third.release()
+
     async def test_the_loop_goes_on(self):
         lock = await self.store.acquire(self.key)
         waiter = asyncio.create_task(self.store.acquire(self.key, wait=None))

@@ -71,12 +71,21 @@ class StoreTest(unittest.TestCase):
         self.assertFalse(lock.held)
         self.assertTrue(self.store.is_locked(self.key))
 
+    def test_slots(self):
+        with self.store.acquire(self.key, slots=2) as first, self.store.acquire(self.key, slots=2) as second:
+            self.assertEqual({first.slot, second.slot}, {1, 2})
+            self.assertEqual(first.key, "%s:slot:%d" % (self.key, first.slot))
+            self.assertIsNone(self.store.try_acquire(self.key, slots=2))
+            with self.store.acquire(self.key) as plain:
+                self.assertEqual(plain.slot, 0)
+
     def test_bad_arguments(self):
         for key in ("", "a\0b", "x" * 513, "x" * 5000, "\ud800"):
             for call in (self.store.acquire, self.store.try_acquire, self.store.is_locked, self.store.get):
                 with self.subTest(key=key[:9], call=call.__name__), self.assertRaises(syncguard.InvalidArgument):
                     call(key)
         for options in ({"ttl": 0}, {"ttl": -1}, {"ttl": float("nan")}, {"ttl": 1e300}, {"wait": -1},
+                        {"slots": -1}, {"slots": 257}, {"slots": 2 ** 40},
                         {"on_lost": lambda lock, reason: None}, {"on_lost": "shout"}):
             with self.subTest(options=options), self.assertRaises(syncguard.InvalidArgument):
                 self.store.acquire(self.key, **options)

@@ -24,7 +24,8 @@ SYNCGUARD_API void syncguard_backend_key_changed(syncguard_backend *backend, con
  * again. */
 SYNCGUARD_API void syncguard_backend_notifications_lost(syncguard_backend *backend);
 
-/* For how many different keys acquires of this handle (and of its decorators) wait at present. */
+/* For how many different keys acquires of this handle (and of its decorators) wait at present; all
+ * slots of one acquire count as one. */
 SYNCGUARD_API size_t syncguard_backend_waited_keys(const syncguard_backend *backend);
 
 /* A connection that was given up (it broke, or a request on it got no answer in time) has been

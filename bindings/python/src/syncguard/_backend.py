@@ -80,6 +80,7 @@ class Lock(Owner):
     """A lock that is held. Use it in a `with` statement, which releases it.
 
     key, id, fence: facts of the grant. Whoever has the id can release the lock: keep it out of logs.
+    slot: with slots the number of the one that is held, from 1 on, and key is that slot's key; else 0.
     """
 
     def __init__(self, owned: Owned, raises: bool) -> None:
@@ -87,6 +88,7 @@ class Lock(Owner):
         self.key = str(lib.syncguard_lock_key(owned.pointer).decode())
         self.id = str(lib.syncguard_lock_id(owned.pointer).decode())
         self.fence = str(lib.syncguard_lock_fence(owned.pointer).decode())
+        self.slot = int(lib.syncguard_lock_slot(owned.pointer))
         self._raises = raises
         self._last_loss: Optional[str] = None
 
@@ -185,19 +187,21 @@ class LockInfo:
     acquired_at: float
 
 
-def lock_options(ttl: Seconds, auto_extend: bool, max_hold: Optional[Seconds], min_hold: Seconds) -> LockOptions:
+def lock_options(ttl: Seconds, auto_extend: bool, max_hold: Optional[Seconds], min_hold: Seconds,
+                 slots: int) -> LockOptions:
     options = LockOptions()
     lib.syncguard_lock_options_init(byref(options), sizeof(options))
     options.ttl_ms = milliseconds(ttl, "ttl")
     options.auto_extend = auto_extend
     options.max_hold_ms = 0 if max_hold is None else milliseconds(max_hold, "max_hold")
     options.min_hold_ms = milliseconds(min_hold, "min_hold")
+    options.slots = max(-1, min(slots, 1 << 30))  # the library refuses both; ctypes would wrap around
     return options
 
 
 def waiting_options(wait: Optional[Seconds], ttl: Seconds, auto_extend: bool, max_hold: Optional[Seconds],
-                    min_hold: Seconds, retry_unavailable: bool) -> LockOptions:
-    options = lock_options(ttl, auto_extend, max_hold, min_hold)
+                    min_hold: Seconds, slots: int, retry_unavailable: bool) -> LockOptions:
+    options = lock_options(ttl, auto_extend, max_hold, min_hold, slots)
     options.max_retries = -1
     options.timeout_ms = WAIT_FOREVER if wait is None else milliseconds(wait, "wait")
     options.retry_unavailable = retry_unavailable
@@ -216,27 +220,29 @@ class Backend(Owner):
         self._closing = Abort()
 
     def acquire(self, key: str, *, wait: Optional[Seconds] = 5, ttl: Seconds = 30, auto_extend: bool = False,
-                max_hold: Optional[Seconds] = None, min_hold: Seconds = 0, retry_unavailable: bool = False,
-                on_lost: Union[OnLost, str, None] = "raise", abort: Optional[Abort] = None) -> Lock:
+                max_hold: Optional[Seconds] = None, min_hold: Seconds = 0, slots: int = 0,
+                retry_unavailable: bool = False, on_lost: Union[OnLost, str, None] = "raise",
+                abort: Optional[Abort] = None) -> Lock:
         """Acquires key, waiting for up to `wait` seconds (None: for ever; 0: a single attempt).
 
         ttl, auto_extend, max_hold: the lease, whether it is renewed in the background, and for how long.
         min_hold: others are kept out for at least this long, also after a release.
+        slots: at most this many holders of the key at a time, 1 to 256; 0: a plain lock.
         retry_unavailable: wait also while the store cannot be reached.
         on_lost: "raise" makes the `with` statement raise LockLost at its end if the lock was lost meanwhile; a
         function is called with the lock and the reason, on a thread of the library (needs auto_extend); None: neither.
         abort: ends the waiting. ^C ends it, too.
         """
-        options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, retry_unavailable)
+        options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, slots, retry_unavailable)
         lock = self._take(lib.syncguard_lock_acquire, key, options, on_lost, abort)
         assert lock is not None  # only a single attempt answers "locked"
         return lock
 
     def try_acquire(self, key: str, *, ttl: Seconds = 30, auto_extend: bool = False,
-                    max_hold: Optional[Seconds] = None, min_hold: Seconds = 0,
+                    max_hold: Optional[Seconds] = None, min_hold: Seconds = 0, slots: int = 0,
                     on_lost: Union[OnLost, str, None] = "raise") -> Optional[Lock]:
         """One attempt; None if another owner holds the key. The arguments are those of acquire."""
-        options = lock_options(ttl, auto_extend, max_hold, min_hold)
+        options = lock_options(ttl, auto_extend, max_hold, min_hold, slots)
         return self._take(lib.syncguard_lock_try, key, options, on_lost, None)
 
     def is_locked(self, key: str, *, timeout: Optional[Seconds] = None) -> bool:

@@ -49,7 +49,8 @@ class LockOptions(Structure):
                 ("backoff", c_int), ("jitter", c_int), ("timeout_ms", c_int64), ("retry_unavailable", c_bool),
                 ("auto_extend", c_bool), ("max_hold_ms", c_int64), ("abort_object", c_void_p), ("on_lost", LostFn),
                 ("on_lost_context", c_void_p), ("on_wait", c_void_p), ("on_wait_context", c_void_p),
-                ("on_release_error", c_void_p), ("on_release_error_context", c_void_p), ("min_hold_ms", c_int64)]
+                ("on_release_error", c_void_p), ("on_release_error_context", c_void_p), ("min_hold_ms", c_int64),
+                ("abort_on_lost", c_void_p), ("slots", c_int)]
 
 
 class LockInfoStruct(Structure):
@@ -89,6 +90,7 @@ FUNCTIONS = {
     "syncguard_lock_key": (c_char_p, [c_void_p]),
     "syncguard_lock_id": (c_char_p, [c_void_p]),
     "syncguard_lock_fence": (c_char_p, [c_void_p]),
+    "syncguard_lock_slot": (c_int, [c_void_p]),
     "syncguard_lock_expires_at_ms": (c_int64, [c_void_p]),
     "syncguard_lock_remaining_ms": (c_int64, [c_void_p]),
     "syncguard_lock_held": (c_bool, [c_void_p]),

@@ -39,6 +39,7 @@ class AsyncLock:
         self.key = str(lib.syncguard_lock_key(owned.pointer).decode())
         self.id = str(lib.syncguard_lock_id(owned.pointer).decode())
         self.fence = str(lib.syncguard_lock_fence(owned.pointer).decode())
+        self.slot = int(lib.syncguard_lock_slot(owned.pointer))
         self._last_loss: Optional[str] = None
 
     @property
@@ -132,11 +133,11 @@ class AsyncBackend:
         self._locks: "weakref.WeakValueDictionary[int, AsyncLock]" = weakref.WeakValueDictionary()
 
     async def acquire(self, key: str, *, wait: Optional[Seconds] = 5, ttl: Seconds = 30, auto_extend: bool = False,
-                      max_hold: Optional[Seconds] = None, min_hold: Seconds = 0,
+                      max_hold: Optional[Seconds] = None, min_hold: Seconds = 0, slots: int = 0,
                       retry_unavailable: bool = False) -> AsyncLock:
         """Acquires key, waiting for up to `wait` seconds (None: for ever; 0: a single attempt). Cancelling the task ends
         the waiting. The arguments are those of syncguard.Backend.acquire."""
-        options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, retry_unavailable)
+        options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, slots, retry_unavailable)
         done = await self._request(lib.syncguard_lock_acquire_async, text(key, "key"), byref(options))
         owned = Owned(self._give_back)
         owned.out.value = done.lock

@@ -1,0 +1,15 @@
+/* The keys of the slots of a name: see syncguard/slots.h. */
+#ifndef SG_SLOTS_H
+#define SG_SLOTS_H
+
+#include "syncguard/slots.h"
+
+/* Room for what follows the name, NUL included. */
+#define SG_SLOT_SUFFIX_SIZE 10
+
+/* Whether a normalised name can have slots. */
+syncguard_status sg_slot_name_check(size_t length, syncguard_error *err);
+/* Writes what follows the name of a slot; returns its length. */
+size_t sg_slot_suffix(int slot, char out[SG_SLOT_SUFFIX_SIZE]);
+
+#endif

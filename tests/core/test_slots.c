@@ -1,0 +1,825 @@
+/*
+ * Slots over a store that notes who holds which slot, and whose answers can be held back.
+ *
+ * Interleavings that are made here on purpose:
+ *   - two releases while two wait: two tries, also if one of them hangs
+ *   - chosen for two slots, gets one: the other goes to the next waiter, or to a new one
+ *   - a release while a try of the same slot is in flight, and of another slot
+ *   - a release while all who wait are in on_wait
+ *   - expiry, deadline, abort, cancel, close, fork, notifications lost, a store that is down
+ */
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#include "fake_backend.h"
+#include "syncguard/slots.h"
+
+#define N 4
+#define NAME "render"
+#define LONG_MS 600000
+
+static struct {
+    pthread_mutex_t mutex;
+    char holder[SYNCGUARD_SLOTS_MAX + 1][SYNCGUARD_LOCK_ID_SIZE];
+    int tries[SYNCGUARD_SLOTS_MAX + 1];
+    int64_t remaining_ms[SYNCGUARD_SLOTS_MAX + 1];
+    atomic_bool gated[SYNCGUARD_SLOTS_MAX + 1]; /* answers are decided, and held back */
+    atomic_int behind_gate;
+    int holders;
+    int most;
+    atomic_bool down;
+} table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static int slot_of(const char *key)
+{
+    const char *colon = strrchr(key, ':');
+    return colon != NULL ? (int)strtol(colon + 1, NULL, 10) : 0;
+}
+
+static syncguard_status decide(syncguard_acquire_op *op, int slot)
+{
+    syncguard_status status = SYNCGUARD_LOCKED;
+    pthread_mutex_lock(&table.mutex);
+    table.tries[slot]++;
+    if (table.holder[slot][0] == '\0') {
+        memcpy(table.holder[slot], op->lock_id, SYNCGUARD_LOCK_ID_SIZE);
+        if (++table.holders > table.most)
+            table.most = table.holders;
+        status = SYNCGUARD_OK;
+    }
+    op->remaining_ms = table.remaining_ms[slot];
+    op->armed_ms = op->watch ? SYNCGUARD_ARMED_MS : 0;
+    pthread_mutex_unlock(&table.mutex);
+    return status;
+}
+
+static syncguard_status acquire_slot(fake_backend *p, syncguard_acquire_op *op,
+                                     syncguard_error *err)
+{
+    int slot = slot_of(op->key);
+    (void)p;
+    if (atomic_load(&table.down))
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
+    syncguard_status status = decide(op, slot);
+    atomic_fetch_add(&table.behind_gate, atomic_load(&table.gated[slot]) ? 1 : 0);
+    while (atomic_load(&table.gated[slot]))
+        sleep_ms(1);
+    return status;
+}
+
+static syncguard_status release_slot(fake_backend *p, syncguard_release_op *op,
+                                     syncguard_error *err)
+{
+    syncguard_status status = SYNCGUARD_ABSENT;
+    (void)p, (void)err;
+    pthread_mutex_lock(&table.mutex);
+    for (int i = 1; i <= SYNCGUARD_SLOTS_MAX; i++) {
+        if (strcmp(table.holder[i], op->lock_id) == 0) {
+            table.holder[i][0] = '\0';
+            table.holders--;
+            status = SYNCGUARD_OK;
+        }
+    }
+    pthread_mutex_unlock(&table.mutex);
+    return status;
+}
+
+static void set_held(int slot, bool held)
+{
+    pthread_mutex_lock(&table.mutex);
+    snprintf(table.holder[slot], sizeof table.holder[slot], "%s", held ? "somebody else" : "");
+    table.holders += held ? 1 : -1;
+    pthread_mutex_unlock(&table.mutex);
+}
+
+static int tries_of(int slot)
+{
+    pthread_mutex_lock(&table.mutex);
+    int tries = table.tries[slot];
+    pthread_mutex_unlock(&table.mutex);
+    return tries;
+}
+
+/* A store with N slots, the first so many of them held by somebody else. */
+static fake_backend *open_slots(int held)
+{
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_acquire = acquire_slot;
+    p->on_release = release_slot;
+    pthread_mutex_lock(&table.mutex);
+    memset(table.holder, 0, sizeof table.holder);
+    memset(table.tries, 0, sizeof table.tries);
+    table.holders = table.most = 0;
+    for (int i = 0; i <= SYNCGUARD_SLOTS_MAX; i++)
+        table.remaining_ms[i] = LONG_MS;
+    pthread_mutex_unlock(&table.mutex);
+    atomic_store(&table.behind_gate, 0);
+    for (int i = 1; i <= held; i++)
+        set_held(i, true);
+    return p;
+}
+
+/* The store reports a change of the slot's key. */
+static void report(fake_backend *p, int slot)
+{
+    char key[SYNCGUARD_KEY_SIZE];
+    assert_int_equal(syncguard_slot_key(NAME, slot, key, NULL), SYNCGUARD_OK);
+    syncguard_backend_key_changed(&p->base, key, strlen(key));
+}
+
+static void free_slot(fake_backend *p, int slot)
+{
+    set_held(slot, false);
+    report(p, slot);
+}
+
+/* Nothing but a wake-up can help in time. */
+static syncguard_lock_options patient(void)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
+    options.retry_delay_ms = 30000;
+    options.slots = N;
+    return options;
+}
+
+typedef struct waiter {
+    pthread_t thread;
+    fake_backend *p;
+    syncguard_lock_options options;
+    syncguard_lock *lock;
+    syncguard_status status;
+    syncguard_error err;
+    atomic_int done;
+} waiter;
+
+static void *wait_for_slot(void *argument)
+{
+    waiter *w = argument;
+    w->status = syncguard_lock_acquire(&w->p->base, NAME, &w->options, &w->lock, &w->err);
+    atomic_store(&w->done, 1);
+    return NULL;
+}
+
+static void start(waiter *w, fake_backend *p, syncguard_lock_options options)
+{
+    *w = (waiter){.p = p, .options = options};
+    assert_int_equal(pthread_create(&w->thread, NULL, wait_for_slot, w), 0);
+}
+
+/* Starts so many that then wait, one after the other. Only the first has to arm the slots. */
+static void start_waiting(waiter *w, int count, fake_backend *p, syncguard_lock_options options)
+{
+    for (int i = 0; i < count; i++) {
+        start(&w[i], p, options);
+        assert_true(wait_for_count(&p->acquires, (i + 2) * N));
+        sleep_ms(30);
+    }
+    assert_int_equal(atomic_load(&p->acquires), (count + 1) * N);
+    assert_int_equal(atomic_load(&p->watched), N);
+}
+
+static void got(waiter *w, int slot)
+{
+    pthread_join(w->thread, NULL);
+    assert_int_equal(w->status, SYNCGUARD_OK);
+    if (slot > 0)
+        assert_int_equal(syncguard_lock_slot(w->lock), slot);
+    syncguard_lock_dispose(w->lock);
+}
+
+/* ---- keys and options --------------------------------------------------------------------------
+ */
+
+static void keys_of_slots_are_fixed(void **state)
+{
+    char key[SYNCGUARD_KEY_SIZE], name[SYNCGUARD_KEY_SIZE];
+    (void)state;
+    assert_int_equal(syncguard_slot_key("render", 1, key, NULL), SYNCGUARD_OK);
+    assert_string_equal(key, "render:slot:1");
+    assert_int_equal(syncguard_slot_key("render:slot:1", 256, key, NULL), SYNCGUARD_OK);
+    assert_string_equal(key, "render:slot:1:slot:256");
+    assert_int_equal(syncguard_slot_key("e\xcc\x81", 2, key, NULL), SYNCGUARD_OK);
+    assert_string_equal(key, "\xc3\xa9:slot:2");
+    assert_int_equal(syncguard_slot_key("render", 0, key, NULL), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(syncguard_slot_key("render", 257, key, NULL), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(syncguard_slot_key("", 1, key, NULL), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(syncguard_slot_key(NULL, 1, key, NULL), SYNCGUARD_E_INVALID_ARGUMENT);
+    memset(name, 'x', sizeof name);
+    name[SYNCGUARD_MAX_SLOT_NAME_BYTES] = '\0';
+    assert_int_equal(syncguard_slot_key(name, 256, key, NULL), SYNCGUARD_OK);
+    assert_int_equal(strlen(key), SYNCGUARD_MAX_KEY_BYTES);
+    name[SYNCGUARD_MAX_SLOT_NAME_BYTES] = 'x';
+    name[SYNCGUARD_MAX_SLOT_NAME_BYTES + 1] = '\0';
+    assert_int_equal(syncguard_slot_key(name, 1, key, NULL), SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_string_equal(key, "");
+}
+
+static void options_are_checked(void **state)
+{
+    static const int bad[] = {-1, SYNCGUARD_SLOTS_MAX + 1};
+    fake_backend *p = open_slots(0);
+    syncguard_lock_options options = patient();
+    syncguard_lock *lock = NULL;
+    char name[SYNCGUARD_MAX_SLOT_NAME_BYTES + 2];
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        options.slots = bad[i];
+        assert_int_equal(syncguard_lock_try(&p->base, NAME, &options, &lock, NULL),
+                         SYNCGUARD_E_INVALID_ARGUMENT);
+    }
+    options.slots = SYNCGUARD_SLOTS_MAX;
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(syncguard_lock_try(&p->base, name, &options, &lock, NULL),
+                     SYNCGUARD_E_INVALID_ARGUMENT);
+    assert_int_equal(atomic_load(&p->acquires), 0);
+    name[sizeof name - 2] = '\0';
+    assert_int_equal(syncguard_lock_try(&p->base, name, &options, &lock, NULL), SYNCGUARD_OK);
+    syncguard_lock_dispose(lock);
+    assert_int_equal(syncguard_lock_try(&p->base, NAME, NULL, &lock, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_slot(lock), 0);
+    assert_string_equal(syncguard_lock_key(lock), NAME);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+/* ---- the first attempt ------------------------------------------------------------------------
+ */
+
+static void first_attempt_ends_at_a_free_slot(void **state)
+{
+    fake_backend *p = open_slots(N - 1);
+    syncguard_lock_options options = patient();
+    syncguard_lock *lock = NULL;
+    int first = 0;
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        int before = atomic_load(&p->acquires);
+        assert_int_equal(syncguard_lock_acquire(&p->base, NAME, &options, &lock, NULL),
+                         SYNCGUARD_OK);
+        assert_int_equal(syncguard_lock_slot(lock), N);
+        assert_string_equal(syncguard_lock_key(lock), NAME ":slot:4");
+        assert_in_range(atomic_load(&p->acquires) - before, 1, N);
+        first += atomic_load(&p->acquires) - before == 1;
+        syncguard_lock_dispose(lock);
+    }
+    assert_in_range(first, 5, 60); /* one of four, on average */
+    assert_int_equal(atomic_load(&p->watched), 0);
+    assert_int_equal(atomic_load(&p->unwatches), 0);
+    syncguard_close(&p->base);
+}
+
+static void without_waiting_each_slot_is_tried_once(void **state)
+{
+    fake_backend *p = open_slots(N);
+    syncguard_lock_options options = patient();
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    char hash[SYNCGUARD_HASH_SIZE];
+    (void)state;
+    assert_int_equal(syncguard_lock_try(&p->base, NAME, &options, &lock, NULL), SYNCGUARD_LOCKED);
+    for (int i = 1; i <= N; i++)
+        assert_int_equal(tries_of(i), 1);
+    options.max_retries = 0;
+    assert_int_equal(syncguard_lock_acquire(&p->base, NAME, &options, &lock, &err),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_string_equal(err.message, "all 4 slots are held, and the options ask for no retry");
+    assert_true(syncguard_hash(NAME, hash));
+    assert_string_equal(err.key_hash, hash);
+    assert_int_equal(atomic_load(&p->acquires), 2 * N);
+    assert_int_equal(atomic_load(&p->watched), 0);
+    atomic_store(&table.down, true);
+    assert_int_equal(syncguard_lock_try(&p->base, NAME, &options, &lock, &err),
+                     SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    atomic_store(&table.down, false);
+    assert_string_equal(err.key_hash, hash);
+    assert_int_equal(atomic_load(&p->acquires), 2 * N + 1);
+    syncguard_close(&p->base);
+}
+
+/* ---- waking -----------------------------------------------------------------------------------
+ */
+
+static void release_of_a_slot_costs_one_try_of_it(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w;
+    (void)state;
+    start_waiting(&w, 1, p, patient());
+    for (int i = 1; i <= N; i++) {
+        assert_int_equal(tries_of(i), 2);
+        report(p, i); /* somebody else was faster */
+        assert_true(wait_for_count(&p->acquires, 2 * N + i));
+    }
+    sleep_ms(50);
+    assert_int_equal(atomic_load(&p->acquires), 3 * N);
+    free_slot(p, 3);
+    got(&w, 3);
+    assert_int_equal(atomic_load(&p->acquires), 3 * N + 1);
+    assert_int_equal(tries_of(3), 4);
+    assert_int_equal(atomic_load(&p->unwatches), N);
+    assert_in_range(table.most, N, N);
+    syncguard_close(&p->base);
+}
+
+static void two_releases_wake_two(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w[3];
+    (void)state;
+    start_waiting(w, 3, p, patient());
+    atomic_store(&table.gated[2], true); /* the first that is woken hangs */
+    free_slot(p, 2);
+    assert_true(wait_for_count(&table.behind_gate, 1));
+    free_slot(p, 4);
+    got(&w[1], 4);
+    assert_int_equal(atomic_load(&w[0].done), 0);
+    /* Slot 4 was given back at once, and goes to the third. */
+    got(&w[2], 4);
+    atomic_store(&table.gated[2], false);
+    got(&w[0], 2);
+    assert_int_equal(atomic_load(&p->acquires), 4 * N + 3);
+    syncguard_close(&p->base);
+}
+
+/* Both wait for answers when a third slot is released, so one of them is chosen for two slots. It
+ * gets the first, and the other one tries the second. */
+static void wake_up_for_another_slot_is_passed_on(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w[2];
+    (void)state;
+    start_waiting(w, 2, p, patient());
+    atomic_store(&table.gated[1], true);
+    atomic_store(&table.gated[2], true);
+    free_slot(p, 1);
+    assert_true(wait_for_count(&table.behind_gate, 1));
+    report(p, 2); /* in vain */
+    assert_true(wait_for_count(&table.behind_gate, 2));
+    free_slot(p, 3);
+    sleep_ms(20);
+    assert_int_equal(tries_of(3), 3);
+    atomic_store(&table.gated[1], false);
+    pthread_join(w[0].thread, NULL);
+    assert_int_equal(syncguard_lock_slot(w[0].lock), 1);
+    assert_int_equal(tries_of(3), 3);
+    atomic_store(&table.gated[2], false);
+    got(&w[1], 3);
+    assert_int_equal(tries_of(3), 4);
+    syncguard_lock_dispose(w[0].lock);
+    syncguard_close(&p->base);
+}
+
+/* As before, but it ends in vain: by its deadline, or aborted. */
+static void wake_up_of_one_that_gives_up_is_passed_on(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w[2];
+    syncguard_lock_options options = patient();
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
+    start_waiting(w, 1, p, options);
+    options = patient();
+    start(&w[1], p, options);
+    assert_true(wait_for_count(&p->acquires, 3 * N));
+    sleep_ms(30);
+    atomic_store(&table.gated[1], true);
+    atomic_store(&table.gated[2], true);
+    report(p, 1);
+    assert_true(wait_for_count(&table.behind_gate, 1));
+    report(p, 2);
+    assert_true(wait_for_count(&table.behind_gate, 2));
+    free_slot(p, 3); /* w[0] is chosen for it */
+    syncguard_abort_trigger(w[0].options.abort_object);
+    atomic_store(&table.gated[1], false);
+    pthread_join(w[0].thread, NULL);
+    assert_int_equal(w[0].status, SYNCGUARD_E_ABORTED);
+    atomic_store(&table.gated[2], false);
+    got(&w[1], 3);
+    syncguard_abort_free(w[0].options.abort_object);
+    syncguard_close(&p->base);
+}
+
+static void events_overtake_a_try(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w;
+    (void)state;
+    start_waiting(&w, 1, p, patient());
+    atomic_store(&table.gated[1], true);
+    report(p, 1);
+    assert_true(wait_for_count(&table.behind_gate, 1)); /* LOCKED is on its way */
+    free_slot(p, 1);
+    atomic_store(&table.gated[1], false);
+    got(&w, 1);
+    assert_int_equal(atomic_load(&p->acquires), 2 * N + 2);
+    syncguard_close(&p->base);
+}
+
+/* One slot that changes all the time does not keep the others waiting. */
+static void busy_slot_does_not_hide_a_free_one(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w;
+    (void)state;
+    start_waiting(&w, 1, p, patient());
+    atomic_store(&table.gated[1], true);
+    report(p, 1);
+    assert_true(wait_for_count(&table.behind_gate, 1));
+    report(p, 1); /* makes it try slot 1 again */
+    free_slot(p, 2);
+    atomic_store(&table.gated[1], false);
+    got(&w, 2);
+    assert_int_equal(tries_of(1), 3);
+    syncguard_close(&p->base);
+}
+
+static atomic_int in_callback;
+static atomic_bool stay;
+static void slow_on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    (void)waited_ms;
+    *(int64_t *)context = remaining_ms;
+    assert_in_range(attempts, N, 4 * N);
+    atomic_fetch_add(&in_callback, 1);
+    while (atomic_load(&stay))
+        sleep_ms(1);
+}
+
+static void release_while_all_are_away(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w;
+    syncguard_lock_options options = patient();
+    int64_t remaining_ms = 0;
+    (void)state;
+    table.remaining_ms[3] = 5000;
+    options.on_wait = slow_on_wait;
+    options.on_wait_context = &remaining_ms;
+    atomic_store(&in_callback, 0);
+    atomic_store(&stay, true);
+    start(&w, p, options);
+    assert_true(wait_for_count(&in_callback, 1));
+    assert_in_range(remaining_ms, 1000, 5000); /* of the slot that ends first */
+    free_slot(p, 4);
+    sleep_ms(30);
+    assert_int_equal(tries_of(4), 2);
+    atomic_store(&stay, false);
+    got(&w, 4);
+    assert_int_equal(atomic_load(&p->acquires), 2 * N + 1);
+    syncguard_close(&p->base);
+}
+
+static void another_is_woken_for_one_that_is_away(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w[2];
+    syncguard_lock_options options = patient();
+    int64_t remaining_ms = 0;
+    (void)state;
+    options.on_wait = slow_on_wait;
+    options.on_wait_context = &remaining_ms;
+    atomic_store(&in_callback, 0);
+    atomic_store(&stay, true);
+    start(&w[0], p, options);
+    assert_true(wait_for_count(&in_callback, 1));
+    start(&w[1], p, patient());
+    assert_true(wait_for_count(&p->acquires, 3 * N));
+    sleep_ms(30);
+    free_slot(p, 1);
+    got(&w[1], 1);
+    atomic_store(&stay, false);
+    got(&w[0], 1);
+    syncguard_close(&p->base);
+}
+
+static void lost_notifications_make_each_slot_be_tried_once(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w[2];
+    (void)state;
+    start_waiting(w, 2, p, patient());
+    syncguard_backend_notifications_lost(&p->base);
+    assert_true(wait_for_count(&p->acquires, 4 * N));
+    sleep_ms(50);
+    assert_int_equal(atomic_load(&p->acquires), 4 * N);
+    for (int i = 1; i <= N; i++)
+        assert_int_equal(tries_of(i), 4);
+    free_slot(p, 1);
+    free_slot(p, 2);
+    got(&w[0], 0);
+    got(&w[1], 0);
+    syncguard_close(&p->base);
+}
+
+/* A crowd in one process: as many tries as releases, never more holders than slots. */
+static void *take_and_release(void *argument)
+{
+    waiter *w = argument;
+    wait_for_slot(w);
+    if (w->status == SYNCGUARD_OK)
+        sleep_ms(2);
+    syncguard_lock_dispose(w->lock);
+    return NULL;
+}
+
+#define CROWD 100
+static void crowd_costs_one_try_per_release(void **state)
+{
+    static waiter w[CROWD];
+    fake_backend *p = open_slots(N);
+    (void)state;
+    for (int i = 0; i < CROWD; i++) {
+        w[i] = (waiter){.p = p, .options = patient()};
+        assert_int_equal(pthread_create(&w[i].thread, NULL, take_and_release, &w[i]), 0);
+    }
+    assert_true(wait_for_count(&p->acquires, (CROWD + 1) * N));
+    sleep_ms(200);
+    int before = atomic_load(&p->acquires);
+    for (int i = 1; i <= N; i++)
+        free_slot(p, i);
+    for (int i = 0; i < CROWD; i++) {
+        pthread_join(w[i].thread, NULL);
+        assert_int_equal(w[i].status, SYNCGUARD_OK);
+    }
+    assert_in_range(atomic_load(&p->acquires) - before, CROWD, CROWD + CROWD / 5);
+    assert_in_range(table.most, N, N);
+    syncguard_close(&p->base);
+}
+
+/* ---- time -------------------------------------------------------------------------------------
+ */
+
+static void expiry_of_any_slot_is_noticed(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w;
+    (void)state;
+    table.remaining_ms[2] = 300;
+    start_waiting(&w, 1, p, patient());
+    set_held(2, false); /* by itself: nobody reports it */
+    got(&w, 2);
+    assert_int_equal(atomic_load(&p->acquires), 2 * N + 1);
+    syncguard_close(&p->base);
+}
+
+static void retries_try_one_slot_each(void **state)
+{
+    fake_backend *p = open_slots(N);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    (void)state;
+    options.slots = N;
+    options.retry_delay_ms = 2;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.max_retries = 2 * N;
+    assert_int_equal(syncguard_lock_acquire(&p->base, NAME, &options, &lock, &err),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_non_null(strstr(err.message, "gave up after 8 retries ("));
+    assert_non_null(strstr(err.message, ": all 4 slots are held"));
+    assert_int_equal(atomic_load(&p->acquires), 4 * N);
+    for (int i = 1; i <= N; i++)
+        assert_int_equal(tries_of(i), 4);
+    assert_int_equal(atomic_load(&p->unwatches), N);
+    syncguard_close(&p->base);
+}
+
+static void deadline_ends_the_waiting(void **state)
+{
+    fake_backend *p = open_slots(N);
+    syncguard_lock_options options = patient();
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
+    (void)state;
+    options.timeout_ms = 200;
+    assert_int_equal(syncguard_lock_acquire(&p->base, NAME, &options, &lock, &err),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    assert_non_null(strstr(err.message, "gave up after "));
+    assert_non_null(strstr(err.message, "all 4 slots are held"));
+    assert_int_equal(atomic_load(&p->acquires), 2 * N);
+    assert_int_equal(syncguard_backend_waited_keys(&p->base), 0);
+    syncguard_close(&p->base);
+}
+
+/* Nothing is known of the slots behind the one whose try failed: each is tried later. */
+static void store_that_is_down_is_waited_out(void **state)
+{
+    fake_backend *p = open_slots(N);
+    waiter w;
+    syncguard_lock_options options = patient();
+    (void)state;
+    atomic_store(&table.down, true);
+    options.retry_unavailable = true;
+    options.retry_delay_ms = 50;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    start(&w, p, options);
+    assert_true(wait_for_count(&p->acquires, 5));
+    assert_in_range(atomic_load(&p->acquires), 5, 8); /* one for each pause */
+    atomic_store(&table.down, false);
+    assert_true(wait_for_count(&p->acquires, 5 + N));
+    sleep_ms(20);
+    for (int i = 1; i <= N; i++)
+        assert_in_range(tries_of(i), 1, 3);
+    free_slot(p, 2);
+    got(&w, 2);
+    syncguard_close(&p->base);
+}
+
+/* A store that reports nothing: one slot for each pause, all in turn, and an expiry at its time. */
+static void silent_store_is_polled_one_slot_at_a_time(void **state)
+{
+    fake_backend *p;
+    waiter w;
+    syncguard_lock_options options = patient();
+    (void)state;
+    p = open_slots(N);
+    syncguard_close(&p->base);
+    p = fake_backend_open_silent(NULL);
+    p->on_acquire = acquire_slot;
+    p->on_release = release_slot;
+    memset(table.tries, 0, sizeof table.tries);
+    options.retry_delay_ms = 100;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    start(&w, p, options);
+    assert_true(wait_for_count(&p->acquires, N));
+    sleep_ms(1050);
+    assert_in_range(atomic_load(&p->acquires) - N, 5, 11);
+    for (int i = 1; i <= N; i++)
+        assert_in_range(tries_of(i), 2, 4);
+    set_held(4, false);
+    got(&w, 4);
+    syncguard_close(&p->base);
+}
+
+/* Where no arming holds (a pooler in between, say), the tries for those that rest are limited for
+ * each waiter, not for each slot. */
+static syncguard_status never_armed(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    syncguard_status status = acquire_slot(p, op, err);
+    op->armed_ms = 0;
+    return status;
+}
+
+static void polls_are_limited_for_all_slots_together(void **state)
+{
+    fake_backend *p = open_slots(64);
+    waiter w;
+    syncguard_lock_options options = patient();
+    (void)state;
+    p->on_acquire = never_armed;
+    options.slots = 64;
+    start(&w, p, options);
+    assert_true(wait_for_count(&p->acquires, 128));
+    sleep_ms(3500);
+    assert_in_range(atomic_load(&p->acquires), 130, 132);
+    free_slot(p, 64);
+    got(&w, 64);
+    syncguard_close(&p->base);
+}
+
+/* ---- completion queue and fork ----------------------------------------------------------------
+ */
+
+static syncguard_queue *open_queue(fake_backend *p)
+{
+    syncguard_queue *queue = NULL;
+    assert_int_equal(syncguard_queue_open(&p->base, NULL, &queue, NULL), SYNCGUARD_OK);
+    return queue;
+}
+
+static syncguard_request start_async(syncguard_queue *queue)
+{
+    syncguard_lock_options options = patient();
+    syncguard_request request = 0;
+    assert_int_equal(syncguard_lock_acquire_async(queue, NAME, &options, NULL, &request, NULL),
+                     SYNCGUARD_OK);
+    return request;
+}
+
+static syncguard_completion completion_of(syncguard_queue *queue)
+{
+    struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
+    syncguard_completion done;
+    assert_int_equal(poll(&fd, 1, 30000), 1);
+    assert_true(syncguard_queue_next(queue, &done));
+    return done;
+}
+
+static void queue_waits_for_slots(void **state)
+{
+    fake_backend *p = open_slots(N);
+    syncguard_queue *queue = open_queue(p);
+    (void)state;
+    syncguard_request first = start_async(queue);
+    assert_true(wait_for_count(&p->acquires, 2 * N));
+    sleep_ms(30);
+    syncguard_request second = start_async(queue);
+    assert_true(wait_for_count(&p->acquires, 3 * N));
+    sleep_ms(30);
+    assert_int_equal(atomic_load(&p->acquires), 3 * N);
+    free_slot(p, 3);
+    syncguard_completion done = completion_of(queue);
+    assert_true(done.request == first);
+    assert_int_equal(done.status, SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_slot(done.lock), 3);
+    assert_int_equal(atomic_load(&p->acquires), 3 * N + 1);
+    assert_int_equal(syncguard_lock_release_async(queue, done.lock, NULL, NULL, NULL, NULL),
+                     SYNCGUARD_OK);
+    for (int i = 0; i < 2; i++) {
+        done = completion_of(queue);
+        assert_int_equal(done.status, SYNCGUARD_OK);
+        if (done.kind == SYNCGUARD_COMPLETION_ACQUIRE) {
+            assert_true(done.request == second);
+            assert_int_equal(syncguard_lock_slot(done.lock), 3);
+            syncguard_lock_dispose(done.lock);
+        }
+    }
+    syncguard_queue_close(queue);
+    assert_int_equal(syncguard_backend_waited_keys(&p->base), 0);
+    syncguard_close(&p->base);
+}
+
+static void queue_ends_waiting_for_slots(void **state)
+{
+    fake_backend *p = open_slots(N);
+    syncguard_queue *queue = open_queue(p);
+    (void)state;
+    syncguard_request first = start_async(queue);
+    start_async(queue);
+    assert_true(wait_for_count(&p->acquires, 3 * N));
+    sleep_ms(50);
+    assert_true(syncguard_queue_cancel(queue, first));
+    assert_int_equal(completion_of(queue).status, SYNCGUARD_E_ABORTED);
+    assert_int_equal(syncguard_backend_waited_keys(&p->base), 1); /* all slots count as one */
+    syncguard_queue_close(queue);
+    assert_int_equal(syncguard_backend_waited_keys(&p->base), 0);
+    assert_int_equal(atomic_load(&p->unwatches), N);
+    syncguard_close(&p->base);
+}
+
+static void forked_child_forgets_the_waiting(void **state)
+{
+    fake_backend *p = open_slots(N);
+    syncguard_queue *queue = open_queue(p);
+    int status = 1;
+    (void)state;
+    start_async(queue);
+    assert_true(wait_for_count(&p->acquires, 2 * N));
+    sleep_ms(50);
+    pid_t child = fork();
+    if (child == 0) {
+        syncguard_lock_options options = patient();
+        syncguard_lock *lock = NULL;
+        set_held(2, false);
+        bool ok = syncguard_lock_try(&p->base, NAME, &options, &lock, NULL) == SYNCGUARD_OK &&
+                  syncguard_lock_slot(lock) == 2 && syncguard_backend_waited_keys(&p->base) == 0;
+        syncguard_lock_dispose(lock);
+        syncguard_queue_close(queue);
+        syncguard_close(&p->base);
+        _exit(ok ? 0 : 1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    free_slot(p, 1);
+    syncguard_completion done = completion_of(queue);
+    assert_int_equal(syncguard_lock_slot(done.lock), 1);
+    syncguard_lock_dispose(done.lock);
+    syncguard_queue_close(queue);
+    syncguard_close(&p->base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_slots_are_fixed),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(first_attempt_ends_at_a_free_slot),
+        cmocka_unit_test(without_waiting_each_slot_is_tried_once),
+        cmocka_unit_test(release_of_a_slot_costs_one_try_of_it),
+        cmocka_unit_test(two_releases_wake_two),
+        cmocka_unit_test(wake_up_for_another_slot_is_passed_on),
+        cmocka_unit_test(wake_up_of_one_that_gives_up_is_passed_on),
+        cmocka_unit_test(events_overtake_a_try),
+        cmocka_unit_test(busy_slot_does_not_hide_a_free_one),
+        cmocka_unit_test(release_while_all_are_away),
+        cmocka_unit_test(another_is_woken_for_one_that_is_away),
+        cmocka_unit_test(lost_notifications_make_each_slot_be_tried_once),
+        cmocka_unit_test(crowd_costs_one_try_per_release),
+        cmocka_unit_test(expiry_of_any_slot_is_noticed),
+        cmocka_unit_test(retries_try_one_slot_each),
+        cmocka_unit_test(deadline_ends_the_waiting),
+        cmocka_unit_test(store_that_is_down_is_waited_out),
+        cmocka_unit_test(silent_store_is_polled_one_slot_at_a_time),
+        cmocka_unit_test(polls_are_limited_for_all_slots_together),
+        cmocka_unit_test(queue_waits_for_slots),
+        cmocka_unit_test(queue_ends_waiting_for_slots),
+        cmocka_unit_test(forked_child_forgets_the_waiting),
+    };
+    return cmocka_run_group_tests_name("slots", tests, NULL, NULL);
+}
