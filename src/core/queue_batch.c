@@ -11,6 +11,7 @@
  */
 #include "queue_batch.h"
 
+#include "abort.h"
 #include "core.h"
 #include "lock_state.h"
 #include "queue_requests.h"
@@ -160,11 +161,14 @@ static void end_all(batch *b)
     }
 }
 
-/* The mutex is held, and let go of meanwhile. */
+/* The mutex is held, and let go of meanwhile. Closing ends all of them, a cancel only one. */
 static void run_alone(const batch *b)
 {
-    for (size_t i = 0; i < b->alone; i++)
+    for (size_t i = 0; i < b->alone; i++) {
+        if (!b->worker->queue->closing)
+            sg_abort_reset(b->worker->abort_object);
         sg_request_run(b->worker, b->requests[i]);
+    }
 }
 
 bool sg_batch_run(sg_worker *worker)

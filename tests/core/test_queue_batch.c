@@ -240,6 +240,29 @@ static void a_release_that_has_to_wait_holds_up_nobody(void **state)
     take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
 }
 
+/* Renewals have the claims of two of them; the other one is done all the same. */
+static void a_cancel_ends_no_other_release_that_has_to_wait(void **state)
+{
+    (void)state;
+    syncguard_request requests[WIDTH];
+    acquire_width();
+    close_gate();
+    assert_true(sg_lock_try_claim(locks[0]));
+    assert_true(sg_lock_try_claim(locks[1]));
+    for (int i = 0; i < WIDTH; i++)
+        requests[i] = start_release(locks[i]);
+    open_gate();
+    for (int i = 2; i < WIDTH; i++)
+        take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    sleep_ms(50);
+    assert_true(syncguard_queue_cancel(queue, requests[0]));
+    sg_lock_unclaim(locks[0]);
+    assert_true(take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == requests[0]);
+    sleep_ms(50);
+    sg_lock_unclaim(locks[1]);
+    assert_true(take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK).request == requests[1]);
+}
+
 static void close_ends_a_hung_batch(void **state)
 {
     for (int cancelled = 0; cancelled < 2; cancelled++) {
@@ -271,6 +294,7 @@ int main(void)
         TEST(a_cancelled_release_completes_at_once),
         TEST(a_hung_batch_ends_in_time),
         TEST(a_release_that_has_to_wait_holds_up_nobody),
+        TEST(a_cancel_ends_no_other_release_that_has_to_wait),
         TEST(close_ends_a_hung_batch),
     };
     return cmocka_run_group_tests_name("queue batch", tests, NULL, NULL);
