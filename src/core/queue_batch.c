@@ -125,22 +125,19 @@ static bool begin_release(batch *b, entry *e)
     return false;
 }
 
+/* A request that did not begin belongs to others, or is gone. */
 static void begin_all(batch *b)
 {
     for (size_t i = 0; i < b->taken; i++) {
         entry *e = &b->entries[b->begun];
         syncguard_many_op *item = &b->items[b->begun];
+        bool acquires = is_acquire(b->requests[i]);
         e->request = b->requests[i];
-        item->acquire = NULL;
-        item->release = NULL;
+        item->acquire = acquires ? &e->acquire : NULL;
+        item->release = acquires ? NULL : &e->release;
         syncguard_error_clear(&item->error);
-        if (is_acquire(e->request) && begin_acquire(b, e, &item->error)) {
-            item->acquire = &e->acquire;
+        if (acquires ? begin_acquire(b, e, &item->error) : begin_release(b, e))
             b->begun++;
-        } else if (!is_acquire(e->request) && begin_release(b, e)) {
-            item->release = &e->release;
-            b->begun++;
-        }
     }
 }
 
