@@ -11,6 +11,7 @@
  */
 #include "queue_batch.h"
 
+#include "abort.h"
 #include "core.h"
 #include "lock_state.h"
 #include "queue_requests.h"
@@ -124,22 +125,19 @@ static bool begin_release(batch *b, entry *e)
     return false;
 }
 
+/* A request that did not begin belongs to others, or is gone. */
 static void begin_all(batch *b)
 {
     for (size_t i = 0; i < b->taken; i++) {
         entry *e = &b->entries[b->begun];
         syncguard_many_op *item = &b->items[b->begun];
+        bool acquires = is_acquire(b->requests[i]);
         e->request = b->requests[i];
-        item->acquire = NULL;
-        item->release = NULL;
+        item->acquire = acquires ? &e->acquire : NULL;
+        item->release = acquires ? NULL : &e->release;
         syncguard_error_clear(&item->error);
-        if (is_acquire(e->request) && begin_acquire(b, e, &item->error)) {
-            item->acquire = &e->acquire;
+        if (acquires ? begin_acquire(b, e, &item->error) : begin_release(b, e))
             b->begun++;
-        } else if (!is_acquire(e->request) && begin_release(b, e)) {
-            item->release = &e->release;
-            b->begun++;
-        }
     }
 }
 
@@ -160,11 +158,14 @@ static void end_all(batch *b)
     }
 }
 
-/* The mutex is held, and let go of meanwhile. */
+/* The mutex is held, and let go of meanwhile. Closing ends all of them, a cancel only one. */
 static void run_alone(const batch *b)
 {
-    for (size_t i = 0; i < b->alone; i++)
+    for (size_t i = 0; i < b->alone; i++) {
+        if (!b->worker->queue->closing)
+            sg_abort_reset(b->worker->abort_object);
         sg_request_run(b->worker, b->requests[i]);
+    }
 }
 
 bool sg_batch_run(sg_worker *worker)

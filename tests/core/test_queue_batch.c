@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -163,6 +164,33 @@ static void each_has_its_own_outcome(void **state)
     take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
 }
 
+/* What renews the locks cannot be started. Nothing is sent for them, and they are taken and freed
+ * while the rest of their batch is still begun. */
+static void those_that_cannot_begin_fail_alone(void **state)
+{
+    (void)state;
+    struct rlimit limit, none;
+    syncguard_lock_options renewed = SYNCGUARD_LOCK_OPTIONS_INIT;
+    renewed.auto_extend = true;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 3;
+    for (int round = 0; round < 200; round++) {
+        close_gate();
+        for (int i = 1; i < WIDTH; i++)
+            start("k", &renewed);
+        start("last", NULL);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+        atomic_store(&gate_closed, false);
+        take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+        for (int i = 1; i < WIDTH; i++)
+            take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_RATE_LIMITED);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+    }
+    assert_int_equal(atomic_load(&fake->many_largest), 1);
+}
+
 /* The others of its batch still hang then, and get their locks afterwards. */
 static void a_cancelled_acquire_completes_at_once(void **state)
 {
@@ -240,6 +268,29 @@ static void a_release_that_has_to_wait_holds_up_nobody(void **state)
     take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
 }
 
+/* Renewals have the claims of two of them; the other one is done all the same. */
+static void a_cancel_ends_no_other_release_that_has_to_wait(void **state)
+{
+    (void)state;
+    syncguard_request requests[WIDTH];
+    acquire_width();
+    close_gate();
+    assert_true(sg_lock_try_claim(locks[0]));
+    assert_true(sg_lock_try_claim(locks[1]));
+    for (int i = 0; i < WIDTH; i++)
+        requests[i] = start_release(locks[i]);
+    open_gate();
+    for (int i = 2; i < WIDTH; i++)
+        take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK);
+    sleep_ms(50);
+    assert_true(syncguard_queue_cancel(queue, requests[0]));
+    sg_lock_unclaim(locks[0]);
+    assert_true(take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_E_ABORTED).request == requests[0]);
+    sleep_ms(50);
+    sg_lock_unclaim(locks[1]);
+    assert_true(take(SYNCGUARD_COMPLETION_RELEASE, SYNCGUARD_OK).request == requests[1]);
+}
+
 static void close_ends_a_hung_batch(void **state)
 {
     for (int cancelled = 0; cancelled < 2; cancelled++) {
@@ -267,10 +318,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(ready_requests_share_a_round_trip),
         TEST(each_has_its_own_outcome),
+        TEST(those_that_cannot_begin_fail_alone),
         TEST(a_cancelled_acquire_completes_at_once),
         TEST(a_cancelled_release_completes_at_once),
         TEST(a_hung_batch_ends_in_time),
         TEST(a_release_that_has_to_wait_holds_up_nobody),
+        TEST(a_cancel_ends_no_other_release_that_has_to_wait),
         TEST(close_ends_a_hung_batch),
     };
     return cmocka_run_group_tests_name("queue batch", tests, NULL, NULL);

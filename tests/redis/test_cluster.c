@@ -8,7 +8,10 @@
  */
 #include "support.h"
 
+#include <poll.h>
+
 #include "backends/redis/mutate.h"
+#include "syncguard/queue.h"
 
 enum { PRIMARIES = 3, NODES = 6 };
 
@@ -341,6 +344,55 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* A completion of a queue and what follows from it; *last is the fence of its key. False: it has no
+ * open request any more. */
+static bool follow(syncguard_queue *queue, const char *key, const syncguard_completion *done,
+                   int64_t *last)
+{
+    syncguard_error error;
+    note(done->status, key, &done->error);
+    if (done->kind == SYNCGUARD_COMPLETION_ACQUIRE && done->status == SYNCGUARD_OK) {
+        int64_t fence = strtoll(syncguard_lock_fence(done->lock), NULL, 10);
+        if (fence <= *last)
+            note(SYNCGUARD_E_INTERNAL, "fence in a queue", &done->error);
+        *last = fence;
+        return syncguard_lock_release_async(queue, done->lock, NULL, done->context, NULL, &error) ==
+               SYNCGUARD_OK;
+    }
+    atomic_fetch_add(&rounds, 1);
+    return !atomic_load(&over) && syncguard_lock_acquire_async(queue, key, NULL, done->context,
+                                                               NULL, &error) == SYNCGUARD_OK;
+}
+
+/* The same with many requests, which share round trips. */
+static void *work_together(void *argument)
+{
+    enum { WIDTH = 16 };
+    char keys[WIDTH][32];
+    int64_t fences[WIDTH] = {0};
+    int open = 0;
+    syncguard_queue *queue = NULL;
+    syncguard_completion done;
+    syncguard_error error;
+    (void)argument;
+    note(syncguard_queue_open(store, NULL, &queue, &error), "queue", &error);
+    for (; open < WIDTH; open++) {
+        snprintf(keys[open], sizeof keys[open], "queued:%d", open);
+        note(syncguard_lock_acquire_async(queue, keys[open], NULL, &fences[open], NULL, &error),
+             "start", &error);
+    }
+    while (open > 0) {
+        struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
+        poll(&fd, 1, 1000);
+        while (syncguard_queue_next(queue, &done)) {
+            int64_t *last = done.context;
+            open -= follow(queue, keys[last - fences], &done, last) ? 0 : 1;
+        }
+    }
+    syncguard_queue_close(queue);
+    return NULL;
+}
+
 enum { HELD = 300 };
 static syncguard_grant held[HELD];
 
@@ -364,8 +416,8 @@ static void *keep(void *argument)
 static void slot_moves_under_load(void **state)
 {
     (void)state;
-    enum { WORKERS = 2, KEEPERS = 2 };
-    pthread_t threads[WORKERS + KEEPERS];
+    enum { WORKERS = 2, KEEPERS = 2, THREADS = WORKERS + KEEPERS + 1 };
+    pthread_t threads[THREADS];
     char key[32];
     move m;
     syncguard_grant grant;
@@ -375,6 +427,7 @@ static void slot_moves_under_load(void **state)
     }
     for (int i = 0; i < WORKERS + KEEPERS; i++)
         pthread_create(&threads[i], NULL, i < WORKERS ? work : keep, NULL);
+    pthread_create(&threads[THREADS - 1], NULL, work_together, NULL);
     for (int moves = 0; moves < 3; moves++) {
         pause_ms(200);
         begin_move(&m);
@@ -387,7 +440,7 @@ static void slot_moves_under_load(void **state)
     }
     pause_ms(300);
     atomic_store(&over, true);
-    for (int i = 0; i < WORKERS + KEEPERS; i++)
+    for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     print_message("%d rounds\n", atomic_load(&rounds));
     assert_int_equal(atomic_load(&failures), 0);

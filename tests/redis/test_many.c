@@ -109,6 +109,50 @@ static void each_has_its_own_outcome(void **state)
     server_remove(&s);
 }
 
+/* Forgets the scripts between a grant whose reply is lost and the next sending. */
+static void *forget_after_loss(void *argument)
+{
+    proxy *p = argument;
+    while (atomic_load(&p->lose) > 0)
+        pause_ms(1);
+    freeReplyObject(raw_at(p->target, "SCRIPT FLUSH"));
+    return NULL;
+}
+
+/* The store's lease began with the sending that was carried out, not with the one that was
+ * answered. */
+static void a_lease_counts_from_the_first_sending(void **state)
+{
+    (void)state;
+    server s;
+    proxy p;
+    pthread_t thread;
+    attempt first[2], again[2];
+    server_start(&s, 0, plain);
+    proxy_start(&p, s.port);
+    syncguard_backend *backend = open_port(p.port, "connections=1");
+    syncguard_many_op warm[] = {acquire_of(&first[0], "warm:0"), acquire_of(&first[1], "warm:1")};
+    do_many(backend, warm, 2, 5000);
+    assert_int_equal(warm[0].status, SYNCGUARD_OK);
+    atomic_store(&p.delay_ms, 100);
+    atomic_store(&p.lose, 1);
+    assert_int_equal(pthread_create(&thread, NULL, forget_after_loss, &p), 0);
+    syncguard_many_op items[] = {acquire_of(&again[0], "lease:0"),
+                                 acquire_of(&again[1], "lease:1")};
+    int64_t before_ns = syncguard_clock_ns();
+    again[0].op.first_sent_ns = again[1].op.first_sent_ns = before_ns; /* as the core does */
+    do_many(backend, items, 2, 5000);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(items[i].status, SYNCGUARD_OK);
+        assert_int_equal(again[i].op.fence, 1);
+        assert_true(again[i].op.first_sent_ns <= before_ns + 100 * SYNCGUARD_NS_PER_MS);
+    }
+    syncguard_close(backend);
+    proxy_stop(&p);
+    server_remove(&s);
+}
+
 static void a_server_that_hangs_ends_all_in_time(void **state)
 {
     (void)state;
@@ -210,6 +254,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_has_its_own_outcome),
+        cmocka_unit_test(a_lease_counts_from_the_first_sending),
         cmocka_unit_test(a_server_that_hangs_ends_all_in_time),
         cmocka_unit_test(broken_connections_disturb_no_queue),
     };

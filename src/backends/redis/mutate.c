@@ -161,6 +161,8 @@ static syncguard_status acquire(syncguard_backend *base, syncguard_acquire_op *o
     sg_redis_request request;
     syncguard_status status = make_acquire_request(backend, op, &names, &request, err);
     request.unanswered = sent_before;
+    if (sent_before) /* the lease may have begun with that sending */
+        request.first_sent_ns = op->first_sent_ns;
     if (status == SYNCGUARD_OK)
         status = backend->config.wait_replicas > 0 ? run_confirmed(&request, &names, op, err)
                                                    : run_acquire(&request, &names, op, err);
