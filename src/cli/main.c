@@ -16,7 +16,10 @@
 #define STORE (CLI_BACKEND | CLI_VERBOSE | CLI_HELP)
 
 static const cli_command commands[] = {
-    {"run", "KEY [--] COMMAND [ARGUMENT...] | KEY -c STRING | -k KEY... -- COMMAND...",
+    {"run",
+     "KEY [--] COMMAND [ARGUMENT...]\n"
+     "       syncguard run [options] KEY -c STRING\n"
+     "       syncguard run [options] -k KEY... [--] COMMAND [ARGUMENT...]",
      "run a program while holding a lock",
      STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_GRACE | CLI_ON_LOST |
          CLI_MAX_HOLD | CLI_MIN_HOLD | CLI_KEYS | CLI_SLOTS | CLI_OWNER | CLI_METRICS |

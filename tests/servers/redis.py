@@ -20,15 +20,15 @@ def documented_rights(name):
     with open(DOCUMENT, encoding="utf-8") as f:
         text = f.read()
     rights = " ".join(re.search(r"user locker on >password (.*?)```", text, re.S).group(1).split())
-    more = MORE_RIGHTS.get(name, "+config|get")
-    wanted = {"`%s`" % more, "`+config|get`"}
+    more = MORE_RIGHTS.get(name, "")
+    wanted = {"`%s`" % more} if more else set()
     if name == "redis-cluster":  # it has one database, and another prefix
         wanted.add("`~{syncguard}:*`")
         rights = rights.replace("~syncguard:*", "~{syncguard}:*").replace("+select ", "")
     for words in wanted:
         if words not in text:
             raise RuntimeError("%s does not name %s" % (DOCUMENT, words))
-    return rights + (" +config|get" if more != "+config|get" else "") + " " + more
+    return " ".join([rights] + more.split())
 
 
 def send(connection, *words):
