@@ -1,6 +1,6 @@
 /*
- * Memory of the library: every allocation of core and backends goes through
- * these, so that one hook replaces them and a test can fail each in turn.
+ * Memory of the library: every allocation of the core and the backends goes through
+ * these functions, so that one hook can replace them and a test can make each one fail.
  */
 #ifndef SYNCGUARD_SYS_ALLOC_H
 #define SYNCGUARD_SYS_ALLOC_H
@@ -20,7 +20,7 @@ SYNCGUARD_API void *syncguard_realloc(void *block, size_t size);
 SYNCGUARD_API void syncguard_free(void *block);
 /* Overwrites a NUL-terminated text that held a secret, and frees it. NULL is ignored. */
 SYNCGUARD_API void syncguard_free_secret(char *text);
-/* Copies; NULL text gives NULL, as does lack of memory. */
+/* A copy of text; NULL if text is NULL or memory is short. */
 SYNCGUARD_API char *syncguard_strdup(const char *text);
 SYNCGUARD_API char *syncguard_strndup(const char *text, size_t length);
 

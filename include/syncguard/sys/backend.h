@@ -1,18 +1,18 @@
 /*
  * Writing a backend.
  *
- * A backend is a struct whose first member is a syncguard_backend and whose ops point at a constant
- * table. The core checks all input, draws lock ids, sets deadlines, undoes what is unknown, renews,
- * waits and wakes; the table below trusts what it gets. Every slot may be called from many threads
- * at once and blocks only within `limits`.
+ * A backend is a struct whose first member is a syncguard_backend, with ops pointing at a constant
+ * table. The core checks all input, generates lock ids, sets deadlines, undoes acquires with an
+ * unknown outcome, renews locks, and makes waiters wait and wakes them; the slots below trust their
+ * input. Every slot may be called from many threads at once and blocks only within `limits`.
  *
  * Common to all slots:
- *   - limits must be honoured in every wait, connecting included: Aborted or NetworkTimeout then.
- *   - Failures are mapped by the store's codes, never by its texts, and fill err.
- *   - Decisions about one key are serialised by the store; time is read by the store's authority
- *     after whatever serialises them is held; liveness is syncguard_is_live (or the same rule with
- *     the tolerance as an argument).
- *   - The record found through a lock id must name that id, else it is ABSENT.
+ *   - Every wait, including connecting, ends by limits, with Aborted or NetworkTimeout.
+ *   - Failures are classified by the store's codes, never by its texts, and fill err.
+ *   - The store serialises the changes of one key. The clock (see time_authority) is read inside
+ *     the serialised step, after any wait. A lock is live by syncguard_is_live (or by the same rule
+ *     with the tolerance as an argument).
+ *   - A record found through a lock id must itself contain that id, else the result is ABSENT.
  */
 #ifndef SYNCGUARD_SYS_BACKEND_H
 #define SYNCGUARD_SYS_BACKEND_H
@@ -37,16 +37,16 @@ extern "C" {
 #endif
 
 typedef struct syncguard_backend_ops { /* the slots of a backend */
-    /* InvalidArgument for a key that this store cannot have; no I/O. Called with every key before
-     * anything else, abort object and deadline included. May be NULL: it can have them all. */
+    /* InvalidArgument for a key that this store cannot store; no I/O. Called for every key before
+     * anything else, even before abort object and deadline are checked. NULL: every key is fine. */
     syncguard_status (*check_key)(const syncguard_backend *backend, const char *key,
                                   size_t key_length, syncguard_error *err);
-    /* OK, LOCKED or a failure. Finding the key held by op->lock_id itself is the grant (its reply
-     * was lost and the request sent again). The counter moves only with a grant, in one step with
-     * it; syncguard_fence_next decides the limit, and nothing is written beyond it. */
+    /* OK, LOCKED or a failure. If op->lock_id itself already holds the key, this is the grant (the
+     * reply was lost and the request sent again). The counter is incremented only by a grant, in
+     * the same atomic step; if syncguard_fence_next refuses the next number, nothing is written. */
     syncguard_status (*acquire)(syncguard_backend *backend, syncguard_acquire_op *op,
                                 syncguard_error *err);
-    /* OK or ABSENT. ABSENT to a request that had to be sent again is OK. */
+    /* OK or ABSENT. If the request had to be sent again, ABSENT is reported as OK. */
     syncguard_status (*release)(syncguard_backend *backend, syncguard_release_op *op,
                                 syncguard_error *err);
     /* OK or ABSENT. */
@@ -54,9 +54,9 @@ typedef struct syncguard_backend_ops { /* the slots of a backend */
                                syncguard_error *err);
     /*
      * Renews at most SYNCGUARD_BATCH_MAX locks in as few round trips as the store allows and sets
-     * each item's status. A failure: no item was decided, all are tried again together. Items that
-     * fail in an answer that is OK are tried singly: what cannot be locked at once is left so, and
-     * a stuck key delays nobody. May be NULL: the core calls extend for each.
+     * the status of each item. If it returns a failure, the core repeats the whole batch. If it
+     * returns OK, the core repeats each item with a failed status alone: so set a failed status
+     * instead of waiting for a key that others have locked. NULL: the core calls extend for each.
      */
     syncguard_status (*extend_many)(syncguard_backend *backend, syncguard_extend_op *items,
                                     size_t count, const syncguard_limits *limits,
@@ -67,43 +67,44 @@ typedef struct syncguard_backend_ops { /* the slots of a backend */
     /* OK or ABSENT. Reads only. */
     syncguard_status (*lookup)(syncguard_backend *backend, syncguard_lookup_op *op,
                                syncguard_error *err);
-    /* Calls fn for live locks until it returns false. OK or a failure. No store lock may be held
-     * while fn runs, nor does its time count: the time of limits is that of one page. */
+    /* Calls fn for each live lock until fn returns false. OK or a failure. While fn runs, nothing
+     * in the store may be locked. The deadline of limits is that of one page, without fn's time. */
     syncguard_status (*list)(syncguard_backend *backend, const syncguard_limits *limits,
                              syncguard_record_fn fn, void *context, syncguard_error *err);
     /* The same for records that have been expired for more than SYNCGUARD_CLEANUP_GUARD_MS; fn may
-     * call cleanup. May be NULL: the store keeps none. */
+     * call cleanup. NULL: the store keeps no expired records. */
     syncguard_status (*list_expired)(syncguard_backend *backend, const syncguard_limits *limits,
                                      syncguard_record_fn fn, void *context, syncguard_error *err);
-    /* Takes back an acquire whose outcome is unknown. OK: it can never take effect any more.
-     * ABSENT: not there now, ask again later. until_ns: when the core stops asking (a tombstone
-     * lasts so long). */
+    /* Undoes an acquire with an unknown outcome. OK: it can no longer take effect. ABSENT: its lock
+     * is not there now, but may still appear: the core calls again until until_ns (a tombstone must
+     * last that long). */
     syncguard_status (*undo)(syncguard_backend *backend, const char *key, size_t key_length,
                              const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
                              syncguard_error *err);
-    /* As undo, for many, by the rules of extend_many. May be NULL: the core calls undo for each. */
+    /* Undoes many acquires, by the rules of extend_many. NULL: the core calls undo for each. */
     syncguard_status (*undo_many)(syncguard_backend *backend, syncguard_undo_op *items,
                                   size_t count, const syncguard_limits *limits,
                                   syncguard_error *err);
-    /* Removes the lock record (never a counter) if id and expiry are still those given and it is
-     * dead for more than the guard, else ABSENT. May be NULL: nothing to clean. */
+    /* Removes the lock record (never a counter) if it still has the given id and expiry and has
+     * been expired for more than SYNCGUARD_CLEANUP_GUARD_MS, else ABSENT. NULL: none to remove. */
     syncguard_status (*cleanup)(syncguard_backend *backend, const syncguard_cleanup_op *op,
                                 syncguard_error *err);
-    /* The last waiter for key is gone; undo what watch armed. Called with the wait queue locked:
-     * must not block on the network nor call back. May be NULL. */
+    /* The last waiter for key is gone: end the notifications that watch asked for. Called with the
+     * wait queue locked: must neither wait for the network nor call the core. May be NULL. */
     void (*unwatch)(syncguard_backend *backend, const char *key, size_t key_length);
-    /* Reports what would break the promises on this store; changes nothing. May be NULL. */
+    /* Reports settings of the store that would break a guarantee; changes nothing. May be NULL. */
     syncguard_status (*diagnose)(syncguard_backend *backend, const syncguard_limits *limits,
                                  syncguard_finding_fn fn, void *context, syncguard_error *err);
-    /* First use in a forked child, before any other slot, single-threaded: drop the parent's
-     * connections without talking to them, start with new ones. Failure: the operation fails. */
+    /* Called at the first use in a forked child, before any other slot, by one thread: close the
+     * parent's connections without sending anything, and prepare for new ones. If this fails, the
+     * operation fails. */
     syncguard_status (*after_fork)(syncguard_backend *backend, syncguard_error *err);
-    /* Frees everything, calls syncguard_backend_fini, frees the struct. No call is running. May be
-     * called in a forked child: then nothing is said to the store. */
+    /* Frees everything, calls syncguard_backend_fini, frees the struct. No other call is running.
+     * May be called in a forked child: then it must not send anything to the store. */
     void (*destroy)(syncguard_backend *backend);
-    /* Does acquires and releases of different locks, at most SYNCGUARD_MANY_MAX, as acquire and
-     * release would, but in as few round trips as the store allows, and sets the status and error
-     * of each. All waits end with limits. May be NULL: the core does them one by one. */
+    /* Makes at most SYNCGUARD_MANY_MAX acquires and releases of different locks, with the results
+     * of acquire and release, but in as few round trips as the store allows, and sets the status
+     * and error of each. All waits end by limits. NULL: the core makes them one by one. */
     void (*do_many)(syncguard_backend *backend, syncguard_many_op *items, size_t count,
                     const syncguard_limits *limits);
 } syncguard_backend_ops;
@@ -116,16 +117,16 @@ struct syncguard_backend {
 };
 
 /*
- * Prepares the base: copies options (already read by syncguard_options_read),
- * prepares waiting and background work; starts no thread. On failure nothing
- * needs undoing. The constructor calls it before anything that can call back.
+ * Initialises the base: copies options (already read by syncguard_options_read) and
+ * prepares waiting and background work; starts no thread. After a failure nothing has
+ * to be freed. The constructor calls it before anything that may call the core.
  */
 SYNCGUARD_API syncguard_status syncguard_backend_init(syncguard_backend *backend,
                                                       const syncguard_backend_ops *ops,
                                                       const syncguard_capabilities *capabilities,
                                                       const syncguard_options *options,
                                                       syncguard_error *err);
-/* Last step of destroy; also right after a failed constructor. */
+/* The last step of destroy, and of a constructor that fails after syncguard_backend_init. */
 SYNCGUARD_API void syncguard_backend_fini(syncguard_backend *backend);
 
 /* The options given at open; strings belong to the backend. */

@@ -1,4 +1,4 @@
-/* Pauses between tries: they double, and chance keeps rivals from staying in step. */
+/* Pauses between tries. They double and have a random part, so that clients do not stay in step. */
 #ifndef SYNCGUARD_SYS_BACKOFF_H
 #define SYNCGUARD_SYS_BACKOFF_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* first_ns, doubled `round` times, at most longest_ns. */
+/* first_ns, doubled `round` times, but at most longest_ns. */
 SYNCGUARD_API int64_t syncguard_backoff_ns(int64_t first_ns, int round, int64_t longest_ns);
 
 /* Sleeps for half of such a pause, and for a random part of the other half. OK when it is over,

@@ -1,13 +1,12 @@
 /*
  * Descriptors across a fork.
  *
- * A child inherits the numbers of its parent's descriptors, not the certainty that
- * they still mean the same: a daemon closes them all and opens others, which get
- * the same numbers. So a child checks before it closes (or uses) anything that its
- * parent opened: device and inode as noted when the descriptor was made. Pipes,
- * sockets and files can be told apart this way; eventfds, epoll and timer descriptors
- * share one inode and cannot: a child leaves those open. (syncguard_parker_close
- * and syncguard_abort_free do so themselves.)
+ * A child inherits its parent's descriptors, but a daemon may close all of them and open
+ * other files, which get the same numbers. So before a child closes (or uses) a descriptor
+ * of its parent, it compares device and inode with those that were noted when the descriptor
+ * was opened. This distinguishes pipes, sockets and files. Eventfds, epoll and timer
+ * descriptors all have the same inode and cannot be distinguished, so a child leaves them
+ * open. (syncguard_parker_close and syncguard_abort_free do so themselves.)
  *
  *     sock->fd = socket(...);
  *     sock->identity = syncguard_fd_identify(sock->fd);
@@ -30,14 +29,14 @@ extern "C" {
 typedef struct syncguard_fd_identity {
     uint64_t device;
     uint64_t inode;
-    bool known; /* false: nothing is the same as this */
+    bool known; /* false: equal to nothing */
 } syncguard_fd_identity;
 
 /* What fd refers to now; not known if it is not open. Keeps errno. */
 SYNCGUARD_API syncguard_fd_identity syncguard_fd_identify(int fd);
-/* Whether fd still refers to what it did. False if either is not known. Keeps errno. */
+/* Whether fd still refers to this file. False if either is not known. Keeps errno. */
 SYNCGUARD_API bool syncguard_fd_same(int fd, syncguard_fd_identity identity);
-/* Closes fd if it still refers to what it did, else leaves it alone. Keeps errno. */
+/* Closes fd if it still refers to this file, else leaves it alone. Keeps errno. */
 SYNCGUARD_API void syncguard_fd_close_inherited(int fd, syncguard_fd_identity identity);
 
 #ifdef __cplusplus

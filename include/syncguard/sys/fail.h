@@ -17,14 +17,14 @@ extern "C" {
 
 /*
  * Sets *err and returns status, for `return syncguard_fail(err, ...)`. native is the store's
- * code or NULL. The text must not contain keys, lock ids or credentials; it is cut to fit, at a
- * character boundary, with control characters replaced.
+ * code or NULL. The text must not contain keys, lock ids or credentials. A text that is too long
+ * is cut at a character boundary, and control characters are replaced.
  */
 SYNCGUARD_API syncguard_status syncguard_fail(syncguard_error *err, syncguard_status status,
                                               const char *native, const char *format, ...)
     SYNCGUARD_PRINTF(4, 5);
 
-/* The usual words for running out of memory. */
+/* Sets *err for a lack of memory, and returns OutOfMemory. */
 SYNCGUARD_API syncguard_status syncguard_fail_memory(syncguard_error *err);
 
 /* What an errno value means, in English ("Permission denied"). The text is constant. */

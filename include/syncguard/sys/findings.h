@@ -1,4 +1,4 @@
-/* Reporting findings of the slot `diagnose`: what is the same on several stores. */
+/* Reporting findings from the slot `diagnose`, and findings that several stores have in common. */
 #ifndef SYNCGUARD_SYS_FINDINGS_H
 #define SYNCGUARD_SYS_FINDINGS_H
 
@@ -14,7 +14,7 @@ typedef struct syncguard_findings {
     void *context;
 } syncguard_findings;
 
-/* Calls fn with a finding that is fine, or with one of this severity. */
+/* Reports a finding that is fine, or one of the given severity. */
 SYNCGUARD_API void syncguard_report_fine(const syncguard_findings *to, const char *topic,
                                          const char *text);
 SYNCGUARD_API void syncguard_report(const syncguard_findings *to, syncguard_severity severity,
@@ -22,8 +22,8 @@ SYNCGUARD_API void syncguard_report(const syncguard_findings *to, syncguard_seve
                                     const char *change);
 
 /*
- * Topic "clock", for stores whose own clock decides about expiry: the store's clock less ours, and
- * by how much that may be wrong. Only what is shown to people depends on it.
+ * Topic "clock", for stores whose own clock determines expiry. offset_us is the store's clock less
+ * ours, error_us its error bound. An offset only makes the times wrong that people are shown.
  */
 SYNCGUARD_API void syncguard_report_clock(const syncguard_findings *to, int64_t offset_us,
                                           int64_t error_us);

@@ -1,4 +1,4 @@
-/* A backend as a module: found by the scheme of a URL, linked in or loaded. */
+/* A backend as a module: it is linked in or loaded, and found by the scheme of a URL. */
 #ifndef SYNCGUARD_SYS_MODULE_H
 #define SYNCGUARD_SYS_MODULE_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Changes with every incompatible change of the headers in sys/. */
+/* Increased by every incompatible change of the headers in sys/. */
 #define SYNCGUARD_ABI 6
 
 /*
@@ -17,9 +17,9 @@ extern "C" {
  * constant `syncguard_module_NAME` of this type; static programs pass it to
  * syncguard_module_register (the header of each backend has a function for that).
  *
- * syncguard_open loads a module of somebody else's for the schemes NAME and NAME+WORD (at most 23
- * characters: letters, digits, '-', '+') from the folder of libsyncguard, and from nowhere else.
- * A '-' of NAME is a '_' in the name of the constant. docs/guides/write-a-backend.md has an
+ * For a third-party module, syncguard_open loads the library for the schemes NAME and NAME+WORD (at
+ * most 23 characters: letters, digits, '-', '+'), and only from the folder of libsyncguard. Each
+ * '-' of NAME becomes '_' in the name of the constant. docs/guides/write-a-backend.md explains an
  * example.
  */
 typedef struct syncguard_module {

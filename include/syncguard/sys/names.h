@@ -1,6 +1,6 @@
 /*
- * The rules that every store shares: names, ids, fences, liveness. One routine
- * each, used by all backends.
+ * The rules that all stores share: names, ids, fences, liveness. Each rule is one
+ * function that all backends use.
  */
 #ifndef SYNCGUARD_SYS_NAMES_H
 #define SYNCGUARD_SYS_NAMES_H
@@ -15,8 +15,8 @@ extern "C" {
 #define SYNCGUARD_NAME_SIZE 1701
 
 /*
- * Checks a user key and writes its NFC form. InvalidArgument for NULL, empty,
- * no UTF-8, over 512 bytes after NFC, or over 4096 before.
+ * Checks a user key and writes its NFC form. InvalidArgument if the key is NULL, empty,
+ * not UTF-8, longer than 512 bytes after NFC, or longer than 4096 before.
  */
 SYNCGUARD_API syncguard_status syncguard_key_normalise(const char *key,
                                                        char out[SYNCGUARD_KEY_SIZE], size_t *length,
@@ -30,9 +30,9 @@ SYNCGUARD_API ptrdiff_t syncguard_nfc(const char *text, size_t length, char *out
 
 /*
  * The stored name of (prefix, text): "prefix:text", or "text" without a prefix;
- * trailing colons of the prefix are dropped. Where that plus reserve passes
- * limit, "prefix:" and 22 characters of its SHA-256. InvalidArgument if even
- * that is too long, or if text is empty. text must be in NFC already; out has
+ * trailing colons of the prefix are dropped. If this name plus reserve is longer than
+ * limit, "prefix:" and 22 characters of the name's SHA-256 instead. InvalidArgument if
+ * even that is too long, or if text is empty. text must be in NFC already; out has
  * SYNCGUARD_NAME_SIZE bytes.
  */
 SYNCGUARD_API syncguard_status syncguard_storage_name(const char *prefix, const char *text,
@@ -48,28 +48,28 @@ SYNCGUARD_API syncguard_status syncguard_fence_name(const char *prefix, const ch
 SYNCGUARD_API void syncguard_name_hash(const void *data, size_t length,
                                        char out[SYNCGUARD_LOCK_ID_SIZE]);
 
-/* FNV-1a, 64 bits: for tables and fingerprints that need no defence against chosen input. The
- * SQLite backend stores what it yields. */
+/* FNV-1a, 64 bits: for tables and fingerprints that need no protection against chosen input. The
+ * SQLite backend stores its results, so it must not change. */
 SYNCGUARD_API uint64_t syncguard_fnv1a(const void *data, size_t length);
 
 /* As syncguard_hash, for text of known length. */
 SYNCGUARD_API bool syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE]);
 
-/* Draws a lock id from the kernel; Internal without randomness. */
+/* Generates a lock id from the kernel's random numbers; Internal if there are none yet. */
 SYNCGUARD_API syncguard_status syncguard_lock_id_draw(char out[SYNCGUARD_LOCK_ID_SIZE],
                                                       syncguard_error *err);
 
 /* The one liveness rule: expires_at_ms > now_ms - SYNCGUARD_TIME_TOLERANCE_MS. */
 SYNCGUARD_API bool syncguard_is_live(int64_t expires_at_ms, int64_t now_ms);
-/* How long a lock still counts as live by that rule: 0 or less if it does not. */
+/* For how long the lock is still live by that rule; 0 or less if it is not. */
 SYNCGUARD_API int64_t syncguard_remaining_ms(int64_t expires_at_ms, int64_t now_ms);
 
-/* now_ms + ttl_ms, or InvalidArgument if ttl_ms is not positive or the sum passes 2^53-1. */
+/* now_ms + ttl_ms; InvalidArgument if ttl_ms is not positive or the sum is more than 2^53-1. */
 SYNCGUARD_API syncguard_status syncguard_expiry(int64_t now_ms, int64_t ttl_ms,
                                                 int64_t *expires_at_ms, syncguard_error *err);
 
-/* 15 digits; InvalidArgument for values below 0 or of more digits (what a store says is checked
- * first, by syncguard_fence_next: there such a value is Internal). */
+/* Writes 15 digits; InvalidArgument if value is negative or has more digits. (Check a value from a
+ * store with syncguard_fence_next first: it returns Internal for such a value.) */
 SYNCGUARD_API syncguard_status syncguard_fence_format(int64_t value, char out[SYNCGUARD_FENCE_SIZE],
                                                       syncguard_error *err);
 /* True if text is exactly 15 digits. */

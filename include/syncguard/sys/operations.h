@@ -1,4 +1,4 @@
-/* What goes into an operation of a backend and what comes out of it: see sys/backend.h. */
+/* The arguments and results of a backend's operations: see sys/backend.h. */
 #ifndef SYNCGUARD_SYS_OPERATIONS_H
 #define SYNCGUARD_SYS_OPERATIONS_H
 
@@ -19,10 +19,10 @@ typedef struct syncguard_record {
     int64_t acquired_at_ms;
 } syncguard_record;
 
-/* Told each lock that list finds; false ends the list. */
+/* Called for each lock that list finds; ends the list by returning false. */
 typedef bool (*syncguard_record_fn)(void *context, const syncguard_record *record);
 
-/* The usual armed_ms of a store that reports every release of anybody. */
+/* The usual armed_ms of a store that reports every release by any client. */
 #define SYNCGUARD_ARMED_MS 60000
 
 typedef struct syncguard_acquire_op { /* the arguments of the slot acquire */
@@ -32,27 +32,27 @@ typedef struct syncguard_acquire_op { /* the arguments of the slot acquire */
     const char *lock_id;
     int64_t ttl_ms;
     const char *owner; /* "" for none */
-    /* The caller will wait if the answer is LOCKED: arrange that any later release of the key, by
-     * anybody, leads to syncguard_backend_key_changed. It must be armed before the decision is
-     * made, so that none is missed. May be ignored by stores that cannot (waiters then poll). */
+    /* The caller will wait if the result is LOCKED: make every later release of the key, by any
+     * client, lead to syncguard_backend_key_changed. Arm this before the lock is evaluated, so that
+     * no release is missed. Stores that cannot notify ignore it (their waiters poll). */
     bool watch;
     syncguard_limits limits;
     /* out, OK */
     int64_t fence;
     int64_t expires_at_ms;
-    /* out, LOCKED: how long the lock that is in the way may still count as live, tolerance
-     * included; -1 if unknown */
+    /* out, LOCKED: for how long the existing lock may still be live, including the tolerance;
+     * -1 if unknown */
     int64_t remaining_ms;
-    /* out, LOCKED and watch: for how long every release of the key will be reported without another
-     * try, unless syncguard_backend_notifications_lost says earlier that this has ended. A waiter
-     * without a limit of retries then tries only after this time, and when remaining_ms is over. 0:
-     * nothing is armed, it polls. (Also for a store that reports less, or nothing, but has to bound
-     * what polling costs: its waiters learn of a release that late.) The core presets it to 0. */
+    /* out, LOCKED and watch: for how long every release of the key will be reported, unless
+     * syncguard_backend_notifications_lost is called before. Until then, a waiter without a limit
+     * of retries tries again only when remaining_ms is over. 0 (preset by the core): nothing is
+     * armed, the waiter polls. A store that does not report every release may still set it, to
+     * limit the cost of polling: its waiters then learn of a release up to this much later. */
     int64_t armed_ms;
-    /* out, always: clock just before the first byte of the first send left; the core presets it
-     * to the time of the call */
+    /* out, always: the clock just before the first byte was sent for the first time; preset by the
+     * core to the time of the call */
     int64_t first_sent_ns;
-    /* out, failure: the request may still be carried out, so the core must undo it */
+    /* out, failure: the request may still take effect, so the core must undo it */
     bool may_have_been_granted;
 } syncguard_acquire_op;
 
@@ -60,11 +60,11 @@ typedef struct syncguard_release_op { /* the arguments of the slot release */
     /* in */
     const char *lock_id;
     syncguard_limits limits;
-    bool contended; /* its owner had to wait for it: others probably do now */
-    /* out, OK: the key that is free now if the store told it, else length 0 */
+    bool contended; /* its owner had to wait for the lock, so others probably wait now */
+    /* out, OK: the key that is free now, if the store returned it, else length 0 */
     char key[SYNCGUARD_KEY_SIZE];
     size_t key_length;
-    /* out, ABSENT: EXPIRED or NOT_FOUND where that is known without further I/O, else NONE */
+    /* out, ABSENT: EXPIRED or NOT_FOUND if this is known without further I/O, else NONE */
     syncguard_event_reason reason;
 } syncguard_release_op;
 
@@ -79,7 +79,7 @@ typedef struct syncguard_extend_op { /* the arguments of the slot extend */
     int64_t first_sent_ns;
     /* out, ABSENT: as in release */
     syncguard_event_reason reason;
-    /* out, batch only: this item's OK, ABSENT, or a failure (undecided: the core tries it singly)
+    /* out, in a batch: OK, ABSENT, or a failure (the core then extends this lock alone)
      */
     syncguard_status status;
 } syncguard_extend_op;
@@ -94,7 +94,7 @@ typedef struct syncguard_is_locked_op { /* the arguments of the slot is_locked *
     /* out, OK and not locked: the dead record that was seen, if any (lock_id[0] is NUL if none) */
     char dead_lock_id[SYNCGUARD_LOCK_ID_SIZE];
     int64_t dead_expires_at_ms;
-    /* out: how long ago that expiry was, on the authority's clock */
+    /* out: for how long that record has been expired, by the clock that determines expiry */
     int64_t dead_for_ms;
 } syncguard_is_locked_op;
 
@@ -117,30 +117,30 @@ typedef struct syncguard_cleanup_op {
     syncguard_limits limits;
 } syncguard_cleanup_op;
 
-/* An acquire of unknown outcome, as undo_many takes it back. */
+/* An acquire with an unknown outcome, for undo_many. */
 typedef struct syncguard_undo_op {
     /* in */
     const char *key;
     size_t key_length;
     const char *lock_id;
     int64_t until_ns;
-    /* out: OK or ABSENT as of undo, or a failure */
+    /* out: OK or ABSENT, with the meaning of undo, or a failure */
     syncguard_status status;
 } syncguard_undo_op;
 
-/* An acquire without watch, or a release, that is done together with others. */
+/* One item of do_many: an acquire without watch, or a release. */
 typedef struct syncguard_many_op {
-    syncguard_acquire_op *acquire; /* in: one of the two is not NULL */
+    syncguard_acquire_op *acquire; /* in: exactly one of the two is not NULL */
     syncguard_release_op *release;
-    syncguard_status status; /* out: as of acquire or release */
+    syncguard_status status; /* out: the result of acquire or release */
     syncguard_error error;
 } syncguard_many_op;
 
-/* The most items of extend_many and undo_many, and of do_many. */
+/* The largest number of items of extend_many and undo_many, and of do_many. */
 #define SYNCGUARD_BATCH_MAX 256
 #define SYNCGUARD_MANY_MAX 32
 
-/* Cleanup keeps its hands off a lock until it has been past its expiry for more than this. */
+/* Cleanup removes a record only if it has been expired for longer than this. */
 #define SYNCGUARD_CLEANUP_GUARD_MS 2000
 
 #ifdef __cplusplus

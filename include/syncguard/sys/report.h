@@ -9,27 +9,27 @@
 extern "C" {
 #endif
 
-/* Calls the log callback if there is one. No keys, lock ids, credentials. */
+/* Calls the log callback if there is one. The text must not contain keys, ids or credentials. */
 SYNCGUARD_API void syncguard_backend_log(const syncguard_backend *backend,
                                          syncguard_log_level level, const char *format, ...)
     SYNCGUARD_PRINTF(3, 4);
 
 /*
- * The store reports that something happened to key: a waiter tries again. Call
- * it from any thread, with no lock held that an acquire might need. key in NFC.
+ * The store reports that the key has changed: a waiter tries again. May be called from any
+ * thread that holds no mutex that an acquire may need. key is in NFC.
  */
 SYNCGUARD_API void syncguard_backend_key_changed(syncguard_backend *backend, const char *key,
                                                  size_t key_length);
-/* The store can no longer report (its connection is gone): one waiter per key tries and so arms
- * again. */
+/* The store can no longer report changes (the connection is lost): one waiter per key tries again,
+ * which also arms the notification again. */
 SYNCGUARD_API void syncguard_backend_notifications_lost(syncguard_backend *backend);
 
-/* For how many different keys acquires of this handle (and of its decorators) wait at present; all
- * slots of one acquire count as one. */
+/* The number of different keys for which acquires of this handle and its decorators wait now; all
+ * slots of one acquire count as one key. */
 SYNCGUARD_API size_t syncguard_backend_waited_keys(const syncguard_backend *backend);
 
-/* A connection that was given up (it broke, or a request on it got no answer in time) has been
- * replaced: counted by telemetry, and logged. With no mutex held. */
+/* A connection was replaced because it broke or because a request on it got no answer in time. The
+ * core counts and logs this. Call it with no mutex held. */
 SYNCGUARD_API void syncguard_backend_reconnected(syncguard_backend *backend);
 
 #ifdef __cplusplus

@@ -33,13 +33,13 @@ typedef struct syncguard_url {
 /* InvalidArgument for malformed, too long or repeated parts. The caller frees *out. */
 SYNCGUARD_API syncguard_status syncguard_url_parse(const char *text, syncguard_url **out,
                                                    syncguard_error *err);
-/* Wipes and frees. NULL is ignored. */
+/* Overwrites all parts, then frees them. NULL is ignored. */
 SYNCGUARD_API void syncguard_url_free(syncguard_url *url);
 
-/* Value of an option, marked as used; NULL if it is not there. Belongs to url. */
+/* The value of an option, which belongs to url; NULL if it is absent. Marks the option as used. */
 SYNCGUARD_API const char *syncguard_url_text(syncguard_url *url, const char *name);
-/* These leave *value alone if the option is absent; unreadable or out of range is
- * InvalidArgument naming the option. bool: 0, 1, true, false. */
+/* These do not change *value if the option is absent. InvalidArgument, with the name of the option,
+ * if its value cannot be read or is out of range. A bool is 0, 1, true or false. */
 SYNCGUARD_API syncguard_status syncguard_url_int(syncguard_url *url, const char *name, int64_t low,
                                                  int64_t high, int64_t *value,
                                                  syncguard_error *err);
@@ -52,11 +52,11 @@ SYNCGUARD_API syncguard_status syncguard_url_choice(syncguard_url *url, const ch
 /* Applies the options that every backend has (timeout_ms, dispose_timeout_ms, cleanup). */
 SYNCGUARD_API syncguard_status syncguard_url_common(syncguard_url *url, syncguard_options *options,
                                                     syncguard_error *err);
-/* InvalidArgument naming the first option that nobody used. */
+/* InvalidArgument if an option was not used; the message names the first one. */
 SYNCGUARD_API syncguard_status syncguard_url_done(const syncguard_url *url, syncguard_error *err);
 
-/* A known-size copy of options (NULL: defaults), checked: InvalidArgument for a bad size or
- * value. Copies pointers, not strings. */
+/* Copies the caller's options (NULL: the defaults) to *out, which has the size that this library
+ * knows. InvalidArgument if the size or a value is not valid. Copies pointers, not strings. */
 SYNCGUARD_API syncguard_status syncguard_options_read(const syncguard_options *given,
                                                       syncguard_options *out, syncguard_error *err);
 

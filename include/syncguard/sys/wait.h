@@ -1,9 +1,9 @@
 /*
  * Time and waiting.
  *
- * Invariant of the whole library: every wait goes through here, and so can be
- * ended by a deadline and by an abort object. Deadlines are nanoseconds of a
- * clock that cannot step and goes on in suspend.
+ * Invariant of the whole library: every wait goes through these functions, and can
+ * therefore be ended by a deadline and by an abort object. Deadlines are nanoseconds of
+ * a clock that nobody can set and that continues during suspend.
  */
 #ifndef SYNCGUARD_SYS_WAIT_H
 #define SYNCGUARD_SYS_WAIT_H
@@ -23,36 +23,36 @@ extern "C" {
 
 /* CLOCK_BOOTTIME where it exists, else CLOCK_MONOTONIC. */
 SYNCGUARD_API int64_t syncguard_clock_ns(void);
-/* The wall clock in whole milliseconds since 1970: only where a time is stored or shown. */
+/* The wall clock in milliseconds since 1970; only for times that are stored or shown. */
 SYNCGUARD_API int64_t syncguard_wall_ms(void);
-/* from_ns + ms, SYNCGUARD_NO_DEADLINE where that would overflow; a negative ms counts as 0. */
+/* from_ns + ms, or SYNCGUARD_NO_DEADLINE if the sum overflows; a negative ms counts as 0. */
 SYNCGUARD_API int64_t syncguard_clock_after(int64_t from_ns, int64_t ms);
 
-/* What bounds one operation. Passed down by pointer, never kept beyond the call. */
+/* The limits of one operation. Passed down by pointer, and not used after the call has returned. */
 typedef struct syncguard_limits {
     int64_t deadline_ns; /* SYNCGUARD_NO_DEADLINE: none */
     syncguard_abort *abort_object;
 } syncguard_limits;
 
-/* OK, Aborted or NetworkTimeout (abort wins). No system call unless the clock needs one. */
+/* OK, Aborted or NetworkTimeout (Aborted if both apply). Only the clock may need a system call. */
 SYNCGUARD_API syncguard_status syncguard_limits_check(const syncguard_limits *limits,
                                                       syncguard_error *err);
-/* Nanoseconds left, 0 when past, SYNCGUARD_NO_DEADLINE if unlimited. */
+/* Nanoseconds until the deadline, 0 if it has passed, SYNCGUARD_NO_DEADLINE if there is none. */
 SYNCGUARD_API int64_t syncguard_limits_left_ns(const syncguard_limits *limits);
 /* The same limits with a deadline not later than at_ns. */
 SYNCGUARD_API syncguard_limits syncguard_limits_until(const syncguard_limits *limits,
                                                       int64_t at_ns);
 
-/* For a walk in pages, each with the time that the whole call was given: the same abort object, and
- * a deadline span_ns from now (SYNCGUARD_NO_DEADLINE: none). */
+/* The same abort object, and a deadline span_ns from now (SYNCGUARD_NO_DEADLINE: none). For
+ * listings, in which each page has the time of a whole call. */
 SYNCGUARD_API syncguard_limits syncguard_limits_from_now(const syncguard_limits *limits,
                                                          int64_t span_ns);
 
 /*
- * poll(2) over fds (at most 130) that also ends by deadline and abort. OK when a
+ * poll(2) on fds (at most 130) that also ends by deadline and abort. OK when a
  * descriptor is ready (revents are filled in), else Aborted or NetworkTimeout.
- * Interrupted calls go on. POLLNVAL is an answer, too (the program has closed the descriptor):
- * a loop must take it for the end of what it waits for, or the loop never rests.
+ * Signals do not end it. A descriptor with POLLNVAL (the program has closed it) is also
+ * ready: a loop must treat this as the end of its descriptor, or it spins forever.
  */
 SYNCGUARD_API syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
                                                   const syncguard_limits *limits,
@@ -62,12 +62,12 @@ SYNCGUARD_API syncguard_status syncguard_wait_until(int64_t at_ns, const syncgua
                                                     syncguard_error *err);
 
 /*
- * A place for one thread to wait for another: unpark before park is remembered,
- * several unparks are one.
+ * Lets one thread wait for another. An unpark before the park is remembered; several
+ * unparks count as one.
  */
 typedef struct syncguard_parker {
     int fds[2]; /* eventfd in both, or the two ends of a pipe */
-    int word;   /* of a light one, which has no descriptors */
+    int word;   /* of a light parker, which has no descriptors */
     int pid;    /* of the process that opened it */
     bool light;
 } syncguard_parker;
@@ -78,24 +78,24 @@ typedef struct syncguard_parker {
 /* RateLimited when no descriptor is left. */
 SYNCGUARD_API syncguard_status syncguard_parker_open(syncguard_parker *parker,
                                                      syncguard_error *err);
-/* The same for who only parks, and only with the abort object of these limits: without one, and
- * where the system has futexes, no descriptor is needed and a wait costs half. */
+/* The same for a thread that only parks, and always with the abort object of these limits. If
+ * there is none and the system has futexes, it needs no descriptor, and waiting costs half. */
 SYNCGUARD_API syncguard_status syncguard_parker_open_light(syncguard_parker *parker,
                                                            const syncguard_limits *limits,
                                                            syncguard_error *err);
 /* In a forked child the parent's descriptors stay open: see sys/descriptor.h. */
 SYNCGUARD_API void syncguard_parker_close(syncguard_parker *parker);
 SYNCGUARD_API void syncguard_parker_unpark(syncguard_parker *parker);
-/* OK when unparked, also with a deadline that has passed; else Aborted or NetworkTimeout. Internal,
- * after a pause, if the program has closed the descriptor. */
+/* OK if unparked, even if the deadline has passed; else Aborted or NetworkTimeout. Internal, after
+ * a pause, if the program has closed the descriptor. */
 SYNCGUARD_API syncguard_status syncguard_parker_park(syncguard_parker *parker,
                                                      const syncguard_limits *limits,
                                                      syncguard_error *err);
 
 /*
- * A gate lets `places` threads in at once, in the order of their coming; the
- * others wait with deadline and abort. For what a thread holds while it uses a
- * connection. Entering an idle gate costs one mutex and no system call.
+ * A semaphore with deadline and abort: at most `places` threads are inside, and the
+ * others wait in order of arrival. Used for connections. If a place is free, entering
+ * takes one mutex and no system call.
  */
 typedef struct syncguard_gate {
     pthread_mutex_t mutex;

@@ -1,4 +1,4 @@
-"""Locks between processes and machines, on the store that you already run.
+"""Locks that work across processes and machines, in a store that you already run.
 
     import syncguard
 
@@ -6,8 +6,8 @@
         with store.acquire("nightly-billing", wait=60, auto_extend=True) as lock:
             work(lock.fence)
 
-Times are seconds (int or float) or datetime.timedelta. Every failure is an exception of its own below
-syncguard.Error. Backends and locks may be shared by threads; the interpreter lock is free while a call waits.
+Times are seconds (int or float) or datetime.timedelta. Each kind of failure has its own subclass of syncguard.Error.
+Backends and locks may be shared by threads; other threads run while a call waits.
 """
 
 from ._backend import Backend, Lock, LockInfo, open, setup

@@ -24,7 +24,7 @@ _logger = logging.getLogger("syncguard")
 
 
 def milliseconds(value: Seconds, what: str) -> int:
-    """Rounded up, so that a short time does not become none."""
+    """Rounded up, so that a short time does not become 0."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if not 0 <= seconds <= CONSTANTS["max_time_ms"] / 1000:
         raise InvalidArgument("%s is not a time" % what)
@@ -34,7 +34,7 @@ def milliseconds(value: Seconds, what: str) -> int:
 def limits(timeout: Optional[Seconds]) -> Any:
     call = Call(size=sizeof(Call))
     if timeout is not None:
-        # 0 stands for the backend's timeout in C
+        # In C, 0 means the timeout of the backend
         call.timeout_ms = max(1, milliseconds(timeout, "timeout"))
     return byref(call)
 
@@ -43,7 +43,7 @@ def limits(timeout: Optional[Seconds]) -> Any:
 
 
 class _Loss:
-    """What a lock's loss calls. The lock exists only after the acquire has returned."""
+    """What is called when a lock is lost. The Lock object is created only after the acquire has returned."""
 
     def __init__(self, function: OnLost) -> None:
         self.function = function
@@ -56,7 +56,7 @@ _numbers = itertools.count(1)
 
 
 def _call_on_lost(context: int, _pointer: int, reason: int) -> None:
-    """Called by a thread of the library. One function for all locks, so that none is freed while it runs."""
+    """Called by a thread of the library. All locks share this one function, so it is never freed while it runs."""
     loss = _losses.get(context)
     if loss is None or exiting.is_set():
         return
@@ -79,8 +79,8 @@ def reason_name(reason: int) -> str:
 class Lock(Owner):
     """A lock that is held. Use it in a `with` statement, which releases it.
 
-    key, id, fence: facts of the grant. Whoever has the id can release the lock: keep it out of logs.
-    slot: with slots the number of the one that is held, from 1 on, and key is that slot's key; else 0.
+    key, id and fence do not change while the lock is held. Anyone who knows the id can release the lock: do not log it.
+    slot: if the lock was acquired with slots, the number of the slot, from 1 on (key is then the key of the slot); else 0.
     """
 
     def __init__(self, owned: Owned, raises: bool) -> None:
@@ -94,7 +94,7 @@ class Lock(Owner):
 
     @property
     def held(self) -> bool:
-        """True while this process holds the lock: not released, not lost, lease still running."""
+        """True while this process holds the lock: it is neither released nor lost, and its lease has not ended."""
         owned = self._owned
         return owned is not None and bool(lib.syncguard_lock_held(owned.pointer))
 
@@ -109,13 +109,13 @@ class Lock(Owner):
 
     @property
     def remaining(self) -> float:
-        """Seconds left of the lease on this machine's own clock."""
+        """Seconds until the lease ends, by the clock of this machine."""
         owned = self._owned
         return 0.0 if owned is None else float(lib.syncguard_lock_remaining_ms(owned.pointer)) / 1000
 
     @property
     def expires_at(self) -> Optional[float]:
-        """Expiry as the store last confirmed it, in seconds since 1970 of the store's time; None once closed."""
+        """The expiry that the store last confirmed, in seconds since 1970 by the store's clock; None if closed."""
         owned = self._owned
         return None if owned is None else float(lib.syncguard_lock_expires_at_ms(owned.pointer)) / 1000
 
@@ -126,13 +126,13 @@ class Lock(Owner):
             raise LockLost(reason)
 
     def extend(self, ttl: Seconds, *, timeout: Optional[Seconds] = None) -> bool:
-        """Extends by hand; ttl also becomes the length of later renewals. False: the lock is lost."""
+        """Extends the lock now. Later renewals use the same ttl. Returns False if the lock is lost."""
         return self._call(lib.syncguard_lock_extend, milliseconds(ttl, "ttl"), limits(timeout),
                           byref(c_int64())) == OK
 
     def release(self, *, timeout: Optional[Seconds] = None) -> bool:
-        """Releases now. True if this call released the lock, False if it was not held any more. After an Error the
-        library goes on releasing in the background until the lease ends."""
+        """Releases the lock now. Returns True if this call released it, False if it was no longer held. If this raises
+        an Error, the library keeps trying to release the lock in the background until the lease ends."""
         if self._owned is None:
             return False
         try:
@@ -141,12 +141,12 @@ class Lock(Owner):
             self.close()
 
     def close(self) -> None:
-        """Releases the lock if that has not been done; a failure is only logged by the library."""
+        """Releases the lock unless it has been released. A failure is not raised, only logged."""
         self._last_loss = self.lost
         super().close()
 
     def detach(self) -> str:
-        """Leaves the lock as it is, and gives its id to whoever extends or releases it until it expires."""
+        """Closes this object but leaves the lock held. Returns the lock id, with which others can extend or release it."""
         owned = self._owned
         if owned is None:
             raise InvalidArgument("the lock is closed")
@@ -178,7 +178,7 @@ class Lock(Owner):
 
 @dataclass(frozen=True)
 class LockInfo:
-    """A live lock without key, lock id and owner: for logs and screens. Times are seconds since 1970."""
+    """A live lock without its key, lock id and owner, so that it may be logged and shown. Times: seconds since 1970."""
 
     key_hash: str
     lock_id_hash: str
@@ -223,15 +223,15 @@ class Backend(Owner):
                 max_hold: Optional[Seconds] = None, min_hold: Seconds = 0, slots: int = 0,
                 retry_unavailable: bool = False, on_lost: Union[OnLost, str, None] = "raise",
                 abort: Optional[Abort] = None) -> Lock:
-        """Acquires key, waiting for up to `wait` seconds (None: for ever; 0: a single attempt).
+        """Acquires key, and waits for up to `wait` seconds (None: forever; 0: a single attempt).
 
-        ttl, auto_extend, max_hold: the lease, whether it is renewed in the background, and for how long.
-        min_hold: others are kept out for at least this long, also after a release.
-        slots: at most this many holders of the key at a time, 1 to 256; 0: a plain lock.
-        retry_unavailable: wait also while the store cannot be reached.
-        on_lost: "raise" makes the `with` statement raise LockLost at its end if the lock was lost meanwhile; a
-        function is called with the lock and the reason, on a thread of the library (needs auto_extend); None: neither.
-        abort: ends the waiting. ^C ends it, too.
+        ttl: length of the lease. auto_extend: renew the lock in the background. max_hold: stop renewing after this.
+        min_hold: nobody else can acquire the key before this time is over, even if the lock is released earlier.
+        slots: the key may have this many holders at a time, 1 to 256; 0: a plain lock.
+        retry_unavailable: keep waiting while the store cannot be reached.
+        on_lost: with "raise", the `with` statement raises LockLost at its end if the lock was lost. A function is
+        called with the lock and the reason, on a thread of the library (needs auto_extend). With None, nothing happens.
+        abort: an Abort object that ends the wait. ^C also ends it.
         """
         options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, slots, retry_unavailable)
         lock = self._take(lib.syncguard_lock_acquire, key, options, on_lost, abort)
@@ -246,7 +246,7 @@ class Backend(Owner):
         return self._take(lib.syncguard_lock_try, key, options, on_lost, None)
 
     def is_locked(self, key: str, *, timeout: Optional[Seconds] = None) -> bool:
-        """Whether key is held right now: for people, not a guard."""
+        """Whether key is held right now. Do not base a change on it: it may be out of date when it is returned."""
         locked = c_bool()
         self._call(lib.syncguard_is_locked, text(key, "key"), limits(timeout), byref(locked))
         return locked.value
@@ -260,7 +260,7 @@ class Backend(Owner):
                         info.expires_at_ms / 1000, info.acquired_at_ms / 1000)
 
     def release(self, lock_id: str, *, timeout: Optional[Seconds] = None) -> bool:
-        """Releases the lock with this id, for locks that were detached. False: there is none."""
+        """Releases a detached lock by its id. Returns False if there is no such lock."""
         return self._call(lib.syncguard_release, text(lock_id, "lock id"), limits(timeout)) == OK
 
     def close(self) -> None:
@@ -324,9 +324,9 @@ def _handle_options(timeout: Seconds, owner: Optional[str]) -> Options:
 
 
 def open(url: Optional[str] = None, *, timeout: Seconds = 5, owner: Optional[str] = None) -> Backend:
-    """Opens a store by its URL; None is the store that the command `syncguard` uses, too.
+    """Opens a store by its URL. Without a URL, this is the store that the command `syncguard` uses.
 
-    timeout: deadline of one operation. owner: a label that answers "who holds it".
+    timeout: deadline of one operation. owner: a label that shows others who holds a lock.
     """
     details, owned = ErrorDetails(), Owned(lib.syncguard_close)
     options = _handle_options(timeout, owner)
@@ -337,7 +337,7 @@ def open(url: Optional[str] = None, *, timeout: Seconds = 5, owner: Optional[str
 
 
 def setup(url: str, *, timeout: Seconds = 5) -> None:
-    """Creates what a store needs before its first use: the tables of PostgreSQL. May be repeated."""
+    """Creates the tables that a PostgreSQL store needs. Other stores need none. May be repeated."""
     details, options = ErrorDetails(), _handle_options(timeout, None)
     if lib.syncguard_setup(text(url, "URL"), byref(options), None, None, byref(details)) < 0:
         raise failure(details)

@@ -4,7 +4,7 @@ from typing import Any, Dict, Tuple, Type
 
 
 class Error(Exception):
-    """A failure. Decide by the class and by `native`; the text is for people.
+    """A failure. Programs should check the class and `native`; the text is for people.
 
     native: the store's own code (SQLSTATE, "NOAUTH", an HTTP status), or "".
     key_hash: hash of the key that the operation was about, or "".
@@ -22,7 +22,7 @@ class Error(Exception):
 
 
 class ServiceUnavailable(Error):
-    """The store cannot be reached or refuses."""
+    """The store cannot be reached, or cannot serve the request now."""
 
 
 class AuthFailed(Error):
@@ -42,7 +42,7 @@ class NetworkTimeout(Error, TimeoutError):
 
 
 class AcquisitionTimeout(Error, TimeoutError):
-    """The lock was not free in time."""
+    """Another owner still held the lock when the wait ended."""
 
 
 class Aborted(Error):

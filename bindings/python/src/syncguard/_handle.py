@@ -1,8 +1,8 @@
-"""Lifetimes: a C handle is freed once, and never while a call uses it, whatever threads, interrupts, the garbage
-collector, fork and the end of the interpreter do.
+"""Lifetimes: a C handle is freed exactly once, and never while a call uses it. This holds for any interleaving of
+threads, interrupts, garbage collection, fork and the end of the interpreter.
 
-References do the counting: a call keeps the Owned object that it uses on its stack, so closing only drops a
-reference, and the last user frees the handle.
+Python's reference counts ensure this: a call has a reference to the Owned object that it uses, so closing only drops
+another reference, and the handle is freed with the last one.
 """
 
 import atexit
@@ -19,8 +19,8 @@ from ._library import ErrorDetails, failure, lib
 
 
 class Owned:
-    """A C handle that is freed with this object. The library writes it into `out`, so that it has an owner before
-    any exception can come in between."""
+    """A C handle that is freed with this object. The library writes the handle directly into `out`, so that no
+    exception can come between its creation and its ownership."""
 
     def __init__(self, free: Callable[[int], None]) -> None:
         self.out, self.free = c_void_p(), free
@@ -44,7 +44,7 @@ class Owner:
         _owners.add(self)
 
     def _call(self, function: Any, *arguments: Any) -> int:
-        """Calls function(handle, ..., error); a failure is raised, an answer is returned."""
+        """Calls function(handle, ..., error). Raises a failure, and returns any other status."""
         owned, details = self._owned, ErrorDetails()
         if owned is None:
             raise InvalidArgument("the %s is closed" % type(self).__name__.lower())
@@ -63,7 +63,7 @@ Result = TypeVar("Result", bound=Optional[Owner])
 
 
 class Abort:
-    """Ends waiting acquires from another thread. One-shot: what is triggered stays triggered."""
+    """Ends waiting acquires from another thread. Once triggered, it stays triggered."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may trigger while its thread is in here
@@ -72,7 +72,7 @@ class Abort:
         _aborts.add(self)
 
     def trigger(self) -> None:
-        """Each acquire that was given this object raises Aborted, and so do later ones."""
+        """All acquires that were given this object raise Aborted, and so do later ones."""
         with self._lock:
             self._triggered = True
             for pointer in self._running:
@@ -95,7 +95,7 @@ class Abort:
 
 @contextmanager
 def aborted_by(sources: List[Abort]) -> Iterator[int]:
-    """A C abort object for one call, which any of the sources triggers."""
+    """A C abort object for one call. Each of the sources can trigger it."""
     details, made = ErrorDetails(), c_void_p()
     if lib.syncguard_abort_create(byref(made), byref(details)) < 0:
         raise failure(details)
@@ -111,10 +111,10 @@ def aborted_by(sources: List[Abort]) -> Iterator[int]:
 
 
 def interruptible(work: Callable[[], Result], interrupt: Abort) -> Result:
-    """Runs work so that a signal handler that raises, such as ^C's, ends it.
+    """Runs work, and ends it if a signal handler raises an exception, as that of ^C does.
 
-    Python runs handlers in the main thread, between two instructions, never inside a C call. So the main thread
-    waits in Python while another one makes the call. A lock that was acquired in spite of an interrupt is released.
+    Python runs signal handlers in the main thread, between two instructions, never inside a C call. So another thread
+    makes the call while the main thread waits in Python. If a lock is acquired despite the interrupt, it is released.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -158,7 +158,7 @@ exiting = threading.Event()
 
 
 def _all(objects: "weakref.WeakSet[Any]") -> List[Any]:
-    """A copy, also while other threads add to it."""
+    """A copy that can be made while other threads add to the set."""
     while True:
         try:
             return list(objects)
@@ -167,7 +167,7 @@ def _all(objects: "weakref.WeakSet[Any]") -> List[Any]:
 
 
 def _after_fork_in_child() -> None:
-    """Threads of the parent do not exist here: their calls never end, so their handles are never freed."""
+    """The parent's threads do not exist in the child: their calls never return, so their handles are never freed."""
     for abort in _all(_aborts):
         abort._lock = threading.RLock()
         abort._running = set()
@@ -176,8 +176,8 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    """Ends waiting acquires of daemon threads, releases what is held and closes the stores, so that no thread of
-    the library calls into an interpreter that is gone."""
+    """Ends waiting acquires of daemon threads, releases held locks and closes the stores, so that no thread of the
+    library calls into an interpreter that no longer exists."""
     for abort in _all(_aborts):
         abort.trigger()
     deadline = time.monotonic() + 1.0

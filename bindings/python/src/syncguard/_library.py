@@ -1,6 +1,6 @@
-"""The shared library through ctypes: structs, functions, and checks that they fit.
+"""The shared library through ctypes: structs, functions, and checks that they match the library.
 
-No compiler compares these declarations with the headers, so loading compares what can be seen at run time: the
+No compiler compares these declarations with the headers. Loading compares what can be seen at run time: the
 version, the constants, the defaults that the library writes into our options structs, and where it writes an
 error. The test suite compares every offset with the headers.
 """

@@ -1,4 +1,4 @@
-"""Locks for asyncio. A waiting acquire costs memory, not a thread.
+"""Locks for asyncio. A waiting acquire needs memory, but no thread.
 
     import syncguard.aio
 
@@ -44,7 +44,7 @@ class AsyncLock:
 
     @property
     def held(self) -> bool:
-        """True while this process holds the lock: not released, not lost, lease still running."""
+        """True while this process holds the lock: it is neither released nor lost, and its lease has not ended."""
         return self._owned is not None and bool(lib.syncguard_lock_held(self._owned.pointer))
 
     @property
@@ -57,11 +57,11 @@ class AsyncLock:
 
     @property
     def remaining(self) -> float:
-        """Seconds left of the lease on this machine's own clock."""
+        """Seconds until the lease ends, by the clock of this machine."""
         return 0.0 if self._owned is None else float(lib.syncguard_lock_remaining_ms(self._owned.pointer)) / 1000
 
     async def extend(self, ttl: Seconds, *, timeout: Optional[Seconds] = None) -> bool:
-        """Extends by hand. False: the lock is lost."""
+        """Extends the lock now. Returns False if the lock is lost."""
         if self._owned is None:
             raise InvalidArgument("the lock is closed")
         done = await self._store._request(lib.syncguard_lock_extend_async, self._owned.pointer,
@@ -69,8 +69,8 @@ class AsyncLock:
         return bool(done.status == OK)
 
     async def release(self, *, timeout: Optional[Seconds] = None) -> bool:
-        """Releases the lock. True if this call released it, False if it was not held any more. The release has been
-        started when this first waits: a task that is cancelled meanwhile need not repeat it."""
+        """Releases the lock. Returns True if this call released it, False if it was no longer held. The release is
+        started before the first wait, so it need not be repeated if the task is cancelled while it waits."""
         owned = self._owned
         if owned is None:
             return False
@@ -135,8 +135,8 @@ class AsyncBackend:
     async def acquire(self, key: str, *, wait: Optional[Seconds] = 5, ttl: Seconds = 30, auto_extend: bool = False,
                       max_hold: Optional[Seconds] = None, min_hold: Seconds = 0, slots: int = 0,
                       retry_unavailable: bool = False) -> AsyncLock:
-        """Acquires key, waiting for up to `wait` seconds (None: for ever; 0: a single attempt). Cancelling the task ends
-        the waiting. The arguments are those of syncguard.Backend.acquire."""
+        """Acquires key, and waits for up to `wait` seconds (None: forever; 0: a single attempt). Cancelling the task
+        ends the wait. The arguments are those of syncguard.Backend.acquire."""
         options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, slots, retry_unavailable)
         done = await self._request(lib.syncguard_lock_acquire_async, text(key, "key"), byref(options))
         owned = Owned(self._give_back)
@@ -148,8 +148,9 @@ class AsyncBackend:
     def lock(self, key: str, *, on_lost: Union[OnLost, str, None] = "raise", **arguments: Any) -> _Scope:
         """Holds key in an `async with` statement. The other arguments are those of acquire.
 
-        on_lost, with auto_extend: "raise" cancels the body as soon as the lock is lost, and the statement raises LockLost;
-        a function is called by the event loop with the lock and the reason; None: neither.
+        on_lost (needs auto_extend): with "raise", the body is cancelled as soon as the lock is lost, and the statement
+        raises LockLost. A function is called by the event loop with the lock and the reason. With None, nothing
+        happens.
         """
         return _Scope(self, dict(arguments, key=key), on_lost)
 
@@ -186,7 +187,7 @@ class AsyncBackend:
         return self._queue
 
     def _start(self, function: Any, *arguments: Any) -> Tuple[int, "asyncio.Future[Completion]"]:
-        """Starts a request. Completions are taken by this same thread, later, so its future is known by then."""
+        """Starts a request. Only this thread takes completions, so the future is registered before its completion."""
         queue, request, details = self._opened(), c_uint64(), ErrorDetails()
         if function(queue.pointer, *arguments, None, byref(request), byref(details)) < 0:
             raise failure(details)
@@ -227,7 +228,7 @@ class AsyncBackend:
                 future.set_result(done)
 
     def _drop(self, done: Completion) -> None:
-        """Gives back a lock that was granted to a task that does not wait any more."""
+        """Releases a lock that was granted to a task that no longer waits for it."""
         if done.kind == ACQUIRE and done.status == OK:
             self._give_back(done.lock)
 
