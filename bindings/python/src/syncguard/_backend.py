@@ -146,7 +146,7 @@ class Lock(Owner):
         super().close()
 
     def detach(self) -> str:
-        """Closes this object but leaves the lock held. Returns the lock id, with which others can extend or release it."""
+        """Closes this object but leaves the lock held. Returns the lock id, which permits extend and release."""
         owned = self._owned
         if owned is None:
             raise InvalidArgument("the lock is closed")
