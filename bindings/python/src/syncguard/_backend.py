@@ -80,7 +80,7 @@ class Lock(Owner):
     """A lock that is held. Use it in a `with` statement, which releases it.
 
     key, id and fence do not change while the lock is held. Anyone who knows the id can release the lock: do not log it.
-    slot: if the lock was acquired with slots, the number of the slot, from 1 on (key is then the key of the slot); else 0.
+    slot: the number of the slot if the lock was acquired with slots (key is then the key of the slot), else 0.
     """
 
     def __init__(self, owned: Owned, raises: bool) -> None:
