@@ -130,18 +130,45 @@ static const syncguard_backend_ops confirming_ops = {SLOTS};
 
 /* --- opening --- */
 
+static const syncguard_capabilities capabilities = {
+    .backend = "redis",
+    .supports_fencing = true,
+    .time_authority = SYNCGUARD_TIME_SERVER,
+    .is_shared = true,
+    .works_in_child = true,
+};
+
+/* On failure the caller frees what was made. */
+static syncguard_status make_backend(sg_redis_backend *backend,
+                                     const syncguard_redis_options *redis_options,
+                                     const syncguard_options *common, syncguard_error *err)
+{
+    sg_redis_config *config = &backend->config;
+    backend->tolerance_ms = SYNCGUARD_TIME_TOLERANCE_MS;
+    backend->dialer.config = config;
+    syncguard_status status = sg_redis_config_read(redis_options, config, err);
+    if (status == SYNCGUARD_OK && config->tls)
+        status = sg_redis_tls_create(config, &backend->dialer.tls, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_name_tombstone(config, &backend->tombstone);
+    status =
+        syncguard_backend_init(&backend->base, config->wait_replicas > 0 ? &confirming_ops : &ops,
+                               &capabilities, common, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    backend->base.capabilities.wakes_waiters = config->tracking;
+    status = make_live_parts(backend, err);
+    if (status != SYNCGUARD_OK)
+        free_live_parts(backend, false);
+    return status;
+}
+
 syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_options,
                                       const syncguard_options *options, syncguard_backend **out,
                                       syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    static const syncguard_capabilities capabilities = {
-        .backend = "redis",
-        .supports_fencing = true,
-        .time_authority = SYNCGUARD_TIME_SERVER,
-        .is_shared = true,
-        .works_in_child = true,
-    };
     syncguard_options common;
     syncguard_error_clear(err);
     if (out == NULL)
@@ -153,32 +180,16 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
     sg_redis_backend *backend = syncguard_calloc(1, sizeof *backend);
     if (backend == NULL)
         return syncguard_fail_memory(err);
-    backend->tolerance_ms = SYNCGUARD_TIME_TOLERANCE_MS;
-    backend->dialer.config = &backend->config;
-    status = sg_redis_config_read(redis_options, &backend->config, err);
-    if (status == SYNCGUARD_OK && backend->config.tls)
-        status = sg_redis_tls_create(&backend->config, &backend->dialer.tls, err);
-    if (status == SYNCGUARD_OK) {
-        sg_redis_name_tombstone(&backend->config, &backend->tombstone);
-        status = syncguard_backend_init(&backend->base,
-                                        backend->config.wait_replicas > 0 ? &confirming_ops : &ops,
-                                        &capabilities, &common, err);
-    }
-    if (status == SYNCGUARD_OK) {
-        backend->base.capabilities.wakes_waiters = backend->config.tracking;
-        status = make_live_parts(backend, err);
-        if (status != SYNCGUARD_OK)
-            free_live_parts(backend, false);
-    }
+    status = make_backend(backend, redis_options, &common, err);
     if (status == SYNCGUARD_OK) {
         *out = &backend->base;
-    } else {
-        sg_redis_tls_free(backend->dialer.tls);
-        sg_redis_config_free(&backend->config);
-        if (backend->base.core != NULL)
-            syncguard_backend_fini(&backend->base);
-        syncguard_free(backend);
+        return status;
     }
+    sg_redis_tls_free(backend->dialer.tls);
+    sg_redis_config_free(&backend->config);
+    if (backend->base.core != NULL)
+        syncguard_backend_fini(&backend->base);
+    syncguard_free(backend);
     return status;
 }
 
