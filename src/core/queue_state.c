@@ -6,7 +6,7 @@
 #include "syncguard/sys/alloc.h"
 #include "util/event.h"
 
-#define NO_TIMER SIZE_MAX
+#define NO_TIMER UINT32_MAX
 #define FIRST_CAPACITY 64
 
 /* ---- mutex and threads ------------------------------------------------------------------------
@@ -58,7 +58,7 @@ static void wake_worker(syncguard_queue *queue)
 static void place(const syncguard_queue *queue, size_t index, sg_request *request)
 {
     queue->timers[index] = request;
-    request->timer_index = index;
+    request->timer_index = (uint32_t)index;
 }
 
 static void sift_up(const syncguard_queue *queue, size_t index, sg_request *request)

@@ -56,13 +56,13 @@ struct sg_request {
     void *context;
     sg_worker *worker; /* RUNNING: whose abort object ends it; or NULL */
     int64_t timer_ns;
-    size_t timer_index;
     int64_t since_ns;    /* acquire: from when the next try counts its time */
     int64_t deadline_ns; /* release and extend */
     syncguard_lock *lock;
     syncguard_error *error; /* NULL: none was kept */
     syncguard_status status;
-    uint8_t kind; /* syncguard_completion_kind */
+    uint32_t timer_index; /* in the heap */
+    uint8_t kind;         /* syncguard_completion_kind */
     uint8_t job;
     uint8_t lost; /* syncguard_lost_reason */
     bool listed;  /* its completion is waiting */

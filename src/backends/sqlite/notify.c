@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,10 +21,10 @@
 
 typedef struct sg_sqlite_watched {
     struct sg_sqlite_watched *next;
-    size_t slot;
     uint64_t seen; /* the last value of the slot */
-    bool changed;  /* to be reported */
-    size_t length;
+    uint32_t slot;
+    uint16_t length;
+    bool changed; /* to be reported */
     char key[];
 } sg_sqlite_watched;
 
@@ -324,12 +325,12 @@ static bool add_watched(sg_sqlite_notify *notify, size_t slot, const char *key, 
     uint64_t seen;
     if (notify->fd < 0 || !start(notify) || !read_slots(notify->fd, slot, 1, &seen))
         return false;
-    sg_sqlite_watched *watched = syncguard_calloc(1, sizeof *watched + length);
+    sg_sqlite_watched *watched = syncguard_calloc(1, offsetof(sg_sqlite_watched, key) + length);
     if (watched == NULL)
         return false;
     memcpy(watched->key, key, length);
-    watched->length = length;
-    watched->slot = slot;
+    watched->length = (uint16_t)length;
+    watched->slot = (uint32_t)slot;
     watched->seen = seen;
     watched->next = *bucket;
     *bucket = watched;
