@@ -5,6 +5,7 @@
  *   - two releases while two wait: two tries, also if one of them hangs
  *   - chosen for two slots, gets one: the other goes to the next waiter, or to a new one
  *   - a release while a try of the same slot is in flight, and of another slot
+ *   - a release between the first attempt and the joining, on a store that reports nothing
  *   - a release while all who wait are in on_wait
  *   - expiry, deadline, abort, cancel, close, fork, notifications lost, a store that is down
  */
@@ -14,6 +15,7 @@
 
 #include "test.h"
 
+#include "core/wait_queue.h"
 #include "fake_backend.h"
 #include "syncguard/slots.h"
 
@@ -298,6 +300,63 @@ static void without_waiting_each_slot_is_tried_once(void **state)
     assert_string_equal(err.key_hash, hash);
     assert_int_equal(atomic_load(&p->acquires), 2 * N + 1);
     syncguard_close(&p->base);
+}
+
+/* ---- joining ----------------------------------------------------------------------------------
+ */
+
+/* Is released when who waits is about to join the waiters of its key: linked with --wrap. */
+static syncguard_lock *released_at_join;
+
+syncguard_status __real_sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting,
+                                           const char *key, size_t length, int64_t remaining_ms,
+                                           bool missed, syncguard_error *err);
+syncguard_status __wrap_sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting,
+                                           const char *key, size_t length, int64_t remaining_ms,
+                                           bool missed, syncguard_error *err);
+
+syncguard_status __wrap_sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting,
+                                           const char *key, size_t length, int64_t remaining_ms,
+                                           bool missed, syncguard_error *err)
+{
+    syncguard_lock *lock = released_at_join;
+    if (lock != NULL && strncmp(syncguard_lock_key(lock), key, length) == 0) {
+        released_at_join = NULL;
+        syncguard_lock_dispose(lock);
+    }
+    return __real_sg_wait_queue_join(queue, waiting, key, length, remaining_ms, missed, err);
+}
+
+static void join_after_release(int slots, int released)
+{
+    syncguard_backend *store = NULL;
+    syncguard_lock *locks[N] = {NULL}, *lock = NULL;
+    int count = slots > 0 ? slots : 1;
+    syncguard_lock_options options = patient();
+    options.slots = slots;
+    options.timeout_ms = 5000;
+    assert_int_equal(syncguard_open("memory:", NULL, &store, NULL), SYNCGUARD_OK);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(syncguard_lock_try(store, NAME, &options, &lock, NULL), SYNCGUARD_OK);
+        locks[slots > 0 ? syncguard_lock_slot(lock) - 1 : 0] = lock;
+    }
+    released_at_join = locks[released];
+    locks[released] = NULL;
+    assert_int_equal(syncguard_lock_acquire(store, NAME, &options, &lock, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_slot(lock), slots > 0 ? released + 1 : 0);
+    assert_null(released_at_join);
+    syncguard_lock_dispose(lock);
+    for (int i = 0; i < count; i++)
+        syncguard_lock_dispose(locks[i]);
+    syncguard_close(store);
+}
+
+static void release_before_joining_is_not_missed(void **state)
+{
+    (void)state;
+    join_after_release(0, 0);
+    for (int i = 0; i < N; i++)
+        join_after_release(N, i);
 }
 
 /* ---- waking -----------------------------------------------------------------------------------
@@ -804,6 +863,7 @@ int main(void)
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(first_attempt_ends_at_a_free_slot),
         cmocka_unit_test(without_waiting_each_slot_is_tried_once),
+        cmocka_unit_test(release_before_joining_is_not_missed),
         cmocka_unit_test(release_of_a_slot_costs_one_try_of_it),
         cmocka_unit_test(two_releases_wake_two),
         cmocka_unit_test(wake_up_for_another_slot_is_passed_on),
