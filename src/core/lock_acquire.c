@@ -239,7 +239,7 @@ static void probe(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
     bool keeps = c->slots > 0 && c->waits && !c->single;
     int left = c->slots > 0 ? c->slots : 1;
-    c->slot = (uint16_t)syncguard_random_below(left);
+    c->slot = left > 1 ? (uint16_t)syncguard_random_below(left) : 0;
     c->waiting.releases = atomic_load(&c->backend->core->wait_queue->releases);
     for (; left > 0; left--) {
         c->status = try_once(c, since_ns, false, err);
