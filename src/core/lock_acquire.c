@@ -196,11 +196,14 @@ static bool retryable(const sg_acquire *c, syncguard_status status)
     }
 }
 
+/* After a failure a new pause begins, which may be shorter: nobody rests then. Who counts retries
+ * does not rest, and polls between them must not put off the next one for ever. */
 static void try_ended(sg_acquire *c, syncguard_status status)
 {
-    if (status < SYNCGUARD_OK && c->joined && retryable(c, status))
+    bool goes_on = retryable(c, status);
+    if (status < SYNCGUARD_OK && c->joined && goes_on)
         sg_wait_queue_try_failed(c->backend->core->wait_queue, &c->waiting, c->slot);
-    if (status != SYNCGUARD_LOCKED)
+    if (!goes_on || (status != SYNCGUARD_LOCKED && c->max_retries == SYNCGUARD_RETRY_FOREVER))
         c->pausing = false;
     c->status = status;
 }
