@@ -384,6 +384,9 @@ static sg_acquire_step poll_keys(sg_acquire *c, int64_t *until_ns)
 {
     sg_wake_reason reason;
     size_t slot = c->slot;
+    /* Not one failure for each slot that was chosen before a retry counts. */
+    if (c->slots > 1 && c->status < SYNCGUARD_OK && syncguard_clock_ns() >= c->pause_end_ns)
+        return count_retry(c);
     *until_ns = c->pause_end_ns;
     if (!sg_wait_queue_poll(c->backend->core->wait_queue, &c->waiting, until_ns, &reason, &slot))
         return SG_ACQUIRE_WAIT;

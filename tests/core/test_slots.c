@@ -33,6 +33,7 @@ static struct {
     int holders;
     int most;
     atomic_bool down;
+    atomic_int down_after_ms; /* so long does a failure take */
 } table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static int slot_of(const char *key)
@@ -63,8 +64,10 @@ static syncguard_status acquire_slot(fake_backend *p, syncguard_acquire_op *op,
 {
     int slot = slot_of(op->key);
     (void)p;
-    if (atomic_load(&table.down))
+    if (atomic_load(&table.down)) {
+        sleep_ms(atomic_load(&table.down_after_ms));
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
+    }
     syncguard_status status = decide(op, slot);
     atomic_fetch_add(&table.behind_gate, atomic_load(&table.gated[slot]) ? 1 : 0);
     while (atomic_load(&table.gated[slot]))
@@ -692,6 +695,37 @@ static void store_that_is_down_is_waited_out(void **state)
 }
 
 /* A store that reports nothing: one slot for each pause, all in turn, and an expiry at its time. */
+/* All slots are chosen when the notifications are lost. They are not all tried before a retry
+ * counts if each try takes as long as its limit. */
+static void store_that_hangs_uses_up_the_retries(void **state)
+{
+    fake_backend *p = open_slots(N);
+    syncguard_lock_options options = patient();
+    waiter w;
+    (void)state;
+    for (int i = N + 1; i <= SYNCGUARD_SLOTS_MAX; i++)
+        set_held(i, true);
+    options.slots = SYNCGUARD_SLOTS_MAX;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.retry_delay_ms = 300;
+    options.max_retries = 2;
+    options.timeout_ms = 5000;
+    options.retry_unavailable = true;
+    start(&w, p, options);
+    assert_true(wait_for_count(&p->acquires, 2 * SYNCGUARD_SLOTS_MAX));
+    atomic_store(&table.down_after_ms, 400);
+    atomic_store(&table.down, true);
+    int before = atomic_load(&p->acquires);
+    syncguard_backend_notifications_lost(&p->base);
+    pthread_join(w.thread, NULL);
+    atomic_store(&table.down, false);
+    atomic_store(&table.down_after_ms, 0);
+    assert_int_equal(w.status, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_in_range(atomic_load(&p->acquires) - before, 2, 6);
+    syncguard_close(&p->base);
+}
+
 static void silent_store_is_polled_one_slot_at_a_time(void **state)
 {
     fake_backend *p;
@@ -878,6 +912,7 @@ int main(void)
         cmocka_unit_test(retries_try_one_slot_each),
         cmocka_unit_test(deadline_ends_the_waiting),
         cmocka_unit_test(store_that_is_down_is_waited_out),
+        cmocka_unit_test(store_that_hangs_uses_up_the_retries),
         cmocka_unit_test(silent_store_is_polled_one_slot_at_a_time),
         cmocka_unit_test(polls_are_limited_for_all_slots_together),
         cmocka_unit_test(queue_waits_for_slots),
