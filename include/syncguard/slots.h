@@ -27,8 +27,9 @@
  * process has not tried for the longest time. On such a store a release by another process may
  * therefore be noticed only after N pauses. Callers are not served in the order in which they came.
  *
- * Errors name the key hash of the name. AcquisitionTimeout says that all slots are held, LOCKED of
- * syncguard_lock_try as well. A set (lock_set.h) takes slots only if it has one key.
+ * Errors of an acquire name the key hash of the name, those of a handle that of the slot's key.
+ * AcquisitionTimeout says that all slots are held, LOCKED of syncguard_lock_try as well. A set
+ * (lock_set.h) takes slots only if it has one key.
  *
  * A caller that holds a slot and waits for another one of the same name can deadlock, once all
  * holders do so.

@@ -196,18 +196,21 @@ static bool retryable(const sg_acquire *c, syncguard_status status)
     }
 }
 
+/* After a failure a new pause begins, which may be shorter: nobody rests then. Who counts retries
+ * does not rest, and polls between them must not put off the next one for ever. */
 static void try_ended(sg_acquire *c, syncguard_status status)
 {
-    if (status < SYNCGUARD_OK && c->joined && retryable(c, status))
+    bool goes_on = retryable(c, status);
+    if (status < SYNCGUARD_OK && c->joined && goes_on)
         sg_wait_queue_try_failed(c->backend->core->wait_queue, &c->waiting, c->slot);
-    if (status != SYNCGUARD_LOCKED)
+    if (!goes_on || (status != SYNCGUARD_LOCKED && c->max_retries == SYNCGUARD_RETRY_FOREVER))
         c->pausing = false;
     c->status = status;
 }
 
 bool sg_acquire_try_begin(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
-    c->releases = atomic_load(&c->backend->core->wait_queue->releases);
+    c->waiting.releases = atomic_load(&c->backend->core->wait_queue->releases);
     c->status = begin_once(c, since_ns, false, err);
     return c->status == SYNCGUARD_OK;
 }
@@ -239,8 +242,8 @@ static void probe(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
     bool keeps = c->slots > 0 && c->waits && !c->single;
     int left = c->slots > 0 ? c->slots : 1;
-    c->slot = (uint16_t)syncguard_random_below(left);
-    c->releases = atomic_load(&c->backend->core->wait_queue->releases);
+    c->slot = left > 1 ? (uint16_t)syncguard_random_below(left) : 0;
+    c->waiting.releases = atomic_load(&c->backend->core->wait_queue->releases);
     for (; left > 0; left--) {
         c->status = try_once(c, since_ns, false, err);
         if (c->status != SYNCGUARD_LOCKED)
@@ -331,19 +334,12 @@ static bool out_of_retries(const sg_acquire *c)
     return c->max_retries != SYNCGUARD_RETRY_FOREVER && c->retries >= c->max_retries;
 }
 
-/* Between the first try and the joining. A store that reports nothing leaves only the releases of
- * this handle to miss. */
-static bool may_have_missed_release(const sg_acquire *c)
-{
-    return c->backend->core->watches ||
-           atomic_load(&c->backend->core->wait_queue->releases) != c->releases;
-}
-
-/* Joins the waiters of every key; on failure of the first so many. */
+/* Joins the waiters of every key; on failure of the first so many. The store may have reported
+ * releases before that, to nobody. */
 static syncguard_status join(sg_acquire *c, syncguard_error *err)
 {
     syncguard_status status = prepare_waiting(c, err);
-    bool missed = c->status != SYNCGUARD_LOCKED || may_have_missed_release(c);
+    bool missed = c->status != SYNCGUARD_LOCKED || c->backend->core->watches;
     int keys = c->slots > 0 ? c->slots : 1;
     c->joined = status == SYNCGUARD_OK;
     for (int i = 0; i < keys && status == SYNCGUARD_OK; i++) {
@@ -388,6 +384,9 @@ static sg_acquire_step poll_keys(sg_acquire *c, int64_t *until_ns)
 {
     sg_wake_reason reason;
     size_t slot = c->slot;
+    /* Not one failure for each slot that was chosen before a retry counts. */
+    if (c->slots > 1 && c->status < SYNCGUARD_OK && syncguard_clock_ns() >= c->pause_end_ns)
+        return count_retry(c);
     *until_ns = c->pause_end_ns;
     if (!sg_wait_queue_poll(c->backend->core->wait_queue, &c->waiting, until_ns, &reason, &slot))
         return SG_ACQUIRE_WAIT;

@@ -49,7 +49,6 @@ typedef struct sg_acquire {
     bool pausing;             /* a pause has begun and is not over */
     int attempts;             /* all tries */
     int retries;              /* the counted ones after the first */
-    unsigned long releases;   /* of this handle, before the first try */
     syncguard_status status;  /* of the last try, or what ended the waiting */
     syncguard_status answer;  /* of the last try that ran to its end; OK: none did */
     syncguard_error *failure; /* that answer's, if retry_unavailable may need it */

@@ -259,6 +259,9 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, c
         sg_waiter *waiter = &waiting->waiters[waiting->count];
         *waiter = (sg_waiter){.waiting = waiting, .missed = missed};
         append(waiters, waiter);
+        /* Now that the key is here: a later release finds it. */
+        if (atomic_load(&queue->releases) != waiting->releases)
+            waiter->missed = true;
         if (waiting->count++ == 0)
             atomic_fetch_add(&queue->waiters, 1);
         if (waiters->expires_ns == SYNCGUARD_NO_DEADLINE)

@@ -34,7 +34,8 @@ typedef struct sg_waiting {
     /* Makes the owner poll again. Called with the queue's mutex held: must not block nor call
      * back; several calls may count as one. */
     void (*wake)(struct sg_waiting *waiting);
-    sg_waiter *waiters; /* with room for every key: `only`, or an array */
+    sg_waiter *waiters;     /* with room for every key: `only`, or an array */
+    unsigned long releases; /* by this handle, before the first try */
     /* guarded by the queue's mutex from the first join on */
     uint16_t count;       /* that have joined */
     uint16_t next_index;  /* where the search for something to do begins */
@@ -69,7 +70,7 @@ void sg_wait_queue_destroy(sg_wait_queue *queue);
 void sg_wait_queue_forget(sg_wait_queue *queue);
 
 /* Joins the waiters of one more key after a try that left remaining_ms to the lock in the way (-1:
- * unknown). missed: a release may have happened since that try. */
+ * unknown). missed: a release that was not by this handle may have happened since that try. */
 syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, const char *key,
                                     size_t length, int64_t remaining_ms, bool missed,
                                     syncguard_error *err);

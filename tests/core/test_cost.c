@@ -1,6 +1,7 @@
 /*
  * What must cost nothing: no hash without a listener (I-HSH-04), no memory for
- * counting, no reading of an absurd key (I-KEY-04). The hash functions are wrapped by the linker.
+ * counting, no reading of an absurd key (I-KEY-04), no random number but the id for a lock that is
+ * free. The hash functions and the random numbers are wrapped by the linker.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,6 +56,17 @@ void __wrap_sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH
 {
     atomic_fetch_add(&hashes, 1);
     __real_sg_hash_nfc(text, length, out);
+}
+
+static atomic_int random_numbers;
+
+int64_t __real_syncguard_random_below(int64_t limit);
+int64_t __wrap_syncguard_random_below(int64_t limit);
+
+int64_t __wrap_syncguard_random_below(int64_t limit)
+{
+    atomic_fetch_add(&random_numbers, 1);
+    return __real_syncguard_random_below(limit);
 }
 
 static void all_operations(syncguard_backend *backend)
@@ -140,6 +152,27 @@ static void counting_allocates_nothing(void **state)
     assert_int_equal(counts[1], counts[0]);
 }
 
+/* Each is a system call. With slots one of them has to be chosen. */
+static void free_lock_needs_no_random_number(void **state)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    assert_int_equal(syncguard_memory_open(NULL, &backend, NULL), SYNCGUARD_OK);
+    options.auto_extend = false;
+    atomic_store(&random_numbers, 0);
+    assert_int_equal(syncguard_lock_acquire(backend, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    syncguard_lock_dispose(lock);
+    assert_int_equal(atomic_load(&random_numbers), 0);
+    options.slots = 2;
+    assert_int_equal(syncguard_lock_acquire(backend, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    syncguard_lock_dispose(lock);
+    assert_int_equal(atomic_load(&random_numbers), 1); /* the counter itself works */
+    syncguard_close(backend);
+}
+
 static long peak_kb(void)
 {
     struct rusage usage;
@@ -186,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_hashed_without_a_listener),
         cmocka_unit_test(counting_allocates_nothing),
+        cmocka_unit_test(free_lock_needs_no_random_number),
         cmocka_unit_test(absurd_keys_are_not_read),
     };
 

@@ -5,6 +5,7 @@
  *   - two releases while two wait: two tries, also if one of them hangs
  *   - chosen for two slots, gets one: the other goes to the next waiter, or to a new one
  *   - a release while a try of the same slot is in flight, and of another slot
+ *   - a release between the first attempt and the joining, on a store that reports nothing
  *   - a release while all who wait are in on_wait
  *   - expiry, deadline, abort, cancel, close, fork, notifications lost, a store that is down
  */
@@ -14,6 +15,7 @@
 
 #include "test.h"
 
+#include "core/wait_queue.h"
 #include "fake_backend.h"
 #include "syncguard/slots.h"
 
@@ -31,6 +33,7 @@ static struct {
     int holders;
     int most;
     atomic_bool down;
+    atomic_int down_after_ms; /* so long does a failure take */
 } table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static int slot_of(const char *key)
@@ -61,8 +64,10 @@ static syncguard_status acquire_slot(fake_backend *p, syncguard_acquire_op *op,
 {
     int slot = slot_of(op->key);
     (void)p;
-    if (atomic_load(&table.down))
+    if (atomic_load(&table.down)) {
+        sleep_ms(atomic_load(&table.down_after_ms));
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
+    }
     syncguard_status status = decide(op, slot);
     atomic_fetch_add(&table.behind_gate, atomic_load(&table.gated[slot]) ? 1 : 0);
     while (atomic_load(&table.gated[slot]))
@@ -298,6 +303,63 @@ static void without_waiting_each_slot_is_tried_once(void **state)
     assert_string_equal(err.key_hash, hash);
     assert_int_equal(atomic_load(&p->acquires), 2 * N + 1);
     syncguard_close(&p->base);
+}
+
+/* ---- joining ----------------------------------------------------------------------------------
+ */
+
+/* Is released when who waits is about to join the waiters of its key: linked with --wrap. */
+static syncguard_lock *released_at_join;
+
+syncguard_status __real_sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting,
+                                           const char *key, size_t length, int64_t remaining_ms,
+                                           bool missed, syncguard_error *err);
+syncguard_status __wrap_sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting,
+                                           const char *key, size_t length, int64_t remaining_ms,
+                                           bool missed, syncguard_error *err);
+
+syncguard_status __wrap_sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting,
+                                           const char *key, size_t length, int64_t remaining_ms,
+                                           bool missed, syncguard_error *err)
+{
+    syncguard_lock *lock = released_at_join;
+    if (lock != NULL && strncmp(syncguard_lock_key(lock), key, length) == 0) {
+        released_at_join = NULL;
+        syncguard_lock_dispose(lock);
+    }
+    return __real_sg_wait_queue_join(queue, waiting, key, length, remaining_ms, missed, err);
+}
+
+static void join_after_release(int slots, int released)
+{
+    syncguard_backend *store = NULL;
+    syncguard_lock *locks[N] = {NULL}, *lock = NULL;
+    int count = slots > 0 ? slots : 1;
+    syncguard_lock_options options = patient();
+    options.slots = slots;
+    options.timeout_ms = 5000;
+    assert_int_equal(syncguard_open("memory:", NULL, &store, NULL), SYNCGUARD_OK);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(syncguard_lock_try(store, NAME, &options, &lock, NULL), SYNCGUARD_OK);
+        locks[slots > 0 ? syncguard_lock_slot(lock) - 1 : 0] = lock;
+    }
+    released_at_join = locks[released];
+    locks[released] = NULL;
+    assert_int_equal(syncguard_lock_acquire(store, NAME, &options, &lock, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_slot(lock), slots > 0 ? released + 1 : 0);
+    assert_null(released_at_join);
+    syncguard_lock_dispose(lock);
+    for (int i = 0; i < count; i++)
+        syncguard_lock_dispose(locks[i]);
+    syncguard_close(store);
+}
+
+static void release_before_joining_is_not_missed(void **state)
+{
+    (void)state;
+    join_after_release(0, 0);
+    for (int i = 0; i < N; i++)
+        join_after_release(N, i);
 }
 
 /* ---- waking -----------------------------------------------------------------------------------
@@ -633,6 +695,37 @@ static void store_that_is_down_is_waited_out(void **state)
 }
 
 /* A store that reports nothing: one slot for each pause, all in turn, and an expiry at its time. */
+/* All slots are chosen when the notifications are lost. They are not all tried before a retry
+ * counts if each try takes as long as its limit. */
+static void store_that_hangs_uses_up_the_retries(void **state)
+{
+    fake_backend *p = open_slots(N);
+    syncguard_lock_options options = patient();
+    waiter w;
+    (void)state;
+    for (int i = N + 1; i <= SYNCGUARD_SLOTS_MAX; i++)
+        set_held(i, true);
+    options.slots = SYNCGUARD_SLOTS_MAX;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.retry_delay_ms = 300;
+    options.max_retries = 2;
+    options.timeout_ms = 5000;
+    options.retry_unavailable = true;
+    start(&w, p, options);
+    assert_true(wait_for_count(&p->acquires, 2 * SYNCGUARD_SLOTS_MAX));
+    atomic_store(&table.down_after_ms, 400);
+    atomic_store(&table.down, true);
+    int before = atomic_load(&p->acquires);
+    syncguard_backend_notifications_lost(&p->base);
+    pthread_join(w.thread, NULL);
+    atomic_store(&table.down, false);
+    atomic_store(&table.down_after_ms, 0);
+    assert_int_equal(w.status, SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_in_range(atomic_load(&p->acquires) - before, 2, 6);
+    syncguard_close(&p->base);
+}
+
 static void silent_store_is_polled_one_slot_at_a_time(void **state)
 {
     fake_backend *p;
@@ -804,6 +897,7 @@ int main(void)
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(first_attempt_ends_at_a_free_slot),
         cmocka_unit_test(without_waiting_each_slot_is_tried_once),
+        cmocka_unit_test(release_before_joining_is_not_missed),
         cmocka_unit_test(release_of_a_slot_costs_one_try_of_it),
         cmocka_unit_test(two_releases_wake_two),
         cmocka_unit_test(wake_up_for_another_slot_is_passed_on),
@@ -818,6 +912,7 @@ int main(void)
         cmocka_unit_test(retries_try_one_slot_each),
         cmocka_unit_test(deadline_ends_the_waiting),
         cmocka_unit_test(store_that_is_down_is_waited_out),
+        cmocka_unit_test(store_that_hangs_uses_up_the_retries),
         cmocka_unit_test(silent_store_is_polled_one_slot_at_a_time),
         cmocka_unit_test(polls_are_limited_for_all_slots_together),
         cmocka_unit_test(queue_waits_for_slots),

@@ -164,6 +164,29 @@ static void a_wait_that_nobody_answers_ends_with_the_failure(void **state)
     waits_for(p, 100, SYNCGUARD_E_SERVICE_UNAVAILABLE, "down");
 }
 
+/* A store that should report releases is polled every second while it does not. Such a try does not
+ * put off the next retry. */
+static void retries_longer_than_the_polls_are_counted(void **state)
+{
+    fake_backend *p = fake_backend_open(NULL);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    (void)state;
+    p->on_acquire = always_down;
+    options.retry_unavailable = true;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    options.retry_delay_ms = 1300;
+    options.max_retries = 1;
+    options.timeout_ms = 6000;
+    int64_t begun = syncguard_clock_ns();
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_true(syncguard_clock_ns() - begun < 5000 * SYNCGUARD_NS_PER_MS);
+    assert_in_range(atomic_load(&p->acquires), 2, 3);
+    syncguard_close(&p->base);
+}
+
 static syncguard_status down_then_locked(fake_backend *p, syncguard_acquire_op *op,
                                          syncguard_error *err)
 {
@@ -510,6 +533,7 @@ int main(void)
         cmocka_unit_test(the_message_says_what_ended_the_waiting),
         cmocka_unit_test(unavailability_is_ridden_over_only_if_asked),
         cmocka_unit_test(retries_used_up_on_a_store_that_is_down),
+        cmocka_unit_test(retries_longer_than_the_polls_are_counted),
         cmocka_unit_test(a_wait_that_nobody_answers_ends_with_the_failure),
         cmocka_unit_test(a_lock_that_is_held_in_the_end_is_a_timeout),
         cmocka_unit_test(a_store_that_goes_down_meanwhile_is_the_outcome),
