@@ -182,11 +182,12 @@ static void those_that_cannot_begin_fail_alone(void **state)
         start("last", NULL);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
         atomic_store(&gate_closed, false);
-        take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+        syncguard_lock *first = take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
         for (int i = 1; i < WIDTH; i++)
             take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_RATE_LIMITED);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-        take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK);
+        syncguard_lock_dispose(first);
+        syncguard_lock_dispose(take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock);
     }
     assert_int_equal(atomic_load(&fake->many_largest), 1);
 }

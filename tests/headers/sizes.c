@@ -64,11 +64,11 @@ static void check_sizes(use_fn *use, const void *valid, size_t first, size_t kno
     assert_int_equal(use_with_size(use, valid, known, 0, 0x55), SYNCGUARD_E_INVALID_ARGUMENT);
 }
 
-/* What was opened is not needed. */
-static syncguard_status opened(syncguard_status status, syncguard_backend *backend)
+/* What was opened is not needed. By its address, because arguments are evaluated in any order. */
+static syncguard_status opened(syncguard_status status, syncguard_backend *const *backend)
 {
     if (status == SYNCGUARD_OK)
-        syncguard_close(backend);
+        syncguard_close(*backend);
     return status;
 }
 
@@ -77,7 +77,7 @@ static syncguard_status opened(syncguard_status status, syncguard_backend *backe
 static syncguard_status use_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_open("memory:", options, &backend, NULL), backend);
+    return opened(syncguard_open("memory:", options, &backend, NULL), &backend);
 }
 
 static void common_options(void **state)
@@ -171,7 +171,7 @@ static void telemetry_options(void **state)
 static syncguard_status use_sqlite_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_sqlite_open(options, NULL, &backend, NULL), backend);
+    return opened(syncguard_sqlite_open(options, NULL, &backend, NULL), &backend);
 }
 
 static void sqlite_options(void **state)
@@ -193,7 +193,7 @@ static void sqlite_options(void **state)
 static syncguard_status use_redis_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_redis_open(options, NULL, &backend, NULL), backend);
+    return opened(syncguard_redis_open(options, NULL, &backend, NULL), &backend);
 }
 
 static void redis_options(void **state)
@@ -209,7 +209,7 @@ static void redis_options(void **state)
 static syncguard_status use_postgres_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_postgres_open(options, NULL, &backend, NULL), backend);
+    return opened(syncguard_postgres_open(options, NULL, &backend, NULL), &backend);
 }
 
 static void postgres_options(void **state)
@@ -226,7 +226,7 @@ static void postgres_options(void **state)
 static syncguard_status use_firestore_options(const void *options)
 {
     syncguard_backend *backend = NULL;
-    return opened(syncguard_firestore_open(options, NULL, &backend, NULL), backend);
+    return opened(syncguard_firestore_open(options, NULL, &backend, NULL), &backend);
 }
 
 static void firestore_options(void **state)
