@@ -42,14 +42,14 @@ static atomic_bool for_good;  /* all later ones fail too */
 static atomic_long failures;
 static bool fail_engine; /* SQLite's allocations fail instead of ours */
 
+/* Stops at 1 where all later ones fail too: nothing is written after disarm(). */
 static bool fails_now(void)
 {
+    long last = atomic_load(&for_good) ? 1 : 0;
     long left = atomic_load(&countdown);
 
-    while (left > 0 && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
+    while (left > last && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
         continue;
-    if (left == 1 && atomic_load(&for_good))
-        atomic_store(&countdown, 1);
     if (left != 1)
         return false;
     atomic_fetch_add(&failures, 1);
