@@ -59,7 +59,7 @@ check: ## format, lint, banned calls, documents, sanitizers, valgrind
 	@scripts/check.sh --build "$(BUILD)"
 
 bench: ## measure against raw use of the same stores
-	@scripts/install-deps.sh $(NEEDED) test
+	@scripts/install-deps.sh $(NEEDED) test peers
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
 	@bench/run.py "$(BUILD)"
 

@@ -34,10 +34,11 @@ static double tries_of(const syncguard_backend *backend)
     char text[65536];
     double sum = 0;
     (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
-    static const char head[] = "syncguard_operations_total{type=\"acquire\"";
-    for (const char *at = text; (at = strstr(at, head)) != NULL; at++) {
-        const char *value = strchr(at, '}');
-        if (value != NULL)
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        *end = '\0';
+        const char *value = strchr(line, '}');
+        if (strncmp(line, "syncguard_operations_total{", 27) == 0 && value != NULL &&
+            strstr(line, "type=\"acquire\"") != NULL)
             sum += strtod(value + 1, NULL);
     }
     return sum;
@@ -71,6 +72,8 @@ static double one_crowd(const bench_store *store)
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     double tries = tries_of(crowd) - before;
+    if (tries < THREADS) /* each of them was granted the lock */
+        bench_die("crowd", "tries that were not counted");
     pthread_attr_destroy(&small);
     syncguard_close(crowd);
     syncguard_close(outside);
