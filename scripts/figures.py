@@ -207,13 +207,13 @@ def readme_table():
         ("tries per release while 1,000 threads wait for one key",
          "%.1f" % one("redis", "1,000 waiters, tries per release")),
         ("100,000 locks held and renewed on Redis for three minutes",
-         "%.0f lost, %.0f %% of one core, %.0f bytes per lock" %
-         (one("redis", held + " for 180 s, lost"), one("redis", held + ", share of one core"),
-          one("redis", held + ", memory per lock"))),
+         "%.0f lost, %.0f %% of one core" %
+         (one("redis", held + " for 180 s, lost"), one("redis", held + ", share of one core"))),
         ("slowest call while a server hangs", "returned %.1f ms after its deadline" % late),
         ("after the holder has crashed, a waiter gets the lock",
-         "%.1f to %.1f ms after TTL + 1 s" % (min(crashes), max(crashes))),
-        ("[fault matrix](docs/guarantees.md)", "%s histories, %s operations, %s injected faults" %
+         "%.1f to %.1f ms after the lock has ended (TTL plus one second)" % (min(crashes), max(crashes))),
+        ("tests under [faults](docs/guarantees.md)",
+         "%s recorded runs, %s operations, %s injected faults" %
          (total["histories"], total["operations"], total["faults"]))]
 
 

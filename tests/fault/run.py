@@ -778,7 +778,7 @@ def record(path, rows):
     """Writes the figures of a run between the marks of a page."""
     lines = ["Matrix of %s, %s, %d cores:" % (time.strftime("%Y-%m-%d"), os.uname().machine,
                                               os.cpu_count()), "",
-             "| store | fault | result | operations | by the helper | grants | wake-ups judged |"
+             "| store | fault | result | operations | by lock handles | grants | wake-ups checked |"
              " faults | longest recovery |",
              "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
     sums = {}
@@ -787,7 +787,7 @@ def record(path, rows):
             *row[:3], *["{:,}".format(n) for n in row[3:7]], *row[7:]))
         old = sums.get(row[0], (0, 0, 0, 0))
         sums[row[0]] = (old[0] + 1, old[1] + row[3], old[2] + row[4], old[3] + row[7])
-    lines += ["", "| store | histories | operations | by the helper | faults |",
+    lines += ["", "| store | histories | operations | by lock handles | faults |",
               "| --- | ---: | ---: | ---: | ---: |"]
     sums["all"] = tuple(sum(column) for column in zip(*sums.values()))
     for name, (cells, operations, helper, faults) in sums.items():

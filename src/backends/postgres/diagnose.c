@@ -51,7 +51,7 @@ static void report_durability(const syncguard_findings *to, const PGresult *r)
 {
     if (strcmp(PQgetvalue(r, 0, X_SYNC), "off") == 0)
         syncguard_report(to, SYNCGUARD_WARN, "durability", "synchronous_commit is off",
-                         "a crash can take back grants, and fences are given twice",
+                         "a crash can take back grants, and a fence can be given twice",
                          "ALTER ROLE ... SET synchronous_commit = on");
     else
         syncguard_report_fine(to, "durability", "grants are on the disk before they are reported");

@@ -65,9 +65,9 @@ static void diagnose_eviction(const syncguard_findings *to, const char *info)
     else
         syncguard_report(to, SYNCGUARD_BLOCK, "eviction", line,
                          all ? "the server may drop locks and fence counters: two holders at once "
-                               "become possible, and fences are given twice"
+                               "become possible, and a fence can be given twice"
                              : "the server may drop locks: two holders at once become possible",
-                         "set maxmemory-policy noeviction, or use a server of its own for locks");
+                         "set maxmemory-policy noeviction, or use a separate server for locks");
 }
 
 /* The answer to CONFIG GET of one name, or NULL. */
