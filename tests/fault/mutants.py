@@ -36,7 +36,7 @@ EXPIRING = ["--forget", "20", "--single", "4", "--seconds", "8"]
 LEASES = ["--forget", "20", "--seconds", "6"]
 ONE_KEY = ["--keys", "1"]
 MANY_KEYS = ["--keys", "200"]  # a dead lock is not taken over at once
-TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6",
+TIDIED = ["--forget", "4", "--keys", "200", "--clients", "4", "--threads", "6", "--lock-threads", "12",
           "--query", "?cleanup=1", "--seconds", "8"]
 MOVING = ["--faults", "moving-slot", "--seconds", "8"]
 # Every stop outlasts the leases of those who hold for long, and they are many.
@@ -45,7 +45,7 @@ LOSING = ["--faults", "stopped-server", "--stop", "0.9", "--clients", "6", "--si
 LONGEST = ["redis", "firestore", "postgres", "sqlite"]
 
 # The emulator wants less at a time, and longer.
-SLOW = {"firestore": ["--clients", "3", "--threads", "2", "--keys", "3", "--seconds", "8"]}
+SLOW = {"firestore": ["--clients", "3", "--threads", "2", "--lock-threads", "4", "--keys", "3", "--seconds", "8"]}
 
 SIGN = "liveness with the wrong sign"
 OWNER = "release without owner check"
@@ -307,7 +307,7 @@ def run_cell(folder, mutant, options):
     store, _, _, more = mutant
     ran = subprocess.run([sys.executable, os.path.join(folder, "tests/fault/run.py"), "--build",
                           folder + "/build", "--stores", store, "--faults", "no-fault",
-                          "--wake-ups", "0", "--seconds", str(options.seconds)] +
+                          "--wake-ups", "0", "--threads", "4", "--seconds", str(options.seconds)] +
                          SLOW.get(store, []) + more, check=False, capture_output=True, text=True)
     return ran.returncode, ran.stdout + ran.stderr
 

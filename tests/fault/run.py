@@ -91,7 +91,7 @@ class Cell:
         poll_ms = 0 if index < self.options.single else POLL_MS.get(self.store.name, 10000)
         arguments = [os.path.join(self.options.build, "tests/fault/fault_client")]
         arguments += self.history(index)
-        threads = self.options.threads if poll_ms == 0 else 2 * self.options.threads
+        threads = self.options.threads if poll_ms == 0 else self.options.lock_threads
         arguments += [str(threads), str(self.options.keys), "%.1f" % left,
                       str(self.options.forget), str(poll_ms)]
         return subprocess.Popen(arguments, env=self.environment)
@@ -813,7 +813,8 @@ def parse():
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--single", type=int, default=2,
                         help="how many of them use single operations")
-    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=3, help="of a client with single operations")
+    parser.add_argument("--lock-threads", type=int, default=8, help="of a client with lock handles")
     parser.add_argument("--keys", type=int, default=8)
     parser.add_argument("--forget", type=int, default=400)
     parser.add_argument("--stop", type=float, default=0, metavar="SECONDS",
