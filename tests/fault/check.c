@@ -342,12 +342,18 @@ static void sort_grants(history *h)
         h->ops[h->grants[i]].rank = (int)i;
 }
 
+/* Until when a lock is live that is neither renewed nor released. */
+static int64_t lease_end_ns(const history_record *r)
+{
+    int64_t sent = r->sent_ns > 0 ? r->sent_ns : r->call_ns;
+    return sent + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns;
+}
+
 /* From the grant alone. */
 static void bound_grant(op *grant)
 {
     const history_record *r = &grant->r;
-    int64_t sent = r->sent_ns > 0 ? r->sent_ns : r->call_ns;
-    grant->live_until = sent + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns;
+    grant->live_until = lease_end_ns(r);
     grant->dead_after = r->return_ns + r->ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
     if (r->flags & HISTORY_COMMAND) /* nobody records when the command releases */
         grant->live_until = r->return_ns;
@@ -385,7 +391,10 @@ static void bound_renewed(history *h)
     }
 }
 
-/* The library releases a lock that is lost, so it is live only for as long as it is believed in. */
+/*
+ * The library releases a lock that is lost, so it is live only for as long as it is believed in. A
+ * process that was stopped while it acquired may return from that after the lease.
+ */
 static void bound_lost(history *h)
 {
     for (size_t i = 0; i < h->count; i++) {
@@ -397,7 +406,9 @@ static void bound_lost(history *h)
         op *grant = &h->ops[h->ops[i].holder];
         if (!(grant->r.flags & HISTORY_RENEWED))
             continue;
-        grant->live_until = grant->r.return_ns;
+        grant->live_until = lease_end_ns(&grant->r);
+        if (grant->r.return_ns < grant->live_until)
+            grant->live_until = grant->r.return_ns;
         for (const op *o = grant; o < h->ops + i; o++) {
             if (o->holder == (int)(grant - h->ops) && o->r.kind == HISTORY_HELD &&
                 o->r.outcome == HISTORY_OK && o->r.call_ns > grant->live_until)
