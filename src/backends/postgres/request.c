@@ -16,7 +16,8 @@
 
 /* How often a conflict with another transaction is retried. */
 #define MAX_CONFLICTS 3
-/* With less time than this left, nothing is sent again. */
+/* With less time than this left, a commit that no standby confirmed is not sent again: it would
+ * have to wait for the standby once more. */
 #define SHORTEST_TRY_MS 50
 
 void sg_pg_request_add(sg_pg_request *request, sg_pg_statement statement, int count, ...)
@@ -126,7 +127,7 @@ static void mark_unknown(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply, b
         return;
     if (request->outcome < outcome)
         request->outcome = outcome;
-    if (request->lock_id && reply != SG_PG_LEFT) /* that is noted when it is abandoned */
+    if (request->lock_id && reply != SG_PG_GAVE_UP) /* that is noted when it is abandoned */
         sg_pg_unresolved_add(pg->pool, request->lock_id, over);
 }
 
@@ -211,7 +212,7 @@ static bool interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request,
         mark_unknown(pg, request, reply, trip->session_over);
         sg_pg_pool_distrust(pg->pool);
         return sent->breaks++ < 1;
-    case SG_PG_LEFT:
+    case SG_PG_GAVE_UP:
         mark_unknown(pg, request, reply, false);
         return false;
     }
@@ -250,7 +251,7 @@ static void check_in(const sg_pg_round_trip *trip, const sg_pg_request *request,
     case SG_PG_BROKEN:
         sg_pg_pool_discard(trip->connection);
         break;
-    case SG_PG_LEFT:
+    case SG_PG_GAVE_UP:
         sg_pg_abandon(trip->connection, request->lock_id);
         break;
     }

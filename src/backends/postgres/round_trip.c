@@ -40,7 +40,7 @@ static sg_pg_reply wait_for(sg_pg_round_trip *trip, short events)
     if (trip->spin_us == 0 || !spin(trip, &fd)) {
         trip->status = syncguard_wait_fds(&fd, 1, trip->limits, trip->err);
         if (trip->status != SYNCGUARD_OK)
-            return SG_PG_LEFT;
+            return SG_PG_GAVE_UP;
     }
     if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) && !PQconsumeInput(trip->connection->pg))
         return sg_pg_round_trip_broken(trip);

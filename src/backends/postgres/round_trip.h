@@ -17,7 +17,7 @@ typedef enum sg_pg_reply {
     SG_PG_UNCONFIRMED, /* committed, but the wait for a synchronous standby was broken off */
     SG_PG_REFUSED,     /* the server answered with an error; the session lives */
     SG_PG_BROKEN,      /* the connection is gone */
-    SG_PG_LEFT         /* the deadline passed, or the abort was triggered */
+    SG_PG_GAVE_UP      /* the deadline passed, or the abort was triggered */
 } sg_pg_reply;
 
 typedef struct sg_pg_round_trip {
