@@ -424,7 +424,9 @@ static syncguard_status gave_up(const sg_acquire *c, bool over, syncguard_error 
     char span[24], why[64] = "another owner holds the lock";
     sg_format_duration((syncguard_clock_ns() - c->started_ns) / SYNCGUARD_NS_PER_MS, span,
                        sizeof span);
-    if (c->slots > 1)
+    if (c->answer == SYNCGUARD_OK) /* no attempt ran to its end */
+        snprintf(why, sizeof why, "the store did not answer");
+    else if (c->slots > 1)
         snprintf(why, sizeof why, "all %d slots are held", c->slots);
     if (over)
         syncguard_fail(err, status, NULL, "gave up after %s: %s", span, why);

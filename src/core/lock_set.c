@@ -18,6 +18,9 @@
 #include "lock_state.h"
 #include "operations.h"
 
+/* For how long an acquire whose time is over may still release what it has got. */
+#define LATE_RELEASE_MS 250
+
 enum { ACQUIRING, LOST_EARLY, HANDED_OUT, TOLD };
 
 struct syncguard_lock_set {
@@ -97,16 +100,25 @@ static int64_t dispose_deadline(const syncguard_backend *backend)
     return syncguard_clock_after(syncguard_clock_ns(), sg_dispose_timeout_ms(backend));
 }
 
-/* Gives back what an acquire in vain has got; nobody has used it, so no minimum hold counts. */
-static void give_back(acquisition *a)
+/*
+ * Gives back what an acquire in vain has got; nobody has used it, so no minimum hold counts. If the
+ * store failed or the caller aborted, the background does it. If the caller's time is over, the
+ * keys are free again at its return unless the store is slow.
+ */
+static void give_back(acquisition *a, syncguard_status status)
 {
     syncguard_lock_set *set = a->set;
-    int64_t deadline_ns = dispose_deadline(a->backend);
+    bool over = status == SYNCGUARD_E_ACQUISITION_TIMEOUT;
+    int64_t deadline_ns = over ? syncguard_clock_after(syncguard_clock_ns(), LATE_RELEASE_MS)
+                               : dispose_deadline(a->backend);
     for (size_t i = set->count; i-- > 0;) {
         if (set->locks[i] == NULL)
             continue;
         atomic_store(&set->locks[i]->keep_until_ns, 0);
-        sg_lock_dispose_until(set->locks[i], "scope", deadline_ns);
+        if (status < SYNCGUARD_OK && !over)
+            sg_lock_give_back(set->locks[i]);
+        else
+            sg_lock_dispose_until(set->locks[i], "scope", deadline_ns);
         set->locks[i] = NULL;
     }
     atomic_store(&set->phase, ACQUIRING);
@@ -134,18 +146,30 @@ static syncguard_status acquire_one(acquisition *a, size_t index, syncguard_erro
     return syncguard_lock_acquire(a->backend, a->keys[index], &a->options, out, err);
 }
 
+/* Extends a lock to its whole TTL, within the deadline of the acquire and of one operation. */
+static syncguard_status refresh_one(acquisition *a, size_t index, syncguard_error *err)
+{
+    int64_t most_ns =
+        syncguard_clock_after(syncguard_clock_ns(), a->backend->core->options.timeout_ms);
+    bool last = a->waits && a->deadline_ns < most_ns;
+    syncguard_limits limits = {last ? a->deadline_ns : most_ns, a->options.abort_object};
+    syncguard_status status =
+        sg_lock_extend(a->set->locks[index], a->options.ttl_ms, &limits, NULL, err);
+    if (last && status == SYNCGUARD_E_NETWORK_TIMEOUT)
+        return gave_up(a, index, err);
+    return status;
+}
+
 /* After all are locked: the early ones have used up a part of their leases while the others were
  * waited for. ABSENT: one was lost meanwhile. */
 static syncguard_status refresh(acquisition *a, syncguard_error *err)
 {
-    syncguard_call call = SYNCGUARD_CALL_INIT;
     int64_t ttl_ms = a->options.ttl_ms;
-    call.abort_object = a->options.abort_object;
     for (size_t i = 0; i < a->count; i++) {
         syncguard_lock *lock = a->set->locks[i];
         syncguard_status status = SYNCGUARD_OK;
         if (!a->options.auto_extend && syncguard_lock_remaining_ms(lock) < ttl_ms - ttl_ms / 10)
-            status = syncguard_lock_extend(lock, ttl_ms, &call, NULL, err);
+            status = refresh_one(a, i, err);
         if (status == SYNCGUARD_OK && !syncguard_lock_held(lock))
             status = SYNCGUARD_ABSENT;
         if (status != SYNCGUARD_OK)
@@ -183,7 +207,7 @@ static syncguard_status acquire_round(acquisition *a, syncguard_lock_set **out,
     if (status == SYNCGUARD_OK)
         status = hand_out(a, out);
     if (status != SYNCGUARD_OK)
-        give_back(a);
+        give_back(a, status);
     return status;
 }
 

@@ -518,6 +518,7 @@ static bool find_due(const sg_wait_queue *queue, const sg_waiting *waiting, int6
         sg_waiter *waiter = &waiting->waiters[turn(waiting, i)];
         if (first_of(waiter->key_waiters) == waiter && waiter->key_waiters->trying == 0 &&
             first_is_due(queue, waiter, now, until_ns)) {
+            begin_try(waiter); /* if it leaves before it tries, the next waiter tries */
             *index = turn(waiting, i);
             return true;
         }

@@ -527,6 +527,68 @@ static void cancel_while_waiting(void **state)
  */
 
 /* The release waits for an extend that was started before it, without a thread. */
+static atomic_bool busy_hangs;
+static atomic_int tries_of_free;
+static _Atomic int64_t free_at_ns;
+
+/* Key "busy" keeps its worker; "k" is held until free_at_ns, and its waiters are armed. */
+static syncguard_status held_until(fake_backend *p, syncguard_acquire_op *op, syncguard_error *e)
+{
+    while (op->key[0] == 'b' && atomic_load(&busy_hangs))
+        sleep_ms(1);
+    int64_t left_ns = atomic_load(&free_at_ns) - syncguard_clock_ns();
+    if (op->key[0] == 'b' || left_ns <= 0) {
+        op->fence = (uint64_t)atomic_fetch_add(&p->fence, 1) + 1;
+        if (op->key[0] == 'k')
+            atomic_fetch_add(&tries_of_free, 1);
+        return SYNCGUARD_OK;
+    }
+    (void)e;
+    op->remaining_ms = left_ns / SYNCGUARD_NS_PER_MS + 1;
+    op->armed_ms = 60000;
+    return SYNCGUARD_LOCKED;
+}
+
+/* The lock expires, its first waiter is due but has no worker yet, and is cancelled: the second one
+ * tries at once, not after its pause. */
+static void an_expiry_is_not_forgotten_by_a_cancel(void **state)
+{
+    (void)state;
+    int first = 1, second = 2, busy = 3;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_acquire = held_until;
+    syncguard_queue *queue = open_queue(&p->base, 1);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300000);
+    options.retry_delay_ms = 120000;
+    options.jitter = SYNCGUARD_JITTER_NONE;
+    atomic_store(&free_at_ns, syncguard_clock_after(syncguard_clock_ns(), 2000));
+    atomic_store(&tries_of_free, 0);
+    syncguard_request request = start(queue, "k", &options, &first);
+    assert_true(wait_for_count(&p->watched, 1));
+    start(queue, "k", &options, &second);
+    assert_true(wait_for_count(&p->acquires, 3));
+    sleep_ms(500); /* both rest */
+    atomic_store(&busy_hangs, true);
+    start(queue, "busy", NULL, &busy);
+    while (syncguard_clock_ns() < atomic_load(&free_at_ns))
+        sleep_ms(10);
+    sleep_ms(1500); /* expired, with the tolerance: the first is ready, behind "busy" */
+    assert_true(syncguard_queue_cancel(queue, request));
+    int64_t begun = syncguard_clock_ns();
+    atomic_store(&busy_hangs, false);
+    for (int left = 3; left > 0; left--) {
+        syncguard_completion done;
+        assert_true(readable(queue, 30000));
+        assert_true(syncguard_queue_next(queue, &done));
+        if (done.lock != NULL)
+            syncguard_lock_dispose(done.lock);
+    }
+    assert_int_equal(atomic_load(&tries_of_free), 1);
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 0, 20000);
+    syncguard_queue_close(queue);
+    syncguard_close(&p->base);
+}
+
 static void release_does_not_overtake_an_extend(void **state)
 {
     (void)state;
@@ -898,6 +960,7 @@ int main(void)
         cmocka_unit_test(a_waiter_with_nothing_to_try_misses_no_attempt),
         cmocka_unit_test(cancel_in_every_state),
         cmocka_unit_test(cancel_while_waiting),
+        cmocka_unit_test(an_expiry_is_not_forgotten_by_a_cancel),
         cmocka_unit_test(release_does_not_overtake_an_extend),
         cmocka_unit_test(an_abandoned_release_ends_its_extends),
         cmocka_unit_test(a_lost_lock_is_one_completion),

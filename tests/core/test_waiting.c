@@ -231,9 +231,12 @@ static void timeout_ends_a_hanging_attempt(void **state)
     options.timeout_ms = 80;
     syncguard_lock *lock = NULL;
     int64_t begun = syncguard_clock_ns();
-    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
+    syncguard_error err;
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 79, 2000);
+    /* Nobody has said that there is another owner. */
+    assert_non_null(strstr(err.message, "the store did not answer"));
     syncguard_close(&p->base);
 }
 

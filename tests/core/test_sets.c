@@ -1,0 +1,142 @@
+/*
+ * Sets over a store that hangs: the limits of the caller hold for all keys together, and what was
+ * locked before is given back.
+ *
+ * Interleavings that are made here on purpose:
+ *   - the store hangs at the second key: abort, deadline
+ *   - the store hangs while the first key is renewed at the end
+ */
+#include <pthread.h>
+
+#include "test.h"
+
+#include "fake_backend.h"
+#include "syncguard/lock_set.h"
+
+#define TIMEOUT_MS 1000
+/* Late, but before the release of the first key could have timed out in the foreground. */
+#define LATEST_MS 4000
+
+static const char *const keys[] = {"a", "b"};
+static atomic_bool hung;
+static atomic_int held;
+static int64_t b_free_ns; /* then b is granted; until then it is held, or hangs if this is 0 */
+
+static syncguard_status hang(const syncguard_limits *limits, syncguard_error *err)
+{
+    while (atomic_load(&hung)) {
+        syncguard_status status = syncguard_limits_check(limits, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        sleep_ms(2);
+    }
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status acquire(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    if (op->key[0] == 'b' && b_free_ns == 0)
+        return hang(&op->limits, err);
+    if (op->key[0] == 'b' && syncguard_clock_ns() < b_free_ns) {
+        op->remaining_ms = 60000;
+        return SYNCGUARD_LOCKED;
+    }
+    atomic_fetch_add(&held, 1);
+    op->fence = (uint64_t)atomic_fetch_add(&p->fence, 1) + 1;
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status extend(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p;
+    return hang(&op->limits, err);
+}
+
+static syncguard_status release(fake_backend *p, syncguard_release_op *op, syncguard_error *err)
+{
+    (void)p;
+    syncguard_status status = hang(&op->limits, err);
+    if (status == SYNCGUARD_OK)
+        atomic_fetch_sub(&held, 1);
+    return status;
+}
+
+static void ignore(void *context, const syncguard_error *error, const char *key,
+                   const char *lock_id, const char *source)
+{
+    (void)context, (void)error, (void)key, (void)lock_id, (void)source;
+}
+
+/* Acquires both keys in vain, and sees that it ends in time and that nothing stays locked. */
+static void acquire_in_vain(const syncguard_lock_options *given, syncguard_status expected)
+{
+    syncguard_error err;
+    syncguard_lock_options options = *given;
+    syncguard_lock_set *set = NULL;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_acquire = acquire;
+    p->on_release = release;
+    p->on_extend = extend;
+    options.on_release_error = ignore;
+    atomic_store(&hung, true);
+    atomic_store(&held, 0);
+    int64_t begun = syncguard_clock_ns();
+    assert_int_equal(syncguard_lock_acquire_all(&p->base, keys, 2, &options, &set, &err), expected);
+    assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 0, LATEST_MS);
+    assert_null(set);
+    atomic_store(&hung, false);
+    for (int i = 0; i < 3000 && atomic_load(&held) > 0; i++)
+        sleep_ms(10);
+    assert_int_equal(atomic_load(&held), 0);
+    syncguard_close(&p->base);
+}
+
+static void *trigger_soon(void *abort_object)
+{
+    sleep_ms(200);
+    syncguard_abort_trigger(abort_object);
+    return NULL;
+}
+
+static void abort_ends_it_while_the_store_hangs(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
+    assert_int_equal(syncguard_abort_create(&options.abort_object, NULL), SYNCGUARD_OK);
+    b_free_ns = 0;
+    assert_int_equal(pthread_create(&thread, NULL, trigger_soon, options.abort_object), 0);
+    acquire_in_vain(&options, SYNCGUARD_E_ABORTED);
+    pthread_join(thread, NULL);
+    syncguard_abort_free(options.abort_object);
+}
+
+static void timeout_ends_it_while_the_store_hangs(void **state)
+{
+    (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(TIMEOUT_MS);
+    b_free_ns = 0;
+    acquire_in_vain(&options, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+}
+
+/* The second key is had shortly before the deadline; the first one's lease is then too old. */
+static void timeout_ends_the_last_extend(void **state)
+{
+    (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(TIMEOUT_MS);
+    options.ttl_ms = 5000;
+    options.retry_delay_ms = 20;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    b_free_ns = syncguard_clock_after(syncguard_clock_ns(), TIMEOUT_MS * 7 / 10);
+    acquire_in_vain(&options, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(abort_ends_it_while_the_store_hangs),
+        cmocka_unit_test(timeout_ends_it_while_the_store_hangs),
+        cmocka_unit_test(timeout_ends_the_last_extend),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
