@@ -12,8 +12,8 @@
  *
  * Waiting. The options are those of a single lock. timeout_ms is one deadline for all keys;
  * max_retries applies to each key. Keys that are already locked stay locked while the call waits
- * for a later one. They are all released if that key cannot be acquired; after an abort or a failure
- * of the store this happens in the background.
+ * for a later one. They are all released if that key cannot be acquired; after an abort or a
+ * failure of the store this happens in the background.
  *
  * Holding. Each key has its own fence. With auto_extend all keys are renewed, even during the wait.
  * Without it, keys that were locked early are extended once at the end, so that all leases begin
