@@ -157,6 +157,18 @@ class StoreTest(unittest.TestCase):
             self.assertTrue(called.wait(30))
         self.assertEqual(told, [(lock, "absent", False)])
 
+    def test_on_lost_ends_with_its_lock(self):
+        from syncguard import _backend
+        ends = {"release": lambda lock: lock.release(), "close": lambda lock: lock.close(),
+                "detach": lambda lock: self.store.release(lock.detach())}
+        for name, end in ends.items():
+            with self.subTest(end=name):
+                before = len(_backend._losses)
+                lock = self.store.acquire(self.key, auto_extend=True, on_lost=lambda lock, reason: None)
+                self.assertEqual(len(_backend._losses), before + 1)
+                end(lock)
+                self.assertEqual(len(_backend._losses), before)
+
     def test_lost_raises_at_the_end(self):
         with self.assertRaises(syncguard.LockLost) as caught:
             with self.store.acquire(self.key, ttl=6, auto_extend=True) as lock:

@@ -69,6 +69,16 @@ def _call_on_lost(context: int, _pointer: int, reason: int) -> None:
 _lost = LostFn(_call_on_lost)
 
 
+def _ends_with(function: Callable[[int], None], number: int) -> Callable[[int], None]:
+    """Frees a lock by a function of the library, and then what is called when it is lost."""
+
+    def free(pointer: int) -> None:
+        function(pointer)
+        _losses.pop(number, None)
+
+    return free
+
+
 def reason_name(reason: int) -> str:
     return str(lib.syncguard_lost_reason_name(reason).decode())
 
@@ -83,13 +93,13 @@ class Lock(Owner):
     slot: the number of the slot if the lock was acquired with slots (key is then the key of the slot), else 0.
     """
 
-    def __init__(self, owned: Owned, raises: bool) -> None:
+    def __init__(self, owned: Owned, raises: bool, number: int) -> None:
         super().__init__(owned)
         self.key = str(lib.syncguard_lock_key(owned.pointer).decode())
         self.id = str(lib.syncguard_lock_id(owned.pointer).decode())
         self.fence = str(lib.syncguard_lock_fence(owned.pointer).decode())
         self.slot = int(lib.syncguard_lock_slot(owned.pointer))
-        self._raises = raises
+        self._raises, self._number = raises, number
         self._last_loss: Optional[str] = None
 
     @property
@@ -150,7 +160,7 @@ class Lock(Owner):
         owned = self._owned
         if owned is None:
             raise InvalidArgument("the lock is closed")
-        owned.free = lib.syncguard_lock_detach
+        owned.free = _ends_with(lib.syncguard_lock_detach, self._number)
         self.close()
         return self.id
 
@@ -294,17 +304,13 @@ class Backend(Owner):
         elif on_lost not in ("raise", None):
             raise InvalidArgument("on_lost is a function, \"raise\" or None")
 
-        def dispose(pointer: int) -> None:
-            lib.syncguard_lock_dispose(pointer)
-            _losses.pop(number, None)
-
-        owned, lock = Owned(dispose), None
+        owned, lock = Owned(_ends_with(lib.syncguard_lock_dispose, number)), None
         try:
             with aborted_by(sources) as abort_object:
                 options.abort_object = abort_object
                 status = self._call(function, name, byref(options), byref(owned.out))
             if status == OK:
-                lock = Lock(owned, on_lost == "raise")
+                lock = Lock(owned, on_lost == "raise", number)
             return lock
         finally:
             if loss is not None:
