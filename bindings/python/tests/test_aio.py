@@ -118,6 +118,29 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                 self.take_away(other, lock)
                 self.assertEqual(await asyncio.wait_for(told, 30), (lock, "absent"))
 
+    async def test_loss_found_by_the_release(self):
+        with syncguard.open(URL, timeout=20) as other:
+            with self.assertRaises(syncguard.LockLost) as caught:
+                async with self.store.lock(self.key) as lock:
+                    self.take_away(other, lock)
+            self.assertEqual((caught.exception.reason, lock.lost), ("absent", "absent"))
+            with self.assertRaises(KeyError):  # its own exception goes first
+                async with self.store.lock(self.key) as lock:
+                    self.take_away(other, lock)
+                    raise KeyError
+            async with self.store.lock(self.key, on_lost=None) as lock:
+                self.take_away(other, lock)
+            self.assertEqual(lock.lost, "absent")
+
+    async def test_body_that_releases_the_lock_itself(self):
+        async with self.store.lock(self.key) as lock:
+            self.assertTrue(await lock.release())
+        self.assertIsNone(lock.lost)
+        with syncguard.open(URL, timeout=20) as other:
+            async with self.store.lock(self.key) as lock:
+                self.take_away(other, lock)
+                self.assertFalse(await lock.release())  # which tells the body
+
     def take_away(self, other, lock):
         store = self.store._backend if URL.startswith("memory:") else other
         self.assertTrue(store.release(lock.id))

@@ -184,6 +184,33 @@ class StoreTest(unittest.TestCase):
                 time.sleep(lock.remaining + 0.1)
                 raise KeyError
 
+    def test_loss_found_by_the_release(self):
+        with self.assertRaises(syncguard.LockLost) as caught:
+            with self.store.acquire(self.key) as lock:
+                self.store.release(lock.id)
+        self.assertEqual((caught.exception.reason, lock.lost), ("absent", "absent"))
+        with self.assertRaises(KeyError):  # its own exception goes first
+            with self.store.acquire(self.key) as lock:
+                self.store.release(lock.id)
+                raise KeyError
+        with self.store.acquire(self.key, on_lost=None) as lock:
+            self.store.release(lock.id)
+        self.assertEqual(lock.lost, "absent")
+
+    def test_body_that_ends_the_lock_itself(self):
+        with self.store.acquire(self.key) as lock:
+            self.assertTrue(lock.release())
+        self.assertIsNone(lock.lost)
+        with self.store.acquire(self.key) as lock:
+            lock.close()
+        self.assertIsNone(lock.lost)
+        with self.store.acquire(self.key) as lock:
+            self.store.release(lock.detach())
+        self.assertIsNone(lock.lost)
+        with self.store.acquire(self.key) as lock:
+            self.store.release(lock.id)
+            self.assertFalse(lock.release())  # which tells the body
+
     def test_dropped_lock_is_released(self):
         lock = self.store.acquire(self.key, auto_extend=True)
         with self.assertWarns(ResourceWarning):

@@ -101,6 +101,8 @@ class Lock(Owner):
         self.slot = int(lib.syncguard_lock_slot(owned.pointer))
         self._raises, self._number = raises, number
         self._last_loss: Optional[str] = None
+        self._releases: List[None] = []  # one entry per release that was begun; threads may append at the same time
+        self._absent = False  # the only release did not find the lock in the store
 
     @property
     def held(self) -> bool:
@@ -145,8 +147,11 @@ class Lock(Owner):
         an Error, the library keeps trying to release the lock in the background until the lease ends."""
         if self._owned is None:
             return False
+        self._releases.append(None)
         try:
-            return self._call(lib.syncguard_lock_release, limits(timeout)) == OK
+            released = self._call(lib.syncguard_lock_release, limits(timeout)) == OK
+            self._absent = not released and len(self._releases) == 1  # else another thread may have released it
+            return released
         finally:
             self.close()
 
@@ -169,11 +174,14 @@ class Lock(Owner):
 
     def __exit__(self, kind: Optional[Type[BaseException]], _value: Optional[BaseException],
                  _traceback: Optional[TracebackType]) -> None:
-        reason = self.lost
+        was_open = self._owned is not None
         try:
             self.release()
         except Error as error:
             _logger.warning("a lock could not be released, its lease ends it: %s", error)
+        if self.lost is None and was_open and self._absent:
+            self._last_loss = "absent"
+        reason = self.lost
         if reason is not None and self._raises and kind is None:
             raise LockLost(reason)
 

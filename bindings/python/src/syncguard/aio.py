@@ -106,14 +106,16 @@ class _Scope:
                         _traceback: Optional[TracebackType]) -> None:
         lock, task = self._lock, self._task
         assert lock is not None and task is not None
-        self._task, reason = None, lock.lost
+        self._task, was_open = None, lock._owned is not None
         try:
-            await lock.release()
+            if not await lock.release() and was_open and lock.lost is None:
+                lock._last_loss = "absent"
         except asyncio.CancelledError:
             if not self._cancelled:
                 raise
         except Error as error:
             _logger.warning("a lock could not be released, its lease ends it: %s", error)
+        reason = lock.lost
         if self._on_lost != "raise" or reason is None:
             return
         others = task.uncancel() if self._cancelled and hasattr(task, "uncancel") else 0
