@@ -118,6 +118,16 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                 self.take_away(other, lock)
                 self.assertEqual(await asyncio.wait_for(told, 30), (lock, "absent"))
 
+    async def test_lost_does_nothing(self):
+        with syncguard.open(URL, timeout=20) as other:
+            async with self.store.lock(self.key, ttl=6, auto_extend=True, on_lost=None) as lock:
+                self.take_away(other, lock)
+                deadline = time.monotonic() + 30
+                while lock.lost is None and time.monotonic() < deadline:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # the completion is read
+            self.assertEqual(lock.lost, "absent")
+
     async def test_loss_found_by_the_release(self):
         with syncguard.open(URL, timeout=20) as other:
             with self.assertRaises(syncguard.LockLost) as caught:

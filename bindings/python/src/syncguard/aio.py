@@ -99,7 +99,10 @@ class _Scope:
     async def __aenter__(self) -> AsyncLock:
         self._lock = await self._store.acquire(**self._arguments)
         self._task = asyncio.current_task()
-        self._lock._on_lost = self._on_lost if callable(self._on_lost) else self._cancel
+        if callable(self._on_lost):
+            self._lock._on_lost = self._on_lost
+        elif self._on_lost == "raise":
+            self._lock._on_lost = self._cancel
         return self._lock
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
