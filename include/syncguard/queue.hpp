@@ -77,25 +77,21 @@ class queue
         return request;
     }
 
-    /* Starts a release. The lock is empty afterwards, unless this fails. */
+    /* Starts a release. The lock is empty afterwards, unless this fails. A lock of
+     * backend::acquire with on_lost is refused (InvalidArgument) and stays held: the library may
+     * call its function until the handle is freed, so release or destroy the lock itself. */
     syncguard_request release(lock &&held, void *context)
     {
         syncguard_request request = 0;
         syncguard_error details;
-        detail::check(syncguard_lock_release_async(handle_.get(), held.get(), nullptr, context,
-                                                   &request, &details),
-                      details);
-        (void)held.handle_.release();
+        detail::check(start_release(held, context, request, &details), details);
         return request;
     }
 
     syncguard_request release(lock &&held, void *context, std::error_code &code) noexcept
     {
         syncguard_request request = 0;
-        if (detail::store(syncguard_lock_release_async(handle_.get(), held.get(), nullptr, context,
-                                                       &request, nullptr),
-                          code) == SYNCGUARD_OK)
-            (void)held.handle_.release();
+        detail::store(start_release(held, context, request, nullptr), code);
         return request;
     }
 
@@ -134,6 +130,18 @@ class queue
             return detail::refuse(details, "a queue reports a loss as a completion");
         return syncguard_lock_acquire_async(handle_.get(), name.get(), &options.c(), context,
                                             &request, details);
+    }
+
+    syncguard_status start_release(lock &held, void *context, syncguard_request &request,
+                                   syncguard_error *details) noexcept
+    {
+        if (held.on_lost_)
+            return detail::refuse(details, "a queue does not release a lock with on_lost");
+        syncguard_status status = syncguard_lock_release_async(handle_.get(), held.get(), nullptr,
+                                                               context, &request, details);
+        if (status == SYNCGUARD_OK)
+            (void)held.handle_.release();
+        return status;
     }
 
     std::unique_ptr<syncguard_queue, closer> handle_;

@@ -303,6 +303,44 @@ static void test_queue(syncguard::backend &store)
     check(!store.is_locked("queue"), "the end of a completion releases its lock");
 }
 
+// The library may still call on_lost while a queue releases the lock.
+static void test_queue_with_on_lost(syncguard::backend &store)
+{
+    syncguard::queue queue(store);
+    std::atomic<bool> entered{false};
+    std::atomic<bool> leave{false};
+    auto token = std::make_shared<int>(0);
+    auto options = syncguard::lock_options().ttl(6s).auto_extend().on_lost(
+        [&entered, &leave, token](syncguard::lost_reason) {
+            entered = true;
+            while (!leave)
+                std::this_thread::sleep_for(1ms);
+        });
+    {
+        syncguard::lock lock = store.acquire("queue-lost", options);
+        options.on_lost(nullptr);
+        store.release(lock.id());
+        for (int i = 0; i < 3000 && !entered; i++)
+            std::this_thread::sleep_for(10ms);
+        std::error_code code;
+        queue.release(std::move(lock), nullptr, code);
+        check(entered && code == syncguard::errc::invalid_argument && lock,
+              "a queue does not take a lock whose on_lost runs");
+        check(fails(syncguard::errc::invalid_argument,
+                    [&] { queue.release(std::move(lock), nullptr); }) &&
+                  lock && !queue.next(),
+              "the same as an exception; nothing completes");
+        check(token.use_count() == 2, "the function lives as long as the lock");
+        leave = true;
+    }
+    check(token.use_count() == 1, "it ends with the lock");
+    {
+        syncguard::lock lock = store.acquire("queue-lost", syncguard::lock_options().auto_extend());
+        queue.release(std::move(lock), nullptr);
+        check(!lock && take(queue).c.status == SYNCGUARD_OK, "a lock without on_lost is taken");
+    }
+}
+
 #ifdef HAVE_SQLITE
 // Another writer keeps the file busy for longer than a release may take.
 static void test_release_error(const std::string &url)
@@ -343,6 +381,7 @@ int main(int argc, char **argv)
         test_abort(store);
         test_threads(store);
         test_queue(store);
+        test_queue_with_on_lost(store);
         store = syncguard::backend(); // closes it
 #ifdef HAVE_SQLITE
         if (url.rfind("sqlite:", 0) == 0)

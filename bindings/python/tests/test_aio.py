@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import time
 import unittest
 
@@ -117,6 +118,63 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                                        on_lost=lambda lock, reason: told.set_result((lock, reason))) as lock:
                 self.take_away(other, lock)
                 self.assertEqual(await asyncio.wait_for(told, 30), (lock, "absent"))
+
+    async def test_lost_does_nothing(self):
+        with syncguard.open(URL, timeout=20) as other:
+            async with self.store.lock(self.key, ttl=6, auto_extend=True, on_lost=None) as lock:
+                self.take_away(other, lock)
+                deadline = time.monotonic() + 30
+                while lock.lost is None and time.monotonic() < deadline:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)  # the completion is read
+            self.assertEqual(lock.lost, "absent")
+
+    async def test_lost_with_its_grant(self):
+        """The loop is busy from the request until after the loss, and reads grant and loss together."""
+        entered, told = {}, []
+
+        async def body(name, on_lost):
+            async with self.store.lock(self.key + name, ttl=2, max_hold=1, auto_extend=True, on_lost=on_lost) as lock:
+                entered[name] = lock
+                deadline = time.monotonic() + 30
+                while lock.lost is None and time.monotonic() < deadline:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
+
+        tasks = [asyncio.create_task(body(*arguments)) for arguments in (
+            ("raise", "raise"), ("function", lambda *arguments: told.append(arguments)), ("none", None))]
+        await asyncio.sleep(0)
+        self.assertTrue(select.select([self.store._fd], [], [], 60)[0])
+        time.sleep(5)
+        with self.assertRaises(syncguard.LockLost) as caught:
+            await tasks[0]
+        await asyncio.gather(*tasks[1:])
+        self.assertEqual(caught.exception.reason, "max-hold")
+        self.assertEqual(told, [(entered["function"], "max-hold")])
+        self.assertEqual(sorted(entered), ["function", "none"])  # a body that has already lost does not begin
+
+    async def test_loss_found_by_the_release(self):
+        with syncguard.open(URL, timeout=20) as other:
+            with self.assertRaises(syncguard.LockLost) as caught:
+                async with self.store.lock(self.key) as lock:
+                    self.take_away(other, lock)
+            self.assertEqual((caught.exception.reason, lock.lost), ("absent", "absent"))
+            with self.assertRaises(KeyError):  # its own exception goes first
+                async with self.store.lock(self.key) as lock:
+                    self.take_away(other, lock)
+                    raise KeyError
+            async with self.store.lock(self.key, on_lost=None) as lock:
+                self.take_away(other, lock)
+            self.assertEqual(lock.lost, "absent")
+
+    async def test_body_that_releases_the_lock_itself(self):
+        async with self.store.lock(self.key) as lock:
+            self.assertTrue(await lock.release())
+        self.assertIsNone(lock.lost)
+        with syncguard.open(URL, timeout=20) as other:
+            async with self.store.lock(self.key) as lock:
+                self.take_away(other, lock)
+                self.assertFalse(await lock.release())  # which tells the body
 
     def take_away(self, other, lock):
         store = self.store._backend if URL.startswith("memory:") else other

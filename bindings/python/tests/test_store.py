@@ -157,6 +157,18 @@ class StoreTest(unittest.TestCase):
             self.assertTrue(called.wait(30))
         self.assertEqual(told, [(lock, "absent", False)])
 
+    def test_on_lost_ends_with_its_lock(self):
+        from syncguard import _backend
+        ends = {"release": lambda lock: lock.release(), "close": lambda lock: lock.close(),
+                "detach": lambda lock: self.store.release(lock.detach())}
+        for name, end in ends.items():
+            with self.subTest(end=name):
+                before = len(_backend._losses)
+                lock = self.store.acquire(self.key, auto_extend=True, on_lost=lambda lock, reason: None)
+                self.assertEqual(len(_backend._losses), before + 1)
+                end(lock)
+                self.assertEqual(len(_backend._losses), before)
+
     def test_lost_raises_at_the_end(self):
         with self.assertRaises(syncguard.LockLost) as caught:
             with self.store.acquire(self.key, ttl=6, auto_extend=True) as lock:
@@ -171,6 +183,33 @@ class StoreTest(unittest.TestCase):
             with self.store.acquire(self.key, ttl=4) as lock:
                 time.sleep(lock.remaining + 0.1)
                 raise KeyError
+
+    def test_loss_found_by_the_release(self):
+        with self.assertRaises(syncguard.LockLost) as caught:
+            with self.store.acquire(self.key) as lock:
+                self.store.release(lock.id)
+        self.assertEqual((caught.exception.reason, lock.lost), ("absent", "absent"))
+        with self.assertRaises(KeyError):  # its own exception goes first
+            with self.store.acquire(self.key) as lock:
+                self.store.release(lock.id)
+                raise KeyError
+        with self.store.acquire(self.key, on_lost=None) as lock:
+            self.store.release(lock.id)
+        self.assertEqual(lock.lost, "absent")
+
+    def test_body_that_ends_the_lock_itself(self):
+        with self.store.acquire(self.key) as lock:
+            self.assertTrue(lock.release())
+        self.assertIsNone(lock.lost)
+        with self.store.acquire(self.key) as lock:
+            lock.close()
+        self.assertIsNone(lock.lost)
+        with self.store.acquire(self.key) as lock:
+            self.store.release(lock.detach())
+        self.assertIsNone(lock.lost)
+        with self.store.acquire(self.key) as lock:
+            self.store.release(lock.id)
+            self.assertFalse(lock.release())  # which tells the body
 
     def test_dropped_lock_is_released(self):
         lock = self.store.acquire(self.key, auto_extend=True)

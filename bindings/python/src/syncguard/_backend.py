@@ -69,6 +69,16 @@ def _call_on_lost(context: int, _pointer: int, reason: int) -> None:
 _lost = LostFn(_call_on_lost)
 
 
+def _ends_with(function: Callable[[int], None], number: int) -> Callable[[int], None]:
+    """Frees a lock by a function of the library, and then what is called when it is lost."""
+
+    def free(pointer: int) -> None:
+        function(pointer)
+        _losses.pop(number, None)
+
+    return free
+
+
 def reason_name(reason: int) -> str:
     return str(lib.syncguard_lost_reason_name(reason).decode())
 
@@ -83,14 +93,16 @@ class Lock(Owner):
     slot: the number of the slot if the lock was acquired with slots (key is then the key of the slot), else 0.
     """
 
-    def __init__(self, owned: Owned, raises: bool) -> None:
+    def __init__(self, owned: Owned, raises: bool, number: int) -> None:
         super().__init__(owned)
         self.key = str(lib.syncguard_lock_key(owned.pointer).decode())
         self.id = str(lib.syncguard_lock_id(owned.pointer).decode())
         self.fence = str(lib.syncguard_lock_fence(owned.pointer).decode())
         self.slot = int(lib.syncguard_lock_slot(owned.pointer))
-        self._raises = raises
+        self._raises, self._number = raises, number
         self._last_loss: Optional[str] = None
+        self._releases: List[None] = []  # one entry per release that was begun; threads may append at the same time
+        self._absent = False  # the only release did not find the lock in the store
 
     @property
     def held(self) -> bool:
@@ -135,8 +147,11 @@ class Lock(Owner):
         an Error, the library keeps trying to release the lock in the background until the lease ends."""
         if self._owned is None:
             return False
+        self._releases.append(None)
         try:
-            return self._call(lib.syncguard_lock_release, limits(timeout)) == OK
+            released = self._call(lib.syncguard_lock_release, limits(timeout)) == OK
+            self._absent = not released and len(self._releases) == 1  # else another thread may have released it
+            return released
         finally:
             self.close()
 
@@ -150,7 +165,7 @@ class Lock(Owner):
         owned = self._owned
         if owned is None:
             raise InvalidArgument("the lock is closed")
-        owned.free = lib.syncguard_lock_detach
+        owned.free = _ends_with(lib.syncguard_lock_detach, self._number)
         self.close()
         return self.id
 
@@ -159,11 +174,14 @@ class Lock(Owner):
 
     def __exit__(self, kind: Optional[Type[BaseException]], _value: Optional[BaseException],
                  _traceback: Optional[TracebackType]) -> None:
-        reason = self.lost
+        was_open = self._owned is not None
         try:
             self.release()
         except Error as error:
             _logger.warning("a lock could not be released, its lease ends it: %s", error)
+        if self.lost is None and was_open and self._absent:
+            self._last_loss = "absent"
+        reason = self.lost
         if reason is not None and self._raises and kind is None:
             raise LockLost(reason)
 
@@ -294,17 +312,13 @@ class Backend(Owner):
         elif on_lost not in ("raise", None):
             raise InvalidArgument("on_lost is a function, \"raise\" or None")
 
-        def dispose(pointer: int) -> None:
-            lib.syncguard_lock_dispose(pointer)
-            _losses.pop(number, None)
-
-        owned, lock = Owned(dispose), None
+        owned, lock = Owned(_ends_with(lib.syncguard_lock_dispose, number)), None
         try:
             with aborted_by(sources) as abort_object:
                 options.abort_object = abort_object
                 status = self._call(function, name, byref(options), byref(owned.out))
             if status == OK:
-                lock = Lock(owned, on_lost == "raise")
+                lock = Lock(owned, on_lost == "raise", number)
             return lock
         finally:
             if loss is not None:

@@ -41,6 +41,7 @@ class AsyncLock:
         self.fence = str(lib.syncguard_lock_fence(owned.pointer).decode())
         self.slot = int(lib.syncguard_lock_slot(owned.pointer))
         self._last_loss: Optional[str] = None
+        self._reported_loss: Optional[str] = None  # by a completion
 
     @property
     def held(self) -> bool:
@@ -79,6 +80,18 @@ class AsyncLock:
         owned.out.value = None  # it is the library's now
         return bool((await future).status == OK)
 
+    def _report_loss(self, reason: str) -> None:
+        """Called once, when the completion is read."""
+        self._reported_loss = reason
+        if self._on_lost is not None:
+            self._on_lost(self, reason)
+
+    def _watch(self, on_lost: OnLost) -> None:
+        """The event loop calls on_lost, even if the loss was read together with the grant."""
+        self._on_lost = on_lost
+        if self._reported_loss is not None:
+            asyncio.get_running_loop().call_soon(on_lost, self, self._reported_loss)
+
 
 class _Scope:
     """async with store.lock(...)"""
@@ -97,23 +110,30 @@ class _Scope:
             self._task.cancel()
 
     async def __aenter__(self) -> AsyncLock:
-        self._lock = await self._store.acquire(**self._arguments)
+        lock = self._lock = await self._store.acquire(**self._arguments)
         self._task = asyncio.current_task()
-        self._lock._on_lost = self._on_lost if callable(self._on_lost) else self._cancel
-        return self._lock
+        if callable(self._on_lost):
+            lock._watch(self._on_lost)
+        elif self._on_lost == "raise":
+            if lock.lost is not None:  # while the loop was busy: the body does not begin
+                await self.__aexit__(None, None, None)  # raises LockLost
+            lock._watch(self._cancel)
+        return lock
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
                         _traceback: Optional[TracebackType]) -> None:
         lock, task = self._lock, self._task
         assert lock is not None and task is not None
-        self._task, reason = None, lock.lost
+        self._task, was_open = None, lock._owned is not None
         try:
-            await lock.release()
+            if not await lock.release() and was_open and lock.lost is None:
+                lock._last_loss = "absent"
         except asyncio.CancelledError:
             if not self._cancelled:
                 raise
         except Error as error:
             _logger.warning("a lock could not be released, its lease ends it: %s", error)
+        reason = lock.lost
         if self._on_lost != "raise" or reason is None:
             return
         others = task.uncancel() if self._cancelled and hasattr(task, "uncancel") else 0
@@ -129,7 +149,7 @@ class AsyncBackend:
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._queue: Optional[Owned] = None
         self._fd = -1
-        self._open: Dict[int, "asyncio.Future[Completion]"] = {}
+        self._open: Dict[int, "asyncio.Future[Any]"] = {}
         self._locks: "weakref.WeakValueDictionary[int, AsyncLock]" = weakref.WeakValueDictionary()
 
     async def acquire(self, key: str, *, wait: Optional[Seconds] = 5, ttl: Seconds = 30, auto_extend: bool = False,
@@ -138,11 +158,8 @@ class AsyncBackend:
         """Acquires key, and waits for up to `wait` seconds (None: forever; 0: a single attempt). Cancelling the task
         ends the wait. The arguments are those of syncguard.Backend.acquire."""
         options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, slots, retry_unavailable)
-        done = await self._request(lib.syncguard_lock_acquire_async, text(key, "key"), byref(options))
-        owned = Owned(self._give_back)
-        owned.out.value = done.lock
-        lock = AsyncLock(self, owned)
-        self._locks[done.request] = lock
+        lock = await self._request(lib.syncguard_lock_acquire_async, text(key, "key"), byref(options))
+        assert isinstance(lock, AsyncLock)
         return lock
 
     def lock(self, key: str, *, on_lost: Union[OnLost, str, None] = "raise", **arguments: Any) -> _Scope:
@@ -186,24 +203,25 @@ class AsyncBackend:
             raise InvalidArgument("the store is used by another event loop")
         return self._queue
 
-    def _start(self, function: Any, *arguments: Any) -> Tuple[int, "asyncio.Future[Completion]"]:
+    def _start(self, function: Any, *arguments: Any) -> Tuple[int, "asyncio.Future[Any]"]:
         """Starts a request. Only this thread takes completions, so the future is registered before its completion."""
         queue, request, details = self._opened(), c_uint64(), ErrorDetails()
         if function(queue.pointer, *arguments, None, byref(request), byref(details)) < 0:
             raise failure(details)
         assert self._loop is not None
-        future: "asyncio.Future[Completion]" = self._loop.create_future()
+        future: "asyncio.Future[Any]" = self._loop.create_future()
         self._open[request.value] = future
         return request.value, future
 
-    async def _request(self, function: Any, *arguments: Any) -> Completion:
-        """A request that ends early if the task is cancelled."""
+    async def _request(self, function: Any, *arguments: Any) -> Any:
+        """A request that ends early if the task is cancelled. Returns its completion; of an acquire, the lock."""
         request, future = self._start(function, *arguments)
         try:
             return await future
         except asyncio.CancelledError:
             if not future.cancelled() and future.exception() is None:
-                self._drop(future.result())
+                if isinstance(future.result(), AsyncLock):
+                    future.result()._owned = None  # gives it back; a traceback may keep the future
             elif self._queue is not None:
                 lib.syncguard_queue_cancel(self._queue.pointer, request)
             raise
@@ -216,8 +234,8 @@ class AsyncBackend:
                 return
             if done.kind == LOST:
                 lock = self._locks.get(done.request)
-                if lock is not None and lock._on_lost is not None:
-                    lock._on_lost(lock, reason_name(done.lost))
+                if lock is not None:
+                    lock._report_loss(reason_name(done.lost))
                 continue
             future = self._open.pop(done.request, None)
             if future is None or future.done():
@@ -225,7 +243,15 @@ class AsyncBackend:
             elif done.status < 0:
                 future.set_exception(failure(done.error))
             else:
-                future.set_result(done)
+                future.set_result(self._granted(done) if done.kind == ACQUIRE else done)
+
+    def _granted(self, done: Completion) -> AsyncLock:
+        """The lock of an acquire. It is known before its task resumes, because its loss may be read before that."""
+        owned = Owned(self._give_back)
+        owned.out.value = done.lock
+        lock = AsyncLock(self, owned)
+        self._locks[done.request] = lock
+        return lock
 
     def _drop(self, done: Completion) -> None:
         """Releases a lock that was granted to a task that no longer waits for it."""
