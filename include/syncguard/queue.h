@@ -112,9 +112,10 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_acquire_async
 /*
  * Starts the release of a lock. If this returns OK, the handle belongs to the library: the caller
  * must no longer use it. For a lock of this queue it fails only for bad arguments and in a forked
- * child. A lock of a blocking acquire on the same backend is accepted too (then also OutOfMemory).
- * A release that fails or is cancelled continues in the background until the lease ends; a cancel
- * and the deadline also end the lock's extends. The abort object in call must be NULL.
+ * child. A lock of a blocking acquire on the same backend is accepted too (then also OutOfMemory);
+ * if it has on_lost, its context must stay valid until the backend is closed. A release that fails
+ * or is cancelled continues in the background until the lease ends; a cancel and the deadline also
+ * end the lock's extends. The abort object in call must be NULL.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_release_async(
     syncguard_queue *queue, syncguard_lock *lock, const syncguard_call *call, void *context,
