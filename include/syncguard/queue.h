@@ -24,8 +24,8 @@
  * Ownership. A granted lock belongs to the caller, who ends it with syncguard_lock_release_async on
  * the same queue. The blocking release, dispose and detach may be used instead while no request on
  * this lock is open; they wait for the store. syncguard_lock_held, _fence, ... never block.
- * Contexts are only passed through and may be NULL; that of an acquire also comes back with LOST,
- * so it must live until the RELEASE completion is taken or the lock is disposed of.
+ * Contexts may be NULL; that of an acquire comes back with LOST too, so it must live until the
+ * RELEASE completion is taken or the lock is disposed of.
  *
  * Loss. When a lock with auto_extend can no longer be guaranteed, one LOST completion follows, even
  * while an EXTEND hangs. It comes after the ACQUIRE, and after an EXTEND that found the lock
@@ -109,14 +109,12 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_acquire_async
     syncguard_queue *queue, const char *key, const syncguard_lock_options *options, void *context,
     syncguard_request *request, syncguard_error *err);
 
-/*
- * Starts the release of a lock. If this returns OK, the handle belongs to the library: the caller
+/* Starts the release of a lock. If this returns OK, the handle belongs to the library: the caller
  * must no longer use it. For a lock of this queue it fails only for bad arguments and in a forked
  * child. A lock of a blocking acquire on the same backend is accepted too (then also OutOfMemory);
  * if it has on_lost, its context must stay valid until the backend is closed. A release that fails
  * or is cancelled continues in the background until the lease ends; a cancel and the deadline also
- * end the lock's extends. The abort object in call must be NULL.
- */
+ * end the lock's extends. The abort object in call must be NULL. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_release_async(
     syncguard_queue *queue, syncguard_lock *lock, const syncguard_call *call, void *context,
     syncguard_request *request, syncguard_error *err);
