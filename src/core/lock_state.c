@@ -72,28 +72,29 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
     return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
 }
 
+/* An earlier extend of unknown outcome may be carried out at any time after this one, and then it
+ * is its TTL that counts in the store. */
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
 {
-    int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
+    bool unsure = lock->unsure_ttl_ms > 0 && lock->unsure_ttl_ms < op->ttl_ms;
+    int64_t ttl_ms = unsure ? lock->unsure_ttl_ms : op->ttl_ms;
+    int64_t end = syncguard_clock_after(op->first_sent_ns, ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
     do {
         if (lease < 0)
             return false;
     } while (!atomic_compare_exchange_weak(&lock->lease, &lease, end));
-    atomic_store(&lock->ttl_ms, op->ttl_ms);
+    atomic_store(&lock->ttl_ms, ttl_ms);
     atomic_store(&lock->expires_at_ms, op->expires_at_ms);
     return true;
 }
 
-/*
- * After an extend of unknown outcome: it may have been carried out, or still be. If it asked for
- * less than the lock had, the lease must not be counted longer than that, and later renewals must
- * not be either, for the late one may overtake them.
- */
-bool sg_lock_assume_shortened(syncguard_lock *lock, const syncguard_extend_op *op)
+bool sg_lock_unsure(syncguard_lock *lock, const syncguard_extend_op *op)
 {
     int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
+    if (lock->unsure_ttl_ms == 0 || op->ttl_ms < lock->unsure_ttl_ms)
+        lock->unsure_ttl_ms = op->ttl_ms;
     if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
         return false;
     while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {

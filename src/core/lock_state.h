@@ -29,6 +29,9 @@ struct syncguard_lock {
     _Atomic int64_t lease;
     _Atomic int64_t ttl_ms;
     _Atomic int64_t expires_at_ms;
+    /* The shortest TTL of an extend of unknown outcome, which may still be carried out; 0: there
+     * was none. Only whoever has the claim uses it. */
+    int64_t unsure_ttl_ms;
     int64_t hold_end_ns; /* SYNCGUARD_NO_DEADLINE: no max_hold */
     /* No release removes the lock before; 0: no min_hold. */
     _Atomic int64_t keep_until_ns;
@@ -66,9 +69,9 @@ void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
 syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock);
 /* Notes a confirmed extend; false if the lock was lost meanwhile, which is final. */
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
-/* After an extend of unknown outcome: if it may have shortened the lease, the lease counts as
- * shortened. True if it does. */
-bool sg_lock_assume_shortened(syncguard_lock *lock, const syncguard_extend_op *op);
+/* Notes an extend of unknown outcome: neither this lease nor a later one is counted longer than its
+ * TTL. True if the lease became shorter. */
+bool sg_lock_unsure(syncguard_lock *lock, const syncguard_extend_op *op);
 
 /* The operations on a handle with limits that were read (lock.c). */
 syncguard_status sg_lock_extend(syncguard_lock *lock, int64_t ttl_ms,

@@ -82,6 +82,46 @@ static void renewals_follow_an_unheard_shorter_extend(void **state)
     syncguard_close(&p->base);
 }
 
+/* Nor may a longer extend by hand be. */
+static void a_longer_extend_follows_an_unheard_shorter_one(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 60000, false);
+    assert_int_equal(syncguard_lock_extend(lock, 5000, NULL, NULL, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_int_equal(syncguard_lock_extend(lock, 9000, NULL, NULL, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    p->on_extend = NULL;
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
+    assert_true(syncguard_lock_held(lock));
+    assert_int_equal(syncguard_lock_extend(lock, 3000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+/* The renewal that nobody heard of may still come, and then the lock has its TTL from there. */
+static void a_longer_extend_follows_an_unheard_renewal(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 6000, true);
+    assert_true(wait_for_count(&p->batches, 1));
+    p->on_extend = note_ttl;
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, 6000);
+    int batches = atomic_load(&p->batches);
+    assert_true(wait_for_count(&p->batches, batches + 1)); /* in two seconds, not in twenty */
+    assert_int_equal(syncguard_lock_extend(lock, 6000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 3000, 6000);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
 static syncguard_status answer_at_the_end(fake_backend *p, syncguard_extend_op *op,
                                           syncguard_error *err)
 {
@@ -206,6 +246,8 @@ int main(void)
         cmocka_unit_test(an_unheard_shorter_extend_shortens_the_lease),
         cmocka_unit_test(an_unheard_longer_extend_changes_nothing),
         cmocka_unit_test(renewals_follow_an_unheard_shorter_extend),
+        cmocka_unit_test(a_longer_extend_follows_an_unheard_shorter_one),
+        cmocka_unit_test(a_longer_extend_follows_an_unheard_renewal),
         cmocka_unit_test(an_extend_and_a_loss_are_never_both_believed),
         cmocka_unit_test(a_late_extend_is_released),
         cmocka_unit_test(adopting_that_a_fork_interrupted_is_begun_again),

@@ -13,6 +13,8 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include "syncguard/sys/backend.h"
+
 #define DATABASE "unresolved"
 
 static pg_server *server;
@@ -24,7 +26,8 @@ static PGconn *plain;
 typedef enum mode {
     PASS,
     END_AFTER_COMMIT, /* the server ends the session between the commit and its answer */
-    NO_CODE           /* the answers of one request are an error without a code */
+    NO_CODE,          /* the answers of one request are an error without a code */
+    SILENT            /* from the next request on, a connection gets no answers */
 } mode;
 
 static atomic_int proxy_mode;
@@ -36,6 +39,7 @@ typedef struct line {
     int server;
     int cuts;
     bool swallow; /* up to the end of the request */
+    bool silent;
     size_t have;
     unsigned char buffer[65536];
 } line;
@@ -60,7 +64,11 @@ static bool pass_message(line *self, const unsigned char *message, size_t length
     const char *tag = message[0] == 'C' ? (const char *)message + 5 : "";
     int now = atomic_load(&proxy_mode);
 
-    if (self->swallow && message[0] != 'Z')
+    if (now == SILENT && strcmp(tag, "BEGIN") == 0) {
+        atomic_store(&proxy_mode, PASS);
+        self->silent = true;
+    }
+    if (self->silent || (self->swallow && message[0] != 'Z'))
         return true;
     self->swallow = false;
     if (now == NO_CODE && strcmp(tag, "BEGIN") == 0) {
@@ -356,6 +364,81 @@ static void release_that_was_sent_again(void **state)
     syncguard_close(backend);
 }
 
+static atomic_int told_of_all;
+static atomic_int told_of_left;
+
+void __real_syncguard_backend_notifications_lost(syncguard_backend *backend);
+void __wrap_syncguard_backend_notifications_lost(syncguard_backend *backend);
+void __real_syncguard_backend_key_changed(syncguard_backend *backend, const char *key,
+                                          size_t length);
+void __wrap_syncguard_backend_key_changed(syncguard_backend *backend, const char *key,
+                                          size_t length);
+
+void __wrap_syncguard_backend_notifications_lost(syncguard_backend *backend)
+{
+    atomic_fetch_add(&told_of_all, 1);
+    __real_syncguard_backend_notifications_lost(backend);
+}
+
+void __wrap_syncguard_backend_key_changed(syncguard_backend *backend, const char *key,
+                                          size_t length)
+{
+    if (strcmp(key, "left") == 0)
+        atomic_fetch_add(&told_of_left, 1);
+    __real_syncguard_backend_key_changed(backend, key, length);
+}
+
+/* Watches the key that the handle itself holds. */
+static void watch_left(syncguard_backend *backend)
+{
+    syncguard_acquire_op op = {.key = "left",
+                               .key_length = 4,
+                               .lock_id = "0123456789012345678901",
+                               .ttl_ms = 60000,
+                               .owner = "",
+                               .watch = true};
+
+    while (op.armed_ms == 0) {
+        op.limits.deadline_ns = syncguard_clock_after(syncguard_clock_ns(), 5000);
+        assert_status(SYNCGUARD_LOCKED, backend->ops->acquire(backend, &op, &err));
+    }
+}
+
+/* A release that is carried out after its caller has left, and whose answer never comes: those who
+ * wait at the same handle learn of it, although it was its own. */
+static void release_that_comes_late_is_reported(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=left"));
+    syncguard_call call = call_of(300, NULL);
+    syncguard_status status;
+    syncguard_grant grant;
+    int64_t end;
+    pid_t pid;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "left", 60000, NULL, &grant, &err));
+    watch_left(backend);
+    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                                  "'left' AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype "
+                                  "= 'advisory')");
+    assert_true(pid > 1);
+    atomic_store(&told_of_all, 0);
+    atomic_store(&told_of_left, 0);
+    atomic_store(&proxy_mode, SILENT);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    status = syncguard_release(backend, grant.lock_id, &call, &err);
+    sleep_ms(300); /* the cancel request finds nothing to cancel */
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
+    expect_gone(plain, "left");
+    assert_int_equal(atomic_load(&told_of_all), 1);
+    for (end = now_ms() + 10000; atomic_load(&told_of_left) == 0; sleep_ms(5))
+        assert_true(now_ms() < end);
+    backend->ops->unwatch(backend, "left", 4);
+    atomic_fetch_add(&proxy_cuts, 1);
+    syncguard_close(backend);
+}
+
 static void second_address_is_reached(void **state)
 {
     syncguard_backend *backend;
@@ -382,6 +465,7 @@ int main(void)
         cmocka_unit_test(error_without_a_code_after_a_release),
         cmocka_unit_test(carried_out_after_the_connection_broke),
         cmocka_unit_test(release_that_was_sent_again),
+        cmocka_unit_test(release_that_comes_late_is_reported),
         cmocka_unit_test(second_address_is_reached),
     };
     int failed;

@@ -304,6 +304,39 @@ static void half_moved_dead_locks_are_taken_over(void **state)
         freeReplyObject(raw_at(test_port(m.to), "DEL {syncguard}:id:%s", grants[mask].lock_id));
 }
 
+static int64_t life_ms(const move *m, const char *format, const char *text)
+{
+    redisReply *reply = raw_at(test_port(m->to), format, text);
+    int64_t life = reply->integer;
+    freeReplyObject(reply);
+    assert_true(life > 0);
+    return life;
+}
+
+/* A live lock whose index has expired would count as absent. The lock is written after it. */
+static void index_outlives_its_lock(void **state)
+{
+    (void)state;
+    syncguard_grant grants[2];
+    int64_t expires = 0;
+    move m;
+    assert_status(syncguard_acquire(store, "outlived:0", 30000, NULL, &grants[0], &err),
+                  SYNCGUARD_OK);
+    begin_move(&m);
+    spread(&m, "outlived:0", grants[0].lock_id, 1);
+    assert_status(syncguard_extend(store, grants[0].lock_id, 60000, NULL, &expires, &err),
+                  SYNCGUARD_OK);
+    assert_status(syncguard_acquire(store, "outlived:1", 60000, NULL, &grants[1], &err),
+                  SYNCGUARD_OK);
+    end_move(&m);
+    for (int i = 0; i < 2; i++) {
+        int64_t lock = life_ms(&m, "PTTL {syncguard}:outlived:%s", i == 0 ? "0" : "1");
+        assert_true(life_ms(&m, "PTTL {syncguard}:id:%s", grants[i].lock_id) > lock);
+        assert_status(syncguard_release(store, grants[i].lock_id, NULL, &err), SYNCGUARD_OK);
+    }
+    only_counters_are_left(&m);
+}
+
 /* --- a move under load --- */
 
 static atomic_bool over;
@@ -698,6 +731,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_seed_will_do),
         cmocka_unit_test(half_moved_locks_are_what_they_are),
         cmocka_unit_test(half_moved_dead_locks_are_taken_over),
+        cmocka_unit_test(index_outlives_its_lock),
         cmocka_unit_test(slot_moves_under_load),
         cmocka_unit_test(heartbeat_follows_a_moving_slot),
         cmocka_unit_test(list_sees_both_nodes),

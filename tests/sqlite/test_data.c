@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -588,6 +589,63 @@ static void a_grant_that_is_taken_back_wakes_a_waiter(void **state)
     syncguard_close(backend);
 }
 
+static int checkpoints;
+static char wake_file[PATH_BYTES];
+static uint64_t published; /* what a checkpoint found in the wake file */
+
+int __real_sqlite3_wal_checkpoint_v2(sqlite3 *db, const char *name, int mode, int *frames,
+                                     int *copied);
+int __wrap_sqlite3_wal_checkpoint_v2(sqlite3 *db, const char *name, int mode, int *frames,
+                                     int *copied);
+
+int __wrap_sqlite3_wal_checkpoint_v2(sqlite3 *db, const char *name, int mode, int *frames,
+                                     int *copied)
+{
+    checkpoints++;
+    if (*wake_file != '\0')
+        published = file_sum(wake_file);
+    return __real_sqlite3_wal_checkpoint_v2(db, name, mode, frames, copied);
+}
+
+/* The next commit of anybody makes a checkpoint due. */
+static void fill_wal(const test_dir *dir)
+{
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open_v2(dir->file, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "PRAGMA wal_autocheckpoint = 0; CREATE TABLE IF NOT EXISTS filler (bytes);"
+                     " INSERT INTO filler VALUES (zeroblob(3000000))",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    checkpoints = 0;
+}
+
+/* Who waits in another process need not wait for the checkpoint, too. */
+static void a_release_is_published_before_its_checkpoint(void **state)
+{
+    const test_dir *dir = *state;
+    syncguard_error err;
+    syncguard_grant grant;
+    syncguard_backend *backend = open_file(dir->file);
+    bool locked = false;
+    (void)acquire(backend, "first", 30000); /* connects */
+    fill_wal(dir);
+    grant = acquire(backend, "k", 30000);
+    assert_int_equal(checkpoints, 1);
+    fill_wal(dir);
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
+    assert_true(locked);
+    assert_int_equal(checkpoints, 0); /* who only reads makes none */
+    uint64_t before = file_sum(beside(dir, "locks.db-wake", wake_file));
+    assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+    assert_int_equal(checkpoints, 1);
+    assert_true(published != before);
+    *wake_file = '\0';
+    syncguard_close(backend);
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
@@ -603,6 +661,7 @@ int main(int argc, char **argv)
         TEST(many_renewals_in_one_transaction),
         TEST(a_damaged_record_does_not_stop_other_renewals),
         TEST(a_grant_that_is_taken_back_wakes_a_waiter),
+        TEST(a_release_is_published_before_its_checkpoint),
         TEST(listing),
         TEST(findings_for_doctor),
         TEST(long_keys_and_two_handles),

@@ -167,11 +167,12 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
     int slot = -1;
 
     sg_pg_pool_count_lost(connection);
-    if (lock_id) {
-        pthread_mutex_lock(&pool->mutex);
+    pthread_mutex_lock(&pool->mutex);
+    /* What it still releases, the core does not know of: it is reported like another's. */
+    connection->server_pid = 0;
+    if (lock_id)
         slot = note(pool, lock_id, false);
-        pthread_mutex_unlock(&pool->mutex);
-    }
+    pthread_mutex_unlock(&pool->mutex);
     if (d) {
         d->connection = connection;
         d->slot = slot;

@@ -21,7 +21,7 @@ typedef struct sg_pg_connection {
     /* the pool's */
     struct sg_pg_pool *pool;
     uint64_t generation;
-    int server_pid; /* 0 until connected; guarded by the pool's mutex */
+    int server_pid; /* 0 until connected, and once abandoned; guarded by the pool's mutex */
     bool lost;      /* counted in the pool as to be replaced; guarded likewise */
     bool replaces;  /* was made in place of such a one, which is not reported yet */
     bool busy;      /* not idle: in a forked child its memory is left alone */

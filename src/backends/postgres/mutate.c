@@ -209,6 +209,10 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     if (op->reason != SYNCGUARD_REASON_NONE && request.outcome < SG_PG_MAYBE_APPLIED)
         status = SYNCGUARD_ABSENT;
 out:
+    /* A sending that nobody heard of may have released it. Its notification may have passed for one
+     * of our own, of which the core knows. */
+    if (request.outcome >= SG_PG_MAYBE_APPLIED)
+        syncguard_backend_notifications_lost(backend);
     sg_pg_request_clear(&request);
     return status;
 }

@@ -39,6 +39,21 @@ static syncguard_status written(const sg_redis_request *request, syncguard_error
     return request->confirm && !request->confirmed ? sg_redis_fail_replicas(err) : SYNCGUARD_OK;
 }
 
+/* The time that an operation has left. */
+static int64_t left_ms(const syncguard_limits *limits)
+{
+    int64_t left = syncguard_limits_left_ns(limits);
+    return left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS
+                                         : left / SYNCGUARD_NS_PER_MS;
+}
+
+/* How long an index lives: its lock, which is written later in the operation, must not outlive it,
+ * or a live lock would count as absent. */
+static int64_t index_life_ms(const sg_redis_request *request, int64_t ttl_ms)
+{
+    return ttl_ms + request->backend->tolerance_ms + left_ms(request->limits);
+}
+
 /* The lock that an index names. */
 static syncguard_status read_index(sg_redis_request *request, const sg_redis_name *index,
                                    sg_redis_name *lock, syncguard_error *err)
@@ -127,15 +142,14 @@ syncguard_status sg_redis_cluster_extend(sg_redis_request *request, const sg_red
                                          const syncguard_extend_op *op, syncguard_error *err)
 {
     sg_redis_name lock;
-    int64_t life_ms = op->ttl_ms + request->backend->tolerance_ms;
     syncguard_status status = read_index(request, index, &lock, err);
     if (status == SYNCGUARD_OK)
-        status = prolong_index(request, index, life_ms, err);
+        status = prolong_index(request, index, index_life_ms(request, op->ttl_ms), err);
     if (status != SYNCGUARD_OK)
         return status;
     sg_redis_request_use_script(request, SG_REDIS_SCRIPT_EXTEND, &lock);
     sg_redis_request_arg_int(request, op->ttl_ms);
-    sg_redis_request_arg_int(request, life_ms);
+    sg_redis_request_arg_int(request, op->ttl_ms + request->backend->tolerance_ms);
     sg_redis_request_arg(request, op->lock_id, SYNCGUARD_LOCK_ID_CHARS);
     sg_redis_request_arg_int(request, 1);
     return sg_redis_request_run(request, err);
@@ -200,7 +214,7 @@ static bool is_taken(const redisReply *reply, int64_t *taken_ms)
 static syncguard_status make_index(sg_redis_request *request, const sg_redis_lock_names *names,
                                    const syncguard_acquire_op *op, syncguard_error *err)
 {
-    int64_t life_ms = op->ttl_ms + request->backend->tolerance_ms;
+    int64_t life_ms = index_life_ms(request, op->ttl_ms);
     sg_redis_request_use_command(request, "SET", &names->index);
     sg_redis_request_arg_name(request, &names->lock);
     add_word(request, "PX");
@@ -254,9 +268,7 @@ static syncguard_status count(sg_redis_request *request, const sg_redis_name *co
 /* For how long the name is taken: the time that this attempt has, but not longer than asked for. */
 static int64_t take_ms(const syncguard_acquire_op *op)
 {
-    int64_t left = syncguard_limits_left_ns(&op->limits);
-    int64_t ms =
-        left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS : left / SYNCGUARD_NS_PER_MS;
+    int64_t ms = left_ms(&op->limits);
     if (ms < TAKE_MS)
         ms = TAKE_MS;
     return ms < op->ttl_ms ? ms : op->ttl_ms;

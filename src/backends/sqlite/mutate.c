@@ -90,7 +90,7 @@ static syncguard_status commit_grant(sg_sqlite *sqlite, syncguard_acquire_op *op
                                      syncguard_error *err)
 {
     sg_sqlite_record record;
-    syncguard_status status = sg_sqlite_commit(sqlite, err);
+    syncguard_status status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
     if (status == SYNCGUARD_OK)
         return status;
     sg_sqlite_rollback(&sqlite->connection);
@@ -214,7 +214,7 @@ static syncguard_status delete_lock(sg_sqlite *sqlite, const char *lock_id, sync
     sqlite3_bind_text(statement, 1, lock_id, SYNCGUARD_LOCK_ID_CHARS, SQLITE_STATIC);
     status = sg_sqlite_finish(&sqlite->connection, statement, err);
     if (status == SYNCGUARD_OK)
-        status = sg_sqlite_commit(sqlite, err);
+        status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
     return status;
 }
 
@@ -234,6 +234,7 @@ static syncguard_status attempt_release(sg_sqlite *sqlite, void *argument, bool 
     if (status == SYNCGUARD_OK) {
         memcpy(op->key, record.stored.key, record.key_length + 1);
         op->key_length = record.key_length;
+        sg_sqlite_notify_publish(&sqlite->notify, op->key, op->key_length);
     }
     return status;
 }
@@ -241,11 +242,7 @@ static syncguard_status attempt_release(sg_sqlite *sqlite, void *argument, bool 
 syncguard_status sg_sqlite_release(syncguard_backend *backend, syncguard_release_op *op,
                                    syncguard_error *err)
 {
-    sg_sqlite *sqlite = sg_sqlite_of(backend);
-    syncguard_status status = sg_sqlite_request(sqlite, &op->limits, attempt_release, op, err);
-    if (status == SYNCGUARD_OK)
-        sg_sqlite_notify_publish(&sqlite->notify, op->key, op->key_length);
-    return status;
+    return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, attempt_release, op, err);
 }
 
 /* No request is in flight in a store that answers at once: a grant that is not there now never
@@ -300,7 +297,7 @@ static syncguard_status attempt_extend(sg_sqlite *sqlite, void *argument, bool i
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_extend_row(sqlite, argument, err);
     if (status == SYNCGUARD_OK)
-        status = sg_sqlite_commit(sqlite, err);
+        status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
     return status;
 }
 

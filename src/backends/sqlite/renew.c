@@ -29,7 +29,7 @@ static syncguard_status attempt_batch(sg_sqlite *sqlite, void *argument, bool im
             status = one;
     }
     if (status == SYNCGUARD_OK)
-        status = sg_sqlite_commit(sqlite, err);
+        status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
     return status;
 }
 

@@ -26,6 +26,8 @@ static syncguard_status attempt_in_gate(sg_sqlite *sqlite, const syncguard_limit
             *truncated = true;
             status = SG_SQLITE_BUSY;
         }
+        if (status == SYNCGUARD_OK) /* it takes its time: the attempt has told who waits for it */
+            sg_sqlite_wal_checkpoint(&sqlite->wal, connection->db);
     }
     sg_sqlite_leave(sqlite);
     return status;
@@ -53,12 +55,4 @@ syncguard_status sg_sqlite_request(sg_sqlite *sqlite, const syncguard_limits *li
         if (status != SYNCGUARD_OK)
             return status;
     }
-}
-
-syncguard_status sg_sqlite_commit(sg_sqlite *sqlite, syncguard_error *err)
-{
-    syncguard_status status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
-    if (status == SYNCGUARD_OK)
-        sg_sqlite_wal_checkpoint(&sqlite->wal, sqlite->connection.db);
-    return status;
 }

@@ -7,10 +7,9 @@
 /* One attempt inside the gate. immediate: an earlier one lost a race, take the write lock first. */
 typedef syncguard_status (*sg_sqlite_attempt)(sg_sqlite *sqlite, void *op, bool immediate,
                                               syncguard_error *err);
-/* Runs attempts until one is not busy, within limits. Open transactions are rolled back. */
+/* Runs attempts until one is not busy, within limits. Open transactions are rolled back; after a
+ * commit a checkpoint follows if one is due. */
 syncguard_status sg_sqlite_request(sg_sqlite *sqlite, const syncguard_limits *limits,
                                    sg_sqlite_attempt attempt, void *op, syncguard_error *err);
-/* Commits the transaction of an attempt, and makes a checkpoint if one is due. */
-syncguard_status sg_sqlite_commit(sg_sqlite *sqlite, syncguard_error *err);
 
 #endif

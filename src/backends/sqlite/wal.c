@@ -56,7 +56,9 @@ static int note_frames(void *context, sqlite3 *db, const char *name, int frames)
 {
     (void)db;
     (void)name;
-    ((sg_sqlite_wal *)context)->frames = frames;
+    sg_sqlite_wal *wal = context;
+    wal->frames = frames;
+    wal->committed = true;
     return SQLITE_OK;
 }
 
@@ -220,6 +222,9 @@ void sg_sqlite_wal_checkpoint(sg_sqlite_wal *wal, sqlite3 *db)
 {
     bool restart = wal->frames >= wal->restart_frames;
     int copied = -1;
+    if (!wal->committed)
+        return;
+    wal->committed = false;
     if (wal->frames < wal->copied)
         wal->copied = 0;
     if (wal->frames - wal->copied < wal->checkpoint_frames)

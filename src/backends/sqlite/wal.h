@@ -18,6 +18,7 @@
 
 typedef struct sg_sqlite_wal {
     char path[SG_SQLITE_BESIDE_SIZE];
+    bool committed;        /* since the last look whether a checkpoint is due */
     int frames;            /* in the WAL after our last commit */
     int copied;            /* of these, in the database since our last checkpoint */
     int checkpoint_frames; /* new frames that make a checkpoint due */
@@ -53,7 +54,8 @@ bool sg_sqlite_wal_failed(const sg_sqlite_wal *wal);
  * The one wait without deadline and abort: at most two syncs of the disk. */
 syncguard_status sg_sqlite_wal_sync(sg_sqlite_wal *wal, unsigned failures_before,
                                     syncguard_error *err);
-/* Inside the gate, after a commit: a checkpoint if one is due. It may fail: the next one comes. */
+/* Inside the gate: a checkpoint if there was a commit that made one due. It may fail: the next one
+ * comes. */
 void sg_sqlite_wal_checkpoint(sg_sqlite_wal *wal, sqlite3 *db);
 /* Copies all of the WAL and empties it. Waits for readers and writers for a few milliseconds. An
  * SQLite code. */
