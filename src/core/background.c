@@ -354,8 +354,8 @@ void sg_background_undo(sg_background *work, const syncguard_acquire_op *op)
 
 void sg_background_release(sg_background *work, const syncguard_lock *lock)
 {
-    /* No renewal was sent later than now, so nothing of the lock is left after one more ttl. */
-    int64_t until_ns = end_of_lease(atomic_load(&lock->ttl_ms));
+    /* No extend was sent later than now, so nothing of the lock is left after the longest TTL. */
+    int64_t until_ns = end_of_lease(atomic_load(&lock->longest_ttl_ms));
     int64_t keep_until_ns = atomic_load(&lock->keep_until_ns);
     if (keep_until_ns > until_ns)
         until_ns = keep_until_ns;

@@ -114,6 +114,8 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
     syncguard_backend *backend = lock->backend;
     if (!syncguard_lock_held(lock))
         return SYNCGUARD_ABSENT;
+    if (op->ttl_ms > atomic_load(&lock->longest_ttl_ms))
+        atomic_store(&lock->longest_ttl_ms, op->ttl_ms);
     op->first_sent_ns = syncguard_clock_ns();
     syncguard_status status = backend->ops->extend(backend, op, err);
     sg_background_release_again(&backend->core->background, lock, status);

@@ -28,6 +28,7 @@ struct syncguard_lock {
      * that a renewal and whoever finds the lease over can never both be believed. */
     _Atomic int64_t lease;
     _Atomic int64_t ttl_ms;
+    _Atomic int64_t longest_ttl_ms; /* that was ever asked for, so the store may have it */
     _Atomic int64_t expires_at_ms;
     /* The shortest TTL of an extend of unknown outcome, which may still be carried out; 0: there
      * was none. Only whoever has the claim uses it. */

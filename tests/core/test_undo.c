@@ -211,6 +211,47 @@ static void failed_release_is_repeated_in_the_background(void **state)
     syncguard_close(&p->base);
 }
 
+static atomic_bool down;
+static atomic_int removed;
+static syncguard_status release_unless_down(fake_backend *p, syncguard_release_op *op,
+                                            syncguard_error *err)
+{
+    (void)p, (void)op;
+    if (atomic_load(&down))
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "gone");
+    atomic_fetch_add(&removed, 1);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status lose_extend(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)op;
+    return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "no reply");
+}
+
+/* The store may have the longer TTL of an extend that nobody answered: so long is the release
+ * repeated, not only for the TTL that the holder counts with. */
+static void release_is_repeated_for_the_longest_ttl(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_release = release_unless_down;
+    atomic_store(&p->on_extend, lose_extend);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.ttl_ms = 1000;
+    syncguard_lock *lock = NULL;
+    atomic_store(&down, true);
+    assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_extend(lock, 120000, NULL, NULL, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    sleep_ms(9000); /* past the TTL that the lock began with, and the last step after it */
+    atomic_store(&down, false);
+    assert_true(wait_for_count(&removed, 1));
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
 /* I-HND-06, I-HND-07, I-LCK-09 */
 static int work(void *context, syncguard_lock *lock)
 {
@@ -342,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_fence_out_of_range_is_internal_and_undone),
         cmocka_unit_test(an_answer_leaves_no_error_behind),
         cmocka_unit_test(failed_release_is_repeated_in_the_background),
+        cmocka_unit_test(release_is_repeated_for_the_longest_ttl),
         cmocka_unit_test(failing_disposal_is_reported_and_keeps_the_result),
         cmocka_unit_test(handle_outlives_close),
     };
