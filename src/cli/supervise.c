@@ -61,6 +61,11 @@ static int64_t min(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* A timer on the clock of the lease: the timeout of poll does not count suspended time. */
 static int open_timer(void)
 {
@@ -201,55 +206,61 @@ static void terminate(supervisor *s)
     cli_child_signal(s->child, SIGCONT);
 }
 
-/* One grace period before the end of the lease: the child gets its last chance to clean up. */
-static void on_lease_ending(supervisor *s, int64_t left)
+/* One grace period before the end of the lease: the child has got its last chance to clean up. */
+static void report_ending(supervisor *s, int64_t left)
 {
     int64_t limit = s->options->max_hold_ms;
     bool over = limit > 0 && cli_now_ms() - s->started_ms >= limit;
     const char *store = over ? "" : cli_store_name();
     char span[24];
     cli_format_duration(left, span, sizeof span);
-    if (!s->ending)
+    if (!s->reported)
         cli_message("%s%s%s, the lease of %s ends in %s (ending the command)", store,
                     *store != '\0' ? ": " : "",
                     over ? "--max-hold is over" : "renewals are not confirmed", s->keys, span);
     s->reported = true;
-    terminate(s);
 }
 
-/* Does what the lease requires now; returns the time until it has to be checked again. */
-static int64_t check_lease(supervisor *s)
+/* Ends the child if the lease requires it; returns when the lease has to be checked again. */
+static int64_t act_on_lease(supervisor *s, int64_t now, syncguard_lost_reason reason, int64_t left)
 {
-    int64_t now = cli_now_ms();
-    int64_t left = syncguard_lock_set_remaining_ms(s->set);
-    syncguard_lost_reason reason = syncguard_lock_set_lost(s->set);
-    int64_t next = NEVER;
+    int64_t next_ms = NEVER;
 
-    if (s->options->warn_if_lost) {
-        if (reason != SYNCGUARD_LOST_NO)
-            report_lost(s, lost_text(reason));
-        return NEVER; /* the library wakes this thread when the lock is lost */
-    }
     if (reason == SYNCGUARD_LOST_ABSENT) {
-        report_lost(s, lost_text(reason));
         terminate(s);
         s->kill_at_ms = min(s->kill_at_ms, now + s->absent_grace_ms);
     } else if (reason != SYNCGUARD_LOST_NO || left <= 0) {
-        report_lost(s, lost_text(reason));
         s->kill_at_ms = now;
     } else if (left <= s->lease_grace_ms) {
-        on_lease_ending(s, left);
-        next = left;
+        terminate(s);
+        next_ms = now + left;
     } else {
-        next = left - s->lease_grace_ms;
+        next_ms = now + left - s->lease_grace_ms;
     }
     if (s->kill_at_ms <= now && !s->killed) {
         s->ending = s->killed = true;
         cli_child_signal(s->child, SIGKILL);
     }
     if (s->killed)
-        return s->reaped ? 0 : NEVER;
-    return s->kill_at_ms == NEVER ? next : min(next, s->kill_at_ms - now);
+        return s->reaped ? now : NEVER;
+    return min(next_ms, s->kill_at_ms);
+}
+
+/* Does what the lease requires now, and only then reports it; returns the time until it has to be
+ * checked again. With --on-lost=warn the library wakes this thread when the lock is lost. */
+static int64_t check_lease(supervisor *s)
+{
+    bool warn = s->options->warn_if_lost;
+    int64_t now = cli_now_ms();
+    int64_t left = syncguard_lock_set_remaining_ms(s->set);
+    syncguard_lost_reason reason = syncguard_lock_set_lost(s->set);
+    int64_t next_ms = warn ? NEVER : act_on_lease(s, now, reason, left);
+
+    if (reason != SYNCGUARD_LOST_NO || (left <= 0 && !warn))
+        report_lost(s, lost_text(reason));
+    else if (left <= s->lease_grace_ms && !warn)
+        report_ending(s, left);
+    return next_ms == NEVER ? NEVER : max(next_ms - cli_now_ms(), 0);
 }
 
 /* Without a process or descriptor for it the child starts all the same, and this is repeated. With
