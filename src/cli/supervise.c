@@ -273,12 +273,32 @@ static int64_t keep_watchdog(supervisor *s)
     return s->watchdog.pid > 0 ? NEVER : 1000;
 }
 
+/* On the clock of cli_now_ms, which is read first: a pause between the two makes the result too
+ * early, never too late. */
+static int64_t lease_end_ms(const supervisor *s)
+{
+    int64_t now = cli_now_ms();
+    return now + syncguard_lock_set_remaining_ms(s->set);
+}
+
+/* This process was paused past its lease, so another owner may have the lock. */
+static int lost_before_start(supervisor *s)
+{
+    if (!s->reported)
+        cli_message("the lock %s was lost before the command could start", s->keys);
+    s->reported = true;
+    s->child->never_ran = true;
+    return CLI_LOST;
+}
+
 static int start_child(supervisor *s, char **argv, char **variables)
 {
     (void)keep_watchdog(s);
-    int code =
-        cli_child_start(s->child, argv, variables, s->options->warn_if_lost ? NULL : &s->watchdog,
-                        cli_now_ms() + syncguard_lock_set_remaining_ms(s->set));
+    int64_t end_ms = lease_end_ms(s);
+    if (!syncguard_lock_set_held(s->set))
+        return lost_before_start(s);
+    int code = cli_child_start(s->child, argv, variables,
+                               s->options->warn_if_lost ? NULL : &s->watchdog, end_ms);
     s->child->never_ran = code != CLI_OK;
     return code;
 }
@@ -286,11 +306,11 @@ static int start_child(supervisor *s, char **argv, char **variables)
 /* Three times per lease, so that a short pause of this process does not trigger the watchdog. */
 static int64_t feed_watchdog(const supervisor *s)
 {
-    int64_t left = syncguard_lock_set_remaining_ms(s->set);
+    int64_t end_ms = lease_end_ms(s);
     if (s->watchdog.pid <= 0 || s->reaped)
         return NEVER;
-    if (left > 0)
-        cli_watchdog_feed(&s->watchdog, s->child->pid, cli_now_ms() + left);
+    if (end_ms > cli_now_ms())
+        cli_watchdog_feed(&s->watchdog, s->child->pid, end_ms);
     return s->options->ttl_ms / 3 + 1;
 }
 
@@ -304,6 +324,8 @@ static bool finished(const supervisor *s)
 static int exit_code(supervisor *s, const char *command)
 {
     int reason = cli_child_exec_error(s->child);
+    if (reason == CLI_CHILD_TOO_LATE)
+        return lost_before_start(s);
     if (s->ending)
         return CLI_LOST;
     if (reason != 0) {
