@@ -33,7 +33,8 @@ enum {
     LEASE_GRACE_MS = 5000,
     ABSENT_GRACE_MS = 500,
     DRAIN_STEP_MS = 20,
-    JUMP_MS = 2000, /* woken that late: stopped, or the machine was suspended */
+    WATCHDOG_STEP_MS = 1000, /* between two starts of a watchdog */
+    JUMP_MS = 2000,          /* woken that late: stopped, or the machine was suspended */
     UNTIMED_STEP_MS = 250
 };
 #define NEVER INT64_MAX
@@ -44,6 +45,7 @@ typedef struct supervisor {
     char keys[CLI_KEY_NAMES_SIZE];
     cli_child *child;
     cli_watchdog watchdog;
+    int64_t watchdog_due_ms; /* not started again before */
     int timer;
     int64_t lease_grace_ms;
     int64_t absent_grace_ms;
@@ -263,14 +265,19 @@ static int64_t check_lease(supervisor *s)
     return next_ms == NEVER ? NEVER : max(next_ms - cli_now_ms(), 0);
 }
 
-/* Without a process or descriptor for it the child starts all the same, and this is repeated. With
- * --on-lost=warn there is no watchdog, because nothing is killed. */
+/* Without a process or descriptor for it the child starts all the same, and this is repeated; so it
+ * is when somebody has killed it, whose death wakes this thread. With --on-lost=warn there is no
+ * watchdog, because nothing is killed. */
 static int64_t keep_watchdog(supervisor *s)
 {
-    if (s->watchdog.pid > 0 || s->reaped || s->options->warn_if_lost)
+    int64_t now = cli_now_ms();
+    if (s->reaped || s->options->warn_if_lost || cli_watchdog_alive(&s->watchdog))
         return NEVER;
+    if (now < s->watchdog_due_ms)
+        return s->watchdog_due_ms - now;
+    s->watchdog_due_ms = now + WATCHDOG_STEP_MS;
     cli_watchdog_start(&s->watchdog, s->lease_grace_ms);
-    return s->watchdog.pid > 0 ? NEVER : 1000;
+    return s->watchdog.pid > 0 ? NEVER : WATCHDOG_STEP_MS;
 }
 
 /* On the clock of cli_now_ms, which is read first: a pause between the two makes the result too
