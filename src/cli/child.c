@@ -22,6 +22,7 @@
 #include "exitcode.h"
 #include "report.h"
 #include "signals.h"
+#include "times.h"
 
 static bool stdout_is_pipe(void)
 {
@@ -57,9 +58,16 @@ typedef struct start_state {
     const cli_watchdog *watchdog; /* NULL: none */
     int64_t lease_end_ms;
     pid_t parent;
-    int report; /* takes errno of a failed exec */
+    int report; /* takes what cli_child_exec_error returns */
     int tty;    /* -1, or the terminal of which it becomes the foreground */
 } start_state;
+
+static int exit_code(int reason)
+{
+    if (reason == CLI_CHILD_TOO_LATE)
+        return CLI_LOST;
+    return reason == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN;
+}
 
 /*
  * Runs in the child of vfork, which shares the parent's memory until exec: system calls only, no
@@ -79,11 +87,14 @@ static void exec_child(char **argv, char **variables, const start_state *state)
             _exit(CLI_LOST);
     }
     cli_signals_reset();
-    execvpe(argv[0], argv, variables);
-    int reason = errno;
+    int reason = CLI_CHILD_TOO_LATE;
+    if (state->watchdog == NULL || cli_now_ms() < state->lease_end_ms) {
+        execvpe(argv[0], argv, variables);
+        reason = errno;
+    }
     ssize_t ignored = write(state->report, &reason, sizeof reason);
     (void)ignored;
-    _exit(reason == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN);
+    _exit(exit_code(reason));
 }
 
 static bool in_foreground(int tty)

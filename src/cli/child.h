@@ -27,11 +27,12 @@ typedef struct cli_child {
     }
 
 /* Starts argv in a process group of its own. CLI_OK or an exit code after a message. watchdog:
- * knows of the group before the program runs, and the program gets SIGTERM if this process dies;
- * NULL: neither. */
+ * knows of the group before the program runs, the program gets SIGTERM if this process dies, and it
+ * does not start after lease_end_ms; NULL: none of these. */
 int cli_child_start(cli_child *child, char **argv, char **variables, const cli_watchdog *watchdog,
                     int64_t lease_end_ms);
-/* errno of a failed exec, or 0. */
+/* errno of a failed exec, CLI_CHILD_TOO_LATE if the lease was over before the exec, or 0. */
+enum { CLI_CHILD_TOO_LATE = -1 };
 int cli_child_exec_error(cli_child *child);
 void cli_child_signal(const cli_child *child, int number);
 /* True while the group has a process. */

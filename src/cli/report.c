@@ -4,7 +4,13 @@
  *
  * The status line has no newline; the next message or call replaces it. Log
  * messages may come from any thread, so its state is atomic.
+ *
+ * A message never waits long for its reader: a pipe that nobody drains must stop
+ * neither the supervision of a child nor the renewals. What finds no room is lost.
  */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,13 +22,16 @@
 #include "exitcode.h"
 #include "report.h"
 #include "text.h"
+#include "times.h"
 
+enum { UNREAD_MS = 100 };
 #define CLEAR "\r\033[K"
 
 static const char *command;
 static char store[512];
 static atomic_bool verbose;
 static atomic_bool line_shown;
+static atomic_bool unread; /* the last message found stderr full */
 
 void cli_set_command(const char *name)
 {
@@ -53,10 +62,25 @@ static bool on_terminal(void)
     return kind != NULL && *kind != '\0' && strcmp(kind, "dumb") != 0;
 }
 
+/* Waits for room, but only once until somebody reads again. */
+static bool has_room(void)
+{
+    struct pollfd stream = {STDERR_FILENO, POLLOUT, 0};
+    int64_t end = cli_now_ms() + (atomic_load(&unread) ? 0 : UNREAD_MS);
+    int ready = 0;
+    do {
+        int64_t left = end - cli_now_ms();
+        ready = poll(&stream, 1, left > 0 ? (int)left : 0);
+    } while (ready < 0 && errno == EINTR);
+    atomic_store(&unread, ready == 0);
+    return ready != 0; /* if it cannot tell, the write does */
+}
+
+/* A pipe with room takes PIPE_BUF bytes without blocking. */
 static void put(const char *text, size_t length)
 {
-    while (length > 0) {
-        ssize_t done = write(STDERR_FILENO, text, length);
+    while (length > 0 && has_room()) {
+        ssize_t done = write(STDERR_FILENO, text, length < PIPE_BUF ? length : PIPE_BUF);
         if (done <= 0)
             return; /* stderr is closed or full: nothing to be done */
         text += done;

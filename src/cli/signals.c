@@ -71,6 +71,20 @@ void cli_signals_ignore_size_limit(void)
     sigaction(SIGXFSZ, &act, &size_at_start);
 }
 
+/*
+ * Whoever started this command may have blocked them: without SIGCHLD it would not learn that the
+ * child has ended, without SIGCONT that it goes on. The others stay as they are; a signal that is
+ * blocked on purpose ends neither the command nor the child.
+ */
+static void unblock_needed(void)
+{
+    sigset_t needed;
+    sigemptyset(&needed);
+    sigaddset(&needed, SIGCHLD);
+    sigaddset(&needed, SIGCONT);
+    pthread_sigmask(SIG_UNBLOCK, &needed, NULL);
+}
+
 bool cli_signals_start(void)
 {
     struct sigaction before;
@@ -86,6 +100,7 @@ bool cli_signals_start(void)
         if ((!ignored_at_start[i] || caught[i] == SIGCHLD) && caught[i] != SIGTSTP)
             set_action(caught[i], handle);
     }
+    unblock_needed();
     return true;
 }
 

@@ -8,8 +8,8 @@
 
 /* A file that may not grow (ulimit -f) becomes a write error instead of a deadly signal. */
 void cli_signals_ignore_size_limit(void);
-/* Creates the wake-up pipe and catches the signals that end or stop the command. False with errno
- * if there is no pipe. */
+/* Creates the wake-up pipe, catches the signals that end or stop the command, and unblocks those
+ * that it cannot do without. False with errno if there is no pipe. */
 bool cli_signals_start(void);
 /* The object that a signal which ends the command triggers; NULL: none. */
 void cli_signals_abort(syncguard_abort *abort_object);

@@ -33,7 +33,8 @@ enum {
     LEASE_GRACE_MS = 5000,
     ABSENT_GRACE_MS = 500,
     DRAIN_STEP_MS = 20,
-    JUMP_MS = 2000, /* woken that late: stopped, or the machine was suspended */
+    WATCHDOG_STEP_MS = 1000, /* between two starts of a watchdog */
+    JUMP_MS = 2000,          /* woken that late: stopped, or the machine was suspended */
     UNTIMED_STEP_MS = 250
 };
 #define NEVER INT64_MAX
@@ -44,6 +45,7 @@ typedef struct supervisor {
     char keys[CLI_KEY_NAMES_SIZE];
     cli_child *child;
     cli_watchdog watchdog;
+    int64_t watchdog_due_ms; /* not started again before */
     int timer;
     int64_t lease_grace_ms;
     int64_t absent_grace_ms;
@@ -59,6 +61,11 @@ typedef struct supervisor {
 static int64_t min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static int64_t max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 /* A timer on the clock of the lease: the timeout of poll does not count suspended time. */
@@ -201,73 +208,104 @@ static void terminate(supervisor *s)
     cli_child_signal(s->child, SIGCONT);
 }
 
-/* One grace period before the end of the lease: the child gets its last chance to clean up. */
-static void on_lease_ending(supervisor *s, int64_t left)
+/* One grace period before the end of the lease: the child has got its last chance to clean up. */
+static void report_ending(supervisor *s, int64_t left)
 {
     int64_t limit = s->options->max_hold_ms;
     bool over = limit > 0 && cli_now_ms() - s->started_ms >= limit;
     const char *store = over ? "" : cli_store_name();
     char span[24];
     cli_format_duration(left, span, sizeof span);
-    if (!s->ending)
+    if (!s->reported)
         cli_message("%s%s%s, the lease of %s ends in %s (ending the command)", store,
                     *store != '\0' ? ": " : "",
                     over ? "--max-hold is over" : "renewals are not confirmed", s->keys, span);
     s->reported = true;
-    terminate(s);
 }
 
-/* Does what the lease requires now; returns the time until it has to be checked again. */
-static int64_t check_lease(supervisor *s)
+/* Ends the child if the lease requires it; returns when the lease has to be checked again. */
+static int64_t act_on_lease(supervisor *s, int64_t now, syncguard_lost_reason reason, int64_t left)
 {
-    int64_t now = cli_now_ms();
-    int64_t left = syncguard_lock_set_remaining_ms(s->set);
-    syncguard_lost_reason reason = syncguard_lock_set_lost(s->set);
-    int64_t next = NEVER;
+    int64_t next_ms = NEVER;
 
-    if (s->options->warn_if_lost) {
-        if (reason != SYNCGUARD_LOST_NO)
-            report_lost(s, lost_text(reason));
-        return NEVER; /* the library wakes this thread when the lock is lost */
-    }
     if (reason == SYNCGUARD_LOST_ABSENT) {
-        report_lost(s, lost_text(reason));
         terminate(s);
         s->kill_at_ms = min(s->kill_at_ms, now + s->absent_grace_ms);
     } else if (reason != SYNCGUARD_LOST_NO || left <= 0) {
-        report_lost(s, lost_text(reason));
         s->kill_at_ms = now;
     } else if (left <= s->lease_grace_ms) {
-        on_lease_ending(s, left);
-        next = left;
+        terminate(s);
+        next_ms = now + left;
     } else {
-        next = left - s->lease_grace_ms;
+        next_ms = now + left - s->lease_grace_ms;
     }
     if (s->kill_at_ms <= now && !s->killed) {
         s->ending = s->killed = true;
         cli_child_signal(s->child, SIGKILL);
     }
     if (s->killed)
-        return s->reaped ? 0 : NEVER;
-    return s->kill_at_ms == NEVER ? next : min(next, s->kill_at_ms - now);
+        return s->reaped ? now : NEVER;
+    return min(next_ms, s->kill_at_ms);
 }
 
-/* Without a process or descriptor for it the child starts all the same, and this is repeated. With
- * --on-lost=warn there is no watchdog, because nothing is killed. */
+/* Does what the lease requires now, and only then reports it; returns the time until it has to be
+ * checked again. With --on-lost=warn the library wakes this thread when the lock is lost. */
+static int64_t check_lease(supervisor *s)
+{
+    bool warn = s->options->warn_if_lost;
+    int64_t now = cli_now_ms();
+    int64_t left = syncguard_lock_set_remaining_ms(s->set);
+    syncguard_lost_reason reason = syncguard_lock_set_lost(s->set);
+    int64_t next_ms = warn ? NEVER : act_on_lease(s, now, reason, left);
+
+    if (reason != SYNCGUARD_LOST_NO || (left <= 0 && !warn))
+        report_lost(s, lost_text(reason));
+    else if (left <= s->lease_grace_ms && !warn)
+        report_ending(s, left);
+    return next_ms == NEVER ? NEVER : max(next_ms - cli_now_ms(), 0);
+}
+
+/* Without a process or descriptor for it the child starts all the same, and this is repeated; so it
+ * is when somebody has killed it, whose death wakes this thread. With --on-lost=warn there is no
+ * watchdog, because nothing is killed. */
 static int64_t keep_watchdog(supervisor *s)
 {
-    if (s->watchdog.pid > 0 || s->reaped || s->options->warn_if_lost)
+    int64_t now = cli_now_ms();
+    if (s->reaped || s->options->warn_if_lost || cli_watchdog_alive(&s->watchdog))
         return NEVER;
+    if (now < s->watchdog_due_ms)
+        return s->watchdog_due_ms - now;
+    s->watchdog_due_ms = now + WATCHDOG_STEP_MS;
     cli_watchdog_start(&s->watchdog, s->lease_grace_ms);
-    return s->watchdog.pid > 0 ? NEVER : 1000;
+    return s->watchdog.pid > 0 ? NEVER : WATCHDOG_STEP_MS;
+}
+
+/* On the clock of cli_now_ms, which is read first: a pause between the two makes the result too
+ * early, never too late. */
+static int64_t lease_end_ms(const supervisor *s)
+{
+    int64_t now = cli_now_ms();
+    return now + syncguard_lock_set_remaining_ms(s->set);
+}
+
+/* This process was paused past its lease, so another owner may have the lock. */
+static int lost_before_start(supervisor *s)
+{
+    if (!s->reported)
+        cli_message("the lock %s was lost before the command could start", s->keys);
+    s->reported = true;
+    s->child->never_ran = true;
+    return CLI_LOST;
 }
 
 static int start_child(supervisor *s, char **argv, char **variables)
 {
     (void)keep_watchdog(s);
-    int code =
-        cli_child_start(s->child, argv, variables, s->options->warn_if_lost ? NULL : &s->watchdog,
-                        cli_now_ms() + syncguard_lock_set_remaining_ms(s->set));
+    int64_t end_ms = lease_end_ms(s);
+    if (!syncguard_lock_set_held(s->set))
+        return lost_before_start(s);
+    int code = cli_child_start(s->child, argv, variables,
+                               s->options->warn_if_lost ? NULL : &s->watchdog, end_ms);
     s->child->never_ran = code != CLI_OK;
     return code;
 }
@@ -275,11 +313,11 @@ static int start_child(supervisor *s, char **argv, char **variables)
 /* Three times per lease, so that a short pause of this process does not trigger the watchdog. */
 static int64_t feed_watchdog(const supervisor *s)
 {
-    int64_t left = syncguard_lock_set_remaining_ms(s->set);
+    int64_t end_ms = lease_end_ms(s);
     if (s->watchdog.pid <= 0 || s->reaped)
         return NEVER;
-    if (left > 0)
-        cli_watchdog_feed(&s->watchdog, s->child->pid, cli_now_ms() + left);
+    if (end_ms > cli_now_ms())
+        cli_watchdog_feed(&s->watchdog, s->child->pid, end_ms);
     return s->options->ttl_ms / 3 + 1;
 }
 
@@ -293,6 +331,8 @@ static bool finished(const supervisor *s)
 static int exit_code(supervisor *s, const char *command)
 {
     int reason = cli_child_exec_error(s->child);
+    if (reason == CLI_CHILD_TOO_LATE)
+        return lost_before_start(s);
     if (s->ending)
         return CLI_LOST;
     if (reason != 0) {

@@ -120,12 +120,21 @@ void cli_watchdog_start(cli_watchdog *watchdog, int64_t grace_ms)
     watchdog->pipe = ends[1];
 }
 
+bool cli_watchdog_alive(cli_watchdog *watchdog)
+{
+    if (watchdog->pid > 0 && waitpid(watchdog->pid, NULL, WNOHANG) != 0) {
+        close(watchdog->pipe);
+        *watchdog = (cli_watchdog)CLI_WATCHDOG_INIT;
+    }
+    return watchdog->pid > 0;
+}
+
 void cli_watchdog_feed(const cli_watchdog *watchdog, pid_t group, int64_t lease_end_ms)
 {
     if (watchdog->pid > 0) {
         const feed next = {lease_end_ms, group};
         ssize_t ignored = write(watchdog->pipe, &next, sizeof next);
-        (void)ignored; /* a full pipe: it has values to read */
+        (void)ignored; /* a full pipe: it has values to read; a broken one: it starts again */
     }
 }
 

@@ -2,6 +2,7 @@
 #ifndef SYNCGUARD_CLI_WATCHDOG_H
 #define SYNCGUARD_CLI_WATCHDOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -18,6 +19,8 @@ typedef struct cli_watchdog {
 /* Leaves pid at -1 if there is no process or descriptor for it. It kills nothing before it is fed.
  */
 void cli_watchdog_start(cli_watchdog *watchdog, int64_t grace_ms);
+/* False if it is not running; one that has died can be started again. */
+bool cli_watchdog_alive(cli_watchdog *watchdog);
 /* Tells it which process group to kill, and when the lease ends, on the clock of cli_now_ms. May be
  * called after vfork. */
 void cli_watchdog_feed(const cli_watchdog *watchdog, pid_t group, int64_t lease_end_ms);

@@ -106,6 +106,30 @@ kill -HUP $holder
 wait $holder
 same "other signals" 3 $?
 
+# Signals that the command needs may be blocked when it starts; the child finds them as they were.
+begun=$(now_ms)
+timeout -s KILL 30 env --block-signal=CHLD "$SG" run --ttl 6s --on-lost warn k -- true
+same "SIGCHLD blocked, only warned" 0 $?
+timeout -s KILL 30 env --block-signal=CHLD "$SG" run --ttl 60s k -- true
+same "SIGCHLD blocked" 0 $?
+check "the end of the child is noticed" [ $(($(now_ms) - begun)) -lt 10000 ]
+for name in CHLD CONT TERM; do
+    same "SIG$name is blocked in the child" "$(env --block-signal=$name grep SigBlk /proc/self/status)" \
+        "$(timeout -s KILL 30 env --block-signal=$name "$SG" run --ttl 6s k -- grep SigBlk /proc/self/status)"
+done
+# shellcheck disable=SC2317 # called by until_true
+stopped() { [ "$(ps -o stat= -p "$1" | cut -c1)" = T ]; }
+rm -f up
+env --block-signal=CONT "$SG" run k -- sh -c 'echo $$ >up; kill -STOP $$; exit 4' &
+holder=$!
+until_true 20 test -s up
+check "the child stops itself" until_true 20 stopped "$(cat up)"
+kill -CONT $holder
+check "SIGCONT blocked: it continues" until_true 20 gone $holder
+gone $holder || kill -9 $holder
+wait $holder
+same "and ends" 4 $?
+
 # One at a time, many processes.
 workers=
 for i in 1 2 3 4 5 6; do

@@ -24,4 +24,25 @@ check "a command that is stopped leaves no program" until_true 10 all_gone STOP
 # shellcheck disable=SC2046,SC2086 # lists
 kill -9 $runners $(cat KILL-* STOP-*) 2>/dev/null
 wait
+
+# A watchdog that dies is replaced, soon but not in a loop, and the new one knows the group.
+"$SG" run --ttl 60s --grace 1s k -- sh -c "trap '' TERM; echo \$\$ >up; exec sleep 60" 2>/dev/null &
+runner=$!
+until_true 20 test -s up
+watchdog_of() { ps -o pid=,stat=,comm= --ppid "$1" | awk '$2 !~ /^Z/ && $3 == "syncguard-watch" { print $1 }'; }
+# shellcheck disable=SC2317 # called by until_true
+replaced() { [ -n "$(watchdog_of "$runner")" ] && [ "$(watchdog_of "$runner")" != "$watchdog" ]; }
+begun=$(now_ms)
+for i in 1 2 3 4; do
+    watchdog=$(watchdog_of "$runner")
+    check "there is a watchdog" kill -9 "$watchdog" || break
+    check "killed $i times, there is another" until_true 20 replaced || break
+done
+check "at most one per second" [ $(($(now_ms) - begun)) -ge 2900 ]
+check "the program runs on" kill -0 "$(cat up)"
+sleep 0.2 # it is told of the group at once, but after its start
+kill -9 $runner
+check "the new watchdog kills the program" until_true 20 gone "$(cat up)"
+kill -9 "$(cat up)" 2>/dev/null
+wait
 finish

@@ -1,0 +1,41 @@
+#!/bin/bash
+# A stderr that nobody reads stops neither the supervision of a program nor the command.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+
+# Both ends of this pipe stay open, and it is full.
+mkfifo full
+exec 9<>full
+for size in 4096 1; do
+    dd if=/dev/zero of=full oflag=nonblock bs=$size 2>/dev/null
+done
+
+# The loss is found after a third of the lease, and long before its end, when the watchdog would kill the program.
+"$SG" run --ttl 30s plain -- sh -c 'exec 2>&-; echo $$ >plain; while :; do sleep 0.1; done' 2>&9 &
+plain=$!
+"$SG" run --ttl 30s stubborn -- sh -c 'exec 2>&-; trap "" TERM; echo $$ >stubborn; while :; do sleep 0.1; done' 2>&9 &
+stubborn=$!
+for key in plain stubborn; do
+    check "$key runs" until_true 20 test -s $key
+    "$SG" release --key $key --force 2>/dev/null
+    same "forced release" 0 $?
+done
+check "the program is ended" until_true 17 gone "$(cat plain)"
+check "a program that ignores SIGTERM is killed" until_true 5 gone "$(cat stubborn)"
+for runner in $plain $stubborn; do
+    check "the command ends" until_true 20 gone "$runner"
+    gone "$runner" || kill -9 "$runner"
+    wait "$runner"
+    same "the lock was lost" 76 $?
+done
+
+# The library's threads have much to say here.
+timeout -s KILL 30 "$SG" run -v --ttl 1500ms --max-hold 1s k -- sleep 60 2>&9
+same "max-hold" 76 $?
+
+# Whoever reads again gets the next message.
+dd if=full of=/dev/null bs=65536 count=1 2>/dev/null
+timeout -s KILL 30 "$SG" run k -- ./nothing-there 2>&9
+same "not found" 127 $?
+check "a message after that" timeout 20 grep -qam1 nothing-there full
+finish
