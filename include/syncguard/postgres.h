@@ -38,14 +38,12 @@ typedef struct syncguard_postgres_options {
     bool pooler;
     bool prepared; /* prepare statements once per connection; default true */
     bool listen;   /* notify waiters through LISTEN; default true */
-    /* Poll for the reply this long before sleeping; costs processor time. Default 0. */
-    int spin_us;
 } syncguard_postgres_options;
 
 #define SYNCGUARD_POSTGRES_OPTIONS_INIT                                                            \
     {                                                                                              \
         sizeof(syncguard_postgres_options), NULL, NULL, NULL, SYNCGUARD_POSTGRES_POOL_MAX, false,  \
-            true, true, 0                                                                          \
+            true, true                                                                             \
     }
 
 /* Function twin of SYNCGUARD_POSTGRES_OPTIONS_INIT. */
@@ -55,8 +53,8 @@ SYNCGUARD_API void syncguard_postgres_options_init(syncguard_postgres_options *o
 /*
  * Checks the options; the first operation connects and checks the tables (InvalidArgument if they
  * are missing). Same as opening
- * "postgres://...?lock_table=&fence_table=&pool_max=&pooler=&prepared=&listen=&spin_us=". Both
- * option structs may be NULL. The caller owns *out.
+ * "postgres://...?lock_table=&fence_table=&pool_max=&pooler=&prepared=&listen=". Both option
+ * structs may be NULL. The caller owns *out.
  */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_postgres_open(
     const syncguard_postgres_options *postgres_options, const syncguard_options *options,

@@ -217,7 +217,7 @@ static void postgres_options(void **state)
     (void)state;
     syncguard_postgres_options valid = SYNCGUARD_POSTGRES_OPTIONS_INIT;
     valid.conninfo = "host=127.0.0.1 port=1";
-    check_sizes(use_postgres_options, &valid, UP_TO(syncguard_postgres_options, spin_us),
+    check_sizes(use_postgres_options, &valid, UP_TO(syncguard_postgres_options, listen),
                 sizeof valid);
 }
 #endif

@@ -434,10 +434,10 @@ static void *share(void *context)
     return NULL;
 }
 
-/* More threads than connections, with and without looking before sleeping. */
+/* More threads than connections. */
 static void threads_share_few_connections(void **state)
 {
-    static const char *const queries[] = {"pool_max=1", "pool_max=3&spin_us=200"};
+    static const char *const queries[] = {"pool_max=1", "pool_max=3"};
 
     (void)state;
     for (size_t q = 0; q < 2; q++) {
@@ -456,41 +456,6 @@ static void threads_share_few_connections(void **state)
                                      "application_name = 'syncguard'") <= 12);
         syncguard_close(shared);
     }
-}
-
-static void *abort_soon(void *context)
-{
-    sleep_ms(100);
-    syncguard_abort_trigger(context);
-    return NULL;
-}
-
-/* Looking for the answer ends with the abort and the deadline, however long it may take. */
-static void spinning_ends_in_time(void **state)
-{
-    syncguard_backend *eager = open_url(pg_url(server, DATABASE, "spin_us=1000000"));
-    PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_call call = call_of(20000, NULL);
-    syncguard_abort *abort_object = NULL;
-    syncguard_grant grant;
-    pthread_t thread;
-    int64_t began;
-
-    (void)state;
-    assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
-    call.abort_object = abort_object;
-    pg_sql(foreign, "BEGIN");
-    pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('spun'))");
-    assert_int_equal(pthread_create(&thread, NULL, abort_soon, abort_object), 0);
-    began = now_ms();
-    assert_status(SYNCGUARD_E_ABORTED,
-                  syncguard_acquire(eager, "spun", 30000, &call, &grant, &err));
-    assert_true(now_ms() - began < 900);
-    pthread_join(thread, NULL);
-    pg_sql(foreign, "COMMIT");
-    PQfinish(foreign);
-    syncguard_close(eager);
-    syncguard_abort_free(abort_object);
 }
 
 static void long_keys_and_odd_keys(void **state)
@@ -594,7 +559,6 @@ int main(void)
         cmocka_unit_test(waiting_transactions_are_bounded_on_the_server),
         cmocka_unit_test(reads_have_the_time_that_they_are_given),
         cmocka_unit_test(threads_share_few_connections),
-        cmocka_unit_test(spinning_ends_in_time),
         cmocka_unit_test(long_keys_and_odd_keys),
         cmocka_unit_test(list_goes_over_pages),
         cmocka_unit_test(diagnose_reports_what_is_wrong),

@@ -287,7 +287,6 @@ static void initialisers_agree(void **state)
     SAME(pooler);
     SAME(prepared);
     SAME(listen);
-    SAME(spin_us);
     from_function.pool_max = 0;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_postgres_open(&from_function, NULL, &backend, &err));

@@ -82,7 +82,6 @@ static syncguard_status make_parts(sg_pg *pg, const sg_pg_config *config, syncgu
     pg->pid = getpid();
     pg->base.capabilities.wakes_waiters = config->own.listen;
     pg->pooler = config->own.pooler;
-    pg->spin_us = config->own.spin_us;
     pg->statements.locks = config->locks;
     pg->statements.fences = config->fences;
     atomic_init(&pg->statements.form, -1);

@@ -21,7 +21,6 @@ typedef struct sg_pg {
     bool pooler;              /* given */
     atomic_bool pooler_found; /* not given, but found: treated as if it were */
     atomic_bool queue_full;   /* the server's queue of notifications, seen once */
-    int spin_us;
     char tolerance[SG_PG_NUMBER_SIZE];
     char fence_max[SG_PG_NUMBER_SIZE];
 } sg_pg;

@@ -10,7 +10,6 @@
 #include "syncguard/sys/options.h"
 
 #define MAX_POOL 1000
-#define MAX_SPIN_US 1000000
 
 void syncguard_postgres_options_init(syncguard_postgres_options *options, size_t size)
 {
@@ -48,14 +47,12 @@ syncguard_status sg_pg_options_read(const syncguard_postgres_options *own,
     syncguard_postgres_options_init(&out->own, sizeof out->own);
     if (status == SYNCGUARD_OK)
         status = syncguard_struct_read(own, &out->own, sizeof out->own,
-                                       SYNCGUARD_SIZE_UP_TO(syncguard_postgres_options, spin_us),
+                                       SYNCGUARD_SIZE_UP_TO(syncguard_postgres_options, listen),
                                        "postgres_options", err);
     if (status != SYNCGUARD_OK)
         return status;
     if (out->own.pool_max < 1 || out->own.pool_max > MAX_POOL)
         return refuse(err, "pool_max", "must be 1 to 1000");
-    if (out->own.spin_us < 0 || out->own.spin_us > MAX_SPIN_US)
-        return refuse(err, "spin_us", "must be 0 to 1000000");
     if (out->own.pooler) {
         out->own.prepared = false;
         out->own.listen = false;
@@ -134,13 +131,10 @@ static syncguard_status read_own(syncguard_url *url, syncguard_postgres_options 
                                  syncguard_error *err)
 {
     int64_t pool_max = own->pool_max;
-    int64_t spin_us = own->spin_us;
     syncguard_status status = syncguard_url_int(url, "pool_max", 1, MAX_POOL, &pool_max, err);
 
     own->lock_table = syncguard_url_text(url, "lock_table");
     own->fence_table = syncguard_url_text(url, "fence_table");
-    if (status == SYNCGUARD_OK)
-        status = syncguard_url_int(url, "spin_us", 0, MAX_SPIN_US, &spin_us, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_bool(url, "pooler", &own->pooler, err);
     if (status == SYNCGUARD_OK)
@@ -148,7 +142,6 @@ static syncguard_status read_own(syncguard_url *url, syncguard_postgres_options 
     if (status == SYNCGUARD_OK)
         status = syncguard_url_bool(url, "listen", &own->listen, err);
     own->pool_max = (int)pool_max;
-    own->spin_us = (int)spin_us;
     return status;
 }
 

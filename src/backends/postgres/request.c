@@ -357,7 +357,7 @@ syncguard_status sg_pg_request_run(sg_pg *pg, sg_pg_request *request,
     if (status != SYNCGUARD_OK)
         return status;
     while (again) {
-        sg_pg_round_trip trip = {.limits = limits, .err = err, .spin_us = pg->spin_us};
+        sg_pg_round_trip trip = {.limits = limits, .err = err};
         sg_pg_reply reply;
 
         sg_pg_request_clear(request);

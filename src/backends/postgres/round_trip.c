@@ -17,31 +17,15 @@ sg_pg_reply sg_pg_round_trip_broken(sg_pg_round_trip *trip)
     return SG_PG_BROKEN;
 }
 
-/* Polls for an answer before it pays for a sleep. */
-static bool spin(const sg_pg_round_trip *trip, struct pollfd *fd)
-{
-    int64_t end = syncguard_clock_ns() + (int64_t)trip->spin_us * 1000;
-
-    if (end > trip->limits->deadline_ns)
-        end = trip->limits->deadline_ns;
-    while (syncguard_clock_ns() < end && !syncguard_abort_triggered(trip->limits->abort_object)) {
-        if (poll(fd, 1, 0) > 0)
-            return true;
-    }
-    return false;
-}
-
 static sg_pg_reply wait_for(sg_pg_round_trip *trip, short events)
 {
     struct pollfd fd = {PQsocket(trip->connection->pg), events, 0};
 
     if (fd.fd < 0)
         return sg_pg_round_trip_broken(trip);
-    if (trip->spin_us == 0 || !spin(trip, &fd)) {
-        trip->status = syncguard_wait_fds(&fd, 1, trip->limits, trip->err);
-        if (trip->status != SYNCGUARD_OK)
-            return SG_PG_GAVE_UP;
-    }
+    trip->status = syncguard_wait_fds(&fd, 1, trip->limits, trip->err);
+    if (trip->status != SYNCGUARD_OK)
+        return SG_PG_GAVE_UP;
     if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) && !PQconsumeInput(trip->connection->pg))
         return sg_pg_round_trip_broken(trip);
     return SG_PG_DONE;

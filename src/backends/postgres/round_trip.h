@@ -25,7 +25,6 @@ typedef struct sg_pg_round_trip {
     sg_pg_connection *connection;
     const syncguard_limits *limits;
     syncguard_error *err;
-    int spin_us; /* how long to poll for the answer before sleeping */
     /* out */
     syncguard_status status; /* of BROKEN and LEFT */
     char sqlstate[6];
