@@ -166,12 +166,13 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
         status = confirm_grant(pg, op, values.ttl, err);
     if (status == SYNCGUARD_ABSENT)
         status = explain_refusal(pg, op, values.counter, err);
-    if (status == SYNCGUARD_LOCKED && request.outcome == SG_PG_MAYBE_IN_FLIGHT)
+    if (status == SYNCGUARD_LOCKED && request.outcome == SG_PG_MAY_BE_IN_FLIGHT)
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
                                 "the connection was lost while the lock was asked for");
     if (request.outcome != SG_PG_NOT_SENT)
         op->first_sent_ns = request.first_sent_ns;
-    op->may_have_been_granted = status < 0 && (request.outcome >= SG_PG_MAYBE_APPLIED || found);
+    op->may_have_been_granted =
+        status < 0 && (request.outcome >= SG_PG_MAY_HAVE_BEEN_APPLIED || found);
     sg_pg_request_clear(&request);
     return status;
 }
@@ -206,12 +207,12 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     if (PQntuples(gone) > 0 && sg_pg_text(gone, 0, GONE_KEY, op->key, sizeof op->key))
         op->key_length = strlen(op->key);
     /* What is absent now, an earlier sending may have released. */
-    if (op->reason != SYNCGUARD_REASON_NONE && request.outcome < SG_PG_MAYBE_APPLIED)
+    if (op->reason != SYNCGUARD_REASON_NONE && request.outcome < SG_PG_MAY_HAVE_BEEN_APPLIED)
         status = SYNCGUARD_ABSENT;
 out:
     /* A sending that nobody heard of may have released it. Its notification may have passed for one
      * of our own, of which the core knows. */
-    if (request.outcome >= SG_PG_MAYBE_APPLIED)
+    if (request.outcome >= SG_PG_MAY_HAVE_BEEN_APPLIED)
         syncguard_backend_notifications_lost(backend);
     sg_pg_request_clear(&request);
     return status;

@@ -121,7 +121,7 @@ static sg_pg_reply send_request(const sg_pg *pg, sg_pg_round_trip *trip, sg_pg_r
  * announced the end of the session: that may have been after the commit. */
 static void mark_unknown(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply, bool over)
 {
-    sg_pg_outcome outcome = over ? SG_PG_MAYBE_APPLIED : SG_PG_MAYBE_IN_FLIGHT;
+    sg_pg_outcome outcome = over ? SG_PG_MAY_HAVE_BEEN_APPLIED : SG_PG_MAY_BE_IN_FLIGHT;
 
     if (request->outcome == SG_PG_NOT_SENT)
         return;

@@ -26,9 +26,9 @@ typedef enum sg_pg_policy {
 /* What is known about the effect of a request, over all its sendings. */
 typedef enum sg_pg_outcome {
     SG_PG_NOT_SENT,
-    SG_PG_ANSWERED,       /* the server has answered every sending */
-    SG_PG_MAYBE_APPLIED,  /* a sending may have been applied; none will be any more */
-    SG_PG_MAYBE_IN_FLIGHT /* a sending may still be applied */
+    SG_PG_ANSWERED,              /* the server has answered every sending */
+    SG_PG_MAY_HAVE_BEEN_APPLIED, /* a sending may have been applied; none will be any more */
+    SG_PG_MAY_BE_IN_FLIGHT       /* a sending may still be applied */
 } sg_pg_outcome;
 
 /* Starts as {0}, with policy, lock_id and notifies set as needed. */
