@@ -23,7 +23,7 @@
 #include "server.h"
 #include "syncguard.h"
 
-#define LANES 8
+#define WORKERS 8
 #define DELAY_MS 25
 #define NOW "floor(extract(epoch from clock_timestamp()) * 1000)::bigint"
 
@@ -42,7 +42,7 @@ typedef enum part { FOREIGN_ACQUIRE, FOREIGN_EXTEND, OURS } part;
 static const char *const part_names[] = {"our extend, foreign acquire",
                                          "our acquire, foreign extend", "ours against ours"};
 
-typedef struct lane {
+typedef struct worker {
     part which;
     int number;
     int rounds;
@@ -55,9 +55,9 @@ typedef struct lane {
     pthread_barrier_t end;
     bool extended, acquired;
     int both, neither, extends, acquires;
-} lane;
+} worker;
 
-static bool foreign_acquire(lane *self)
+static bool foreign_acquire(worker *self)
 {
     bool dead;
 
@@ -78,7 +78,7 @@ static bool foreign_acquire(lane *self)
     return dead;
 }
 
-static bool foreign_extend(lane *self)
+static bool foreign_extend(worker *self)
 {
     bool live;
 
@@ -96,7 +96,7 @@ static bool foreign_extend(lane *self)
     return live;
 }
 
-static bool our_extend(lane *self)
+static bool our_extend(worker *self)
 {
     syncguard_error err;
     int64_t expires;
@@ -105,7 +105,7 @@ static bool our_extend(lane *self)
            SYNCGUARD_OK;
 }
 
-static bool our_acquire(lane *self)
+static bool our_acquire(worker *self)
 {
     syncguard_error err;
     syncguard_grant grant;
@@ -119,7 +119,7 @@ static bool our_acquire(lane *self)
 
 static void *extender(void *context)
 {
-    lane *self = context;
+    worker *self = context;
 
     for (int i = 0; i < self->rounds; i++) {
         pthread_barrier_wait(&self->start);
@@ -133,7 +133,7 @@ static void *extender(void *context)
 
 static void *acquirer(void *context)
 {
-    lane *self = context;
+    worker *self = context;
     pthread_t other;
 
     if (pthread_create(&other, NULL, extender, self) != 0)
@@ -165,17 +165,17 @@ static void *acquirer(void *context)
 
 static int race_part(part which, int rounds)
 {
-    static lane lanes[LANES];
-    pthread_t threads[LANES];
+    static worker workers[WORKERS];
+    pthread_t threads[WORKERS];
     int both = 0, neither = 0, extends = 0, acquires = 0;
     PGconn *plain;
     long counted;
 
-    for (int i = 0; i < LANES; i++) {
-        lane *self = &lanes[i];
+    for (int i = 0; i < WORKERS; i++) {
+        worker *self = &workers[i];
         syncguard_error err;
 
-        *self = (lane){.which = which, .number = i, .rounds = (rounds + LANES - 1) / LANES};
+        *self = (worker){.which = which, .number = i, .rounds = (rounds + WORKERS - 1) / WORKERS};
         snprintf(self->key, sizeof self->key, "race-%d-%d", which, i);
         if (syncguard_open(pg_url(server, "race", NULL), NULL, &self->backend, &err) !=
             SYNCGUARD_OK)
@@ -187,15 +187,15 @@ static int race_part(part which, int rounds)
         if (pthread_create(&threads[i], NULL, acquirer, self) != 0)
             pg_die("no thread");
     }
-    for (int i = 0; i < LANES; i++) {
+    for (int i = 0; i < WORKERS; i++) {
         pthread_join(threads[i], NULL);
-        both += lanes[i].both;
-        neither += lanes[i].neither;
-        extends += lanes[i].extends;
-        acquires += lanes[i].acquires;
-        syncguard_close(lanes[i].backend);
-        PQfinish(lanes[i].plain);
-        PQfinish(lanes[i].foreign);
+        both += workers[i].both;
+        neither += workers[i].neither;
+        extends += workers[i].extends;
+        acquires += workers[i].acquires;
+        syncguard_close(workers[i].backend);
+        PQfinish(workers[i].plain);
+        PQfinish(workers[i].foreign);
     }
     plain = pg_plain(server, "race");
     counted = (long)pg_number(plain,
@@ -204,7 +204,8 @@ static int race_part(part which, int rounds)
                               which);
     PQfinish(plain);
     printf("%s: %d rounds, %d extended, %d acquired, %d neither, %d both, %ld counted\n",
-           part_names[which], lanes[0].rounds * LANES, extends, acquires, neither, both, counted);
+           part_names[which], workers[0].rounds * WORKERS, extends, acquires, neither, both,
+           counted);
     if (counted != (which == FOREIGN_ACQUIRE ? 0 : acquires)) {
         printf("the counters do not fit the grants\n");
         return 1;
