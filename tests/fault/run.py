@@ -416,6 +416,49 @@ def lock_rows(cell):
 lock_rows.disconnects = False
 
 
+TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'locker'"
+FILL_QUEUE = (
+    "DROP TABLE IF EXISTS queue; CREATE TABLE queue (entry text); GRANT INSERT ON queue TO PUBLIC; "
+    "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+    " $$ BEGIN RAISE program_limit_exceeded; END $$; "
+    "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON queue DEFERRABLE INITIALLY DEFERRED"
+    " FOR EACH ROW EXECUTE FUNCTION refuse(); "
+    "ALTER FUNCTION pg_catalog.pg_notify(text, text) RENAME TO pg_notify_kept; "
+    "CREATE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS"
+    " $$ BEGIN INSERT INTO public.queue VALUES ($2); END $$")
+EMPTY_QUEUE = (
+    "DROP FUNCTION pg_catalog.pg_notify(text, text); "
+    "ALTER FUNCTION pg_catalog.pg_notify_kept(text, text) RENAME TO pg_notify")
+
+
+def full_queue(cell):
+    """COMMIT fails as if the queue of notifications were full. Sessions have to start anew to find another function;
+    at the end this also tells the waiters, to whom nothing was reported."""
+    while cell.time_left(4.5):
+        cell.pause(0.5)
+        with cell.window():
+            cell.sql(FILL_QUEUE)
+            cell.sql(TERMINATE)
+            cell.injected()
+            cell.pause(1.2)
+            cell.sql(EMPTY_QUEUE)
+            cell.sql(TERMINATE)
+        cell.repaired()
+        cell.pause(0.5)
+
+
+def replace_files(cell):
+    """The folder of the file is moved away while it is used: the locks in it exclude nobody who comes later."""
+    while cell.time_left(4.5):
+        cell.pause(1.0)
+        with cell.window():
+            os.rename(cell.store.folder, "%s-%d" % (cell.store.folder, cell.count))
+            os.makedirs(cell.store.folder, mode=0o700, exist_ok=True)
+        cell.injected()
+        cell.repaired()
+        cell.pause(1.0)
+
+
 def full_disk(cell):
     """A server may end itself for it (Redis with appendfsync always, PostgreSQL without room for
     its log): then it is started again when there is room."""
@@ -449,7 +492,8 @@ CLOCKS = {"clock-plus-5s": clock_steps(CLOCK_STEP_S),
           "clock-minus-5s": clock_steps(-CLOCK_STEP_S)}
 
 MATRIX = {
-    "sqlite": dict(HOLDERS, **CLOCKS, **THEMSELVES, **{"no-fault": none, "full-disk": full_disk}),
+    "sqlite": dict(HOLDERS, **CLOCKS, **THEMSELVES, **{
+        "no-fault": none, "full-disk": full_disk, "replaced-files": replace_files}),
     "redis": dict(HOLDERS, **CLOCKS, **THEMSELVES, **PROXIED, **{
         "no-fault": none, "killed-server": kill_server, "stopped-server": stop_server,
         "script-flush": script_flush, "client-kill": kill_connections_redis,
@@ -459,6 +503,7 @@ MATRIX = {
         "no-fault": none, "killed-server": kill_server, "stopped-server": stop_server,
         "terminated-backends": terminate_backends, "full-disk": full_disk,
         "connection-limit": connection_limit_postgres, "foreign-row-locks": lock_rows,
+        "full-notification-queue": full_queue,
         "vacuum-full": maintain("VACUUM FULL syncguard_locks",
                                 "VACUUM FULL syncguard_fence_counters"),
         "reindex": maintain("REINDEX TABLE syncguard_locks",
@@ -479,7 +524,7 @@ MATRIX = {
 # Cells whose promise is documented as not kept: the checker must find it broken or kept, but the
 # run does not fail. docs/guarantees.md says why.
 DOCUMENTED = {("redis-volatile", "killed-server"), ("redis-sentinel", "failover"),
-              ("redis-cluster-seed", "failover")}
+              ("redis-cluster-seed", "failover"), ("sqlite", "replaced-files")}
 # Nothing is granted while the standby is away: waiters give up with unknown outcomes, which excuse the others.
 UNJUDGED = {("postgres-standby", "stopped-standby")}
 # What no store can be the reason for.
