@@ -23,6 +23,7 @@
 #define SYNCGUARD_HPP
 
 #include "syncguard/backend.hpp"
+#include "syncguard/completion.hpp"
 #include "syncguard/error.hpp"
 #include "syncguard/lock.hpp"
 #include "syncguard/options.hpp"
