@@ -20,10 +20,19 @@ class queue
   public:
     queue() noexcept = default; /* empty */
 
+    /* Opens a queue; open() is the form that does not throw. */
     explicit queue(const backend &store, int max_threads = 4)
     {
         syncguard_error details;
         detail::check(handle_.open(store.get(), max_threads, &details), details);
+    }
+
+    [[nodiscard]] static queue open(const backend &store, int max_threads,
+                                    std::error_code &code) noexcept
+    {
+        queue opened;
+        detail::store(opened.handle_.open(store.get(), max_threads, nullptr), code);
+        return opened;
     }
 
     /* Readable while there are completions. */
@@ -56,6 +65,24 @@ class queue
         return request;
     }
 
+    /* Starts an extend. Until it has completed, the lock may be moved, and released with release()
+     * of the queue; it must not be destroyed, detached or released by itself. */
+    syncguard_request extend(lock &held, std::chrono::milliseconds ttl, void *context)
+    {
+        syncguard_request request = 0;
+        syncguard_error details;
+        detail::check(handle_.extend(held, ttl, context, request, &details), details);
+        return request;
+    }
+
+    syncguard_request extend(lock &held, std::chrono::milliseconds ttl, void *context,
+                             std::error_code &code) noexcept
+    {
+        syncguard_request request = 0;
+        detail::store(handle_.extend(held, ttl, context, request, nullptr), code);
+        return request;
+    }
+
     /* Starts a release. The lock is empty afterwards, unless this fails. A lock of
      * backend::acquire with on_lost is refused (InvalidArgument) and stays held: the library may
      * call its function until the handle is freed, so release or destroy the lock itself. */
@@ -85,7 +112,6 @@ class queue
         return get() != nullptr;
     }
 
-    /* For syncguard_lock_extend_async. */
     syncguard_queue *get() const noexcept
     {
         return handle_.get();

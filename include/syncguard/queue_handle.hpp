@@ -48,6 +48,13 @@ class queue_handle
                                             details);
     }
 
+    syncguard_status extend(lock &held, std::chrono::milliseconds ttl, void *context,
+                            syncguard_request &request, syncguard_error *details) noexcept
+    {
+        return syncguard_lock_extend_async(get(), held.get(), ttl.count(), nullptr, context,
+                                           &request, details);
+    }
+
     syncguard_status release(lock &held, void *context, syncguard_request &request,
                              syncguard_error *details) noexcept
     {
