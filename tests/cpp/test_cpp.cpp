@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -238,6 +239,26 @@ static void test_abort(syncguard::backend &store)
         "a triggered object ends other calls, too");
 }
 
+// Without a free descriptor.
+static void test_abort_create()
+{
+    std::error_code code;
+    rlimit limit = {};
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit nothing = {0, limit.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &nothing);
+    syncguard::abort_object none = syncguard::abort_object::create(code);
+    bool thrown = fails(syncguard::errc::rate_limited, [] { syncguard::abort_object(); });
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    none.trigger();
+    check(code == syncguard::errc::rate_limited && !none && !none.triggered(),
+          "no abort object: a code, and an empty one");
+    check(thrown, "no abort object: an exception");
+    none = syncguard::abort_object::create(code);
+    none.trigger();
+    check(!code && none && none.triggered(), "an abort object of create()");
+}
+
 static void test_threads(syncguard::backend &store)
 {
     int counter = 0;
@@ -428,6 +449,7 @@ int main(int argc, char **argv)
         test_with_lock(store);
         test_lost(store);
         test_abort(store);
+        test_abort_create();
         test_threads(store);
         test_queue(store);
         test_queue_open(store);
