@@ -9,8 +9,8 @@
  *
  * Rules that hold for the whole interface:
  *   - Every function that can fail has two forms: one throws syncguard::error, the other sets a
- *     std::error_code, which is its last argument. "Locked" and "absent" are results, not errors:
- *     an empty optional, or false.
+ *     std::error_code, which is its last argument. (with_lock only throws, as its work may.)
+ *     "Locked" and "absent" are results, not errors: an empty optional, or false.
  *   - Handles are move-only. A moved-from handle is empty: it can be destroyed, assigned to and
  *     tested with if (handle); operations on it are InvalidArgument.
  *   - Destructors never throw. A release that fails there goes to on_release_error.
@@ -23,6 +23,7 @@
 #define SYNCGUARD_HPP
 
 #include "syncguard/backend.hpp"
+#include "syncguard/completion.hpp"
 #include "syncguard/error.hpp"
 #include "syncguard/lock.hpp"
 #include "syncguard/options.hpp"

@@ -4,8 +4,9 @@
     check-layout.py [--root DIR]     prints every finding; exit code 1 if there is one
     check-layout.py --self-test      checks that a broken tree is found broken
 
-No include cycle and no call cycle between the files of a folder; short headers and functions;
-names with the prefix of their backend; the same job in the same file in every backend.
+No include cycle and no call cycle between the files of a folder; short functions, and short headers
+(the public ones and those of bench too); names with the prefix of their backend; the same job in
+the same file in every backend.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import tempfile
 
 FOLDERS = ["src/core", "src/util", "src/cli"]  # and every folder under src/backends
+HEADER_FOLDERS = ["include", "include/syncguard", "include/syncguard/sys", "bench"]
 MAX_HEADER, MAX_FUNCTION = 150, 60
 PREFIXES = {"redis": "redis", "postgres": "pg", "firestore": "firestore", "sqlite": "sqlite",
             "memory": "memory"}
@@ -103,13 +105,13 @@ class Checker:
     def find(self, path, line, text):
         self.findings.append(f"{os.path.relpath(path, self.root)}:{line}: {text}")
 
-    def load(self, folder):
+    def load(self, folder, endings=(".c", ".h")):
         return [Source(folder, name) for name in sorted(os.listdir(folder))
-                if name.endswith((".c", ".h"))]
+                if name.endswith(endings)]
 
     def check_lengths(self, source):
         count = source.text.count("\n")
-        if source.name.endswith(".h") and count > MAX_HEADER:
+        if source.name.endswith((".h", ".hpp")) and count > MAX_HEADER:
             self.find(source.path, count, f"header of {count} lines, at most {MAX_HEADER}")
         for name, line, length, _ in source.functions:
             if length > MAX_FUNCTION:
@@ -211,9 +213,9 @@ class Checker:
                 for source in sources:
                     self.check_prefixes(source, PREFIXES.get(os.path.basename(folder), "?"))
                 self.check_plan(folder, sources)
-        system = os.path.join(self.root, "include/syncguard/sys")
-        for source in self.load(system) if os.path.isdir(system) else []:
-            self.check_lengths(source)
+        for folder in (os.path.join(self.root, folder) for folder in HEADER_FOLDERS):
+            for source in self.load(folder, (".h", ".hpp")) if os.path.isdir(folder) else []:
+                self.check_lengths(source)
         return self.findings
 
 
@@ -227,6 +229,12 @@ BROKEN = {
     "src/core/d.c": 'int sg_d(void)\n{\n    use("sg_a");\n    return sg_a();\n}\n',
     "src/util/long.h": "\n" * (MAX_HEADER + 1),
     "src/util/long.c": "int sg_long(void)\n{\n" + "    go();\n" * (MAX_FUNCTION + 1) + "}\n",
+    "include/long.h": "\n" * (MAX_HEADER + 1),
+    "include/syncguard/long.hpp": "\n" * (MAX_HEADER + 1),
+    "include/syncguard/short.h": "\n" * MAX_HEADER,
+    "include/syncguard/sys/long.h": "\n" * (MAX_HEADER + 1),
+    "bench/long.h": "\n" * (MAX_HEADER + 1),
+    "bench/long.c": "\n" * (MAX_HEADER + 1),
     "src/backends/redis/internal.h": "typedef struct sg_other {\n    int x;\n} sg_redis_thing;\n",
     **{f"src/backends/redis/{name}": "" for name in ALWAYS},
     "src/backends/redis/mutate.c": "int sg_acquire(void)\n{\n    return 0;\n}\n",
@@ -243,6 +251,10 @@ EXPECTED = [
     "src/core/a.h:1: include cycle of a.h, b.h: uses b.h (include)",
     "src/core/b.h:1: include cycle of a.h, b.h: uses a.h (include)",
     "src/util/long.h:151: header of 151 lines, at most 150",
+    "include/long.h:151: header of 151 lines, at most 150",
+    "include/syncguard/long.hpp:151: header of 151 lines, at most 150",
+    "include/syncguard/sys/long.h:151: header of 151 lines, at most 150",
+    "bench/long.h:151: header of 151 lines, at most 150",
     "src/util/long.c:1: sg_long has 61 lines, at most 60",
     "src/backends/redis/internal.h:1: the type sg_other lacks the prefix sg_redis_",
     "src/backends/redis/internal.h:1: not a name of the floor plan: one header per subject",

@@ -14,8 +14,6 @@
 namespace syncguard
 {
 
-class backend;
-
 /* Const functions may be called on any thread, as long as none moves or destroys the lock then. */
 class lock
 {
@@ -126,8 +124,8 @@ class lock
     }
 
   private:
-    friend class backend;
-    friend class queue;
+    friend class detail::backend_handle;
+    friend class detail::queue_handle;
     struct disposer {
         void operator()(syncguard_lock *handle) const noexcept
         {

@@ -12,9 +12,11 @@
 
 namespace syncguard
 {
-
-class backend;
-class queue;
+namespace detail
+{
+class backend_handle;
+class queue_handle;
+} // namespace detail
 
 /* Why a lock was lost; see lock_options.h. */
 enum class lost_reason {
@@ -110,8 +112,8 @@ class lock_options
     }
 
   private:
-    friend class backend;
-    friend class queue;
+    friend class detail::backend_handle;
+    friend class detail::queue_handle;
     syncguard_lock_options c_ = SYNCGUARD_LOCK_OPTIONS_INIT;
     lost_function on_lost_;
 };

@@ -19,12 +19,25 @@ namespace syncguard
 class abort_object
 {
   public:
+    /* Creates an object; create() is the form that does not throw. */
     abort_object()
     {
         syncguard_error details;
         syncguard_abort *made = nullptr;
         detail::check(syncguard_abort_create(&made, &details), details);
         handle_.reset(made);
+    }
+
+    [[nodiscard]] static abort_object create(std::error_code &code) noexcept
+    {
+        syncguard_abort *made = nullptr;
+        detail::store(syncguard_abort_create(&made, nullptr), code);
+        return abort_object(made);
+    }
+
+    explicit operator bool() const noexcept
+    {
+        return handle_ != nullptr;
     }
 
     void trigger() noexcept
@@ -49,6 +62,9 @@ class abort_object
             syncguard_abort_free(handle);
         }
     };
+    explicit abort_object(syncguard_abort *handle) noexcept : handle_(handle)
+    {
+    }
     std::unique_ptr<syncguard_abort, freer> handle_;
 };
 

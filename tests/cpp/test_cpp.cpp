@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -238,6 +239,26 @@ static void test_abort(syncguard::backend &store)
         "a triggered object ends other calls, too");
 }
 
+// Without a free descriptor.
+static void test_abort_create()
+{
+    std::error_code code;
+    rlimit limit = {};
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit nothing = {0, limit.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &nothing);
+    syncguard::abort_object none = syncguard::abort_object::create(code);
+    bool thrown = fails(syncguard::errc::rate_limited, [] { syncguard::abort_object(); });
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    none.trigger();
+    check(code == syncguard::errc::rate_limited && !none && !none.triggered(),
+          "no abort object: a code, and an empty one");
+    check(thrown, "no abort object: an exception");
+    none = syncguard::abort_object::create(code);
+    none.trigger();
+    check(!code && none && none.triggered(), "an abort object of create()");
+}
+
 static void test_threads(syncguard::backend &store)
 {
     int counter = 0;
@@ -301,6 +322,55 @@ static void test_queue(syncguard::backend &store)
         check(again.held.held(), "acquired again");
     }
     check(!store.is_locked("queue"), "the end of a completion releases its lock");
+}
+
+static void test_queue_open(syncguard::backend &store)
+{
+    std::error_code code;
+    syncguard::queue none = syncguard::queue::open(store, 0, code);
+    check(code == syncguard::errc::invalid_argument && !none && none.fd() == -1 && !none.next(),
+          "a queue without threads: a code, and an empty queue");
+    check(fails(syncguard::errc::invalid_argument, [&] { syncguard::queue(store, 0); }),
+          "the same as an exception");
+    none = syncguard::queue::open(syncguard::backend(), 4, code);
+    check(code == syncguard::errc::invalid_argument && !none, "a queue of an empty backend");
+    none.acquire("queue", {}, nullptr, code);
+    check(code == syncguard::errc::invalid_argument, "a request to an empty queue");
+    syncguard::queue one = syncguard::queue::open(store, 1, code);
+    check(!code && one && one.fd() >= 0, "success clears the code");
+    one.acquire("queue", {}, nullptr);
+    check(take(one).held.held(), "a queue of open() hands out locks");
+}
+
+static void test_queue_extend(syncguard::backend &store)
+{
+    int mine = 0;
+    syncguard::queue queue(store);
+    queue.acquire("extend", syncguard::lock_options().wait(60s), nullptr);
+    syncguard::lock lock = take(queue).held;
+    syncguard_request request = queue.extend(lock, 90s, &mine);
+    syncguard::completion got = take(queue);
+    check(got.c.kind == SYNCGUARD_COMPLETION_EXTEND && got.c.status == SYNCGUARD_OK &&
+              got.c.request == request && got.c.context == &mine,
+          "an extend completes");
+    check(got.c.lock == lock.get() && !got.held && lock.held() && lock.remaining() > 30s,
+          "the lock stays with its owner, for longer");
+    std::error_code code;
+    check(queue.extend(lock, 0s, nullptr, code) == 0 && code == syncguard::errc::invalid_argument,
+          "a bad TTL: a code");
+    check(fails(syncguard::errc::invalid_argument, [&] { queue.extend(lock, 0s, nullptr); }),
+          "a bad TTL: an exception");
+    syncguard::lock empty;
+    queue.extend(empty, 60s, nullptr, code);
+    check(code == syncguard::errc::invalid_argument && !queue.next(), "an empty lock");
+    store.release(lock.id());
+    request = queue.extend(lock, 60s, nullptr, code);
+    check(!code && request != 0, "success clears the code");
+    got = take(queue);
+    check(got.c.status == SYNCGUARD_ABSENT && !got.code() && !lock.held(),
+          "a lock that is gone: a result");
+    queue.release(std::move(lock), nullptr);
+    check(take(queue).c.status == SYNCGUARD_ABSENT, "its handle is given back");
 }
 
 // The library may still call on_lost while a queue releases the lock.
@@ -379,8 +449,11 @@ int main(int argc, char **argv)
         test_with_lock(store);
         test_lost(store);
         test_abort(store);
+        test_abort_create();
         test_threads(store);
         test_queue(store);
+        test_queue_open(store);
+        test_queue_extend(store);
         test_queue_with_on_lost(store);
         store = syncguard::backend(); // closes it
 #ifdef HAVE_SQLITE

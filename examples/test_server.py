@@ -1,4 +1,4 @@
-"""Runs the epoll server: who waits, who gives up, who is next, and what SIGTERM leaves."""
+"""Runs one of the servers (epoll, libuv; they are the same to a client): who waits, who gives up, who is next, and what SIGTERM leaves."""
 import signal
 import socket
 import subprocess
@@ -24,6 +24,21 @@ def closed(client):
         return True
 
 
+def check_protocol(port):
+    """A client that does not keep to the protocol is disconnected; its lock is free again."""
+    refused = connect(port, "")
+    assert answer(refused).startswith("refused"), "an empty key"
+    assert closed(connect(port, "x" * 600)), "a line that is too long"
+    for _ in range(2):
+        talks_on = connect(port, "talks")
+        assert answer(talks_on).startswith("granted"), "nobody else has it"
+        talks_on.sendall(b"more\n")
+        assert closed(talks_on), "one line per client"
+    taken = subprocess.run([sys.argv[1], "memory:", str(port)], capture_output=True, text=True,
+                           check=False, timeout=30)
+    assert taken.returncode == 1 and taken.stderr, "a port that is taken"
+
+
 def main():
     server = subprocess.Popen([sys.argv[1], "memory:"], stdout=subprocess.PIPE, text=True)
     try:
@@ -37,8 +52,7 @@ def main():
         gives_up.close()
         first.close()
         assert answer(second) == "granted 000000000000002", "the next has it, not the one that left"
-        refused = connect(port, "")
-        assert answer(refused).startswith("refused"), "an empty key"
+        check_protocol(port)
         crowd = [connect(port, "k") for _ in range(WAITERS)]
         threads = next(line for line in open("/proc/%d/status" % server.pid, encoding="ascii")
                        if line.startswith("Threads:"))

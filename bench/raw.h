@@ -1,0 +1,114 @@
+/*
+ * The stores, each known by its plain client: one table of functions per store, in raw_NAME.c. The
+ * groups of figures ask them for what we are measured against.
+ */
+#ifndef BENCH_RAW_H
+#define BENCH_RAW_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define BENCH_BATCH 256 /* locks that are renewed together */
+
+/* One way to open the store whose pair has a bar of its own. */
+typedef struct bench_variant {
+    const char *name;
+    const char *option; /* to add to the URL; NULL: none */
+    double bar;         /* pair against the plain client, at most; 0: none */
+} bench_variant;
+
+/* How processes tell each other of a change: nobody looks every now and then, which would disturb
+ * what is measured. */
+typedef struct bench_news {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+} bench_news;
+
+/* Where the two processes of a plain hand-over meet. */
+enum { BENCH_HELD, BENCH_WAITED_FOR, BENCH_TAKEN };
+
+typedef struct bench_baton {
+    bench_news news;
+    int state;
+    _Atomic double released_us; /* when release was called */
+} bench_baton;
+
+/* handover.c */
+void bench_set_baton(bench_baton *shared, int state);
+void bench_await_baton(bench_baton *shared, int state);
+/* Lets it be waited for a while, and notes the time. */
+void bench_give_baton(bench_baton *shared);
+
+typedef struct bench_store bench_store;
+
+typedef struct bench_raw {
+    const char *name;
+    const char *scheme;
+    const char *client; /* what stands against us, for people */
+    bench_variant variants[3];
+    bool beyond; /* their bars are microseconds beyond the plain client, not ratios */
+    void *(*open)(const char *url);
+    void (*close)(void *raw);
+    /* An acquire and a release. */
+    void (*pair)(void *raw, const char *key);
+    /* So many pairs on distinct keys, pipelined; NULL: a connection per thread instead, */
+    void (*pairs)(void *raw, int width);
+    /* of which there are at most so many. */
+    int most_connections;
+    double rate_bar; /* pairs/s against the plain client, at least, at rate_threads */
+    int rate_threads;
+    bool conflict_free; /* then without a single conflict */
+    /* Renews BENCH_BATCH locks of its own at once. NULL: not measured. */
+    void (*renew)(void *raw);
+    /* What a hand-over is counted in; NULL: pairs. */
+    void (*round_trip)(void *raw);
+    const char *round_trip_name;
+    int turns; /* of a hand-over run; 0: not measured */
+    /* The same between two processes, by the plain client and as directly as can be: one holds,
+     * lets the other wait, and releases. NULL: not measured. */
+    const char *by_hand; /* who does it */
+    void (*give)(const char *url, bench_baton *shared, int turns);
+    void (*take)(const char *url, bench_baton *shared, double *times, int turns);
+    double handover_bar[2]; /* p50 at 2 and at 8 processes, in round trips */
+    double tail_bar[2];     /* p99 */
+    double handover_us;     /* p50 at 2 and 8 processes, absolute */
+    /* Process of the server on this machine, to keep it off our processor; 0: none. NULL: it stays
+     * where it is. */
+    int (*server_pid)(void *raw);
+    bool one_processor; /* is all that the server can use */
+    /* Removes the dead rows of the place url. NULL: nothing to do. */
+    void (*tidy)(const char *url);
+    /* The URL of a place of that name in the store of url (place.c); written to by nobody else.
+     * NULL: url itself, nothing stays behind. */
+    void (*place)(const char *url, const char *name, char *out, size_t size);
+    /* Removes all that was written to the place url and to those that grew beside it. It is called
+     * before anything is written, too: what cannot be removed is not measured. */
+    void (*clear)(const char *url);
+    /* Makes a place beside the store's with so many live locks in it, and writes its URL. NULL:
+     * none. */
+    void (*grow)(const bench_store *store, long locks, char *out, size_t size);
+    bool grows_together; /* places share a keyspace, unless the server is our own */
+    /* False, after saying why: many locks would harm others. NULL: they do not. */
+    bool (*may_fill)(const char *url);
+    int held;      /* locks that the long test holds; 0: none */
+    int remembers; /* locks for the memory figure */
+} bench_raw;
+
+extern const bench_raw bench_raw_memory;
+extern const bench_raw bench_raw_sqlite;
+extern const bench_raw bench_raw_redis;
+extern const bench_raw bench_raw_postgres;
+extern const bench_raw bench_raw_firestore;
+
+/* The store that is being measured. */
+struct bench_store {
+    const bench_raw *raw;
+    const char *url; /* of our place in it */
+    int repetitions;
+    bool own;   /* nobody else uses the server: it may be moved, and need not be cleaned up */
+    bool brief; /* hundredths of the locks: to try the program, not the store */
+};
+
+#endif
