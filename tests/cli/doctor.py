@@ -19,6 +19,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import servers  # noqa: E402
+from servers.postgres import program  # noqa: E402
 from servers.redis import certificates  # noqa: E402
 
 BUILD = os.path.abspath(sys.argv[1])
@@ -198,6 +199,10 @@ def redis_cases(store):
 # --- PostgreSQL ---
 
 class Postgres(servers.Postgres):
+    def __init__(self, folder):
+        # Beside a prepared transaction the snapshots of autovacuum are old as well.
+        super().__init__(folder, ("max_prepared_transactions=2", "autovacuum=off"))
+
     def snapshot(self):
         # The statistics of a session are sent when it ends, at the latest a second later.
         time.sleep(1.2)
@@ -212,6 +217,47 @@ class Postgres(servers.Postgres):
         self.sql("ALTER SYSTEM " + text)
         self.sql("SELECT pg_reload_conf()")
         time.sleep(0.3)
+
+
+class OldSession:
+    """A session of a role in a transaction that was left open, with its snapshot."""
+
+    def __init__(self, store, role):
+        self.store = store
+        self.psql = subprocess.Popen(
+            [program("psql"), "-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p",
+             str(store.port), "-U", role, "-d", "postgres"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True)
+        self.psql.stdin.write("BEGIN ISOLATION LEVEL REPEATABLE READ;\nSELECT pg_backend_pid();\n")
+        self.psql.stdin.flush()
+        self.pid = int(self.psql.stdout.readline())
+
+    def end(self):
+        self.psql.communicate()
+        while self.store.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %d" % self.pid):
+            time.sleep(0.02)
+
+
+def spend_transactions(store):
+    """So many that a snapshot from before them counts as old."""
+    store.execute("DO $$ BEGIN FOR i IN 1..10100 LOOP PERFORM txid_current(); COMMIT; END LOOP; "
+                  "END $$")
+
+
+def postgres_snapshots(store, url):
+    """Who keeps old row versions alive; slots are in postgres_standby."""
+    own, other = OldSession(store, "worker"), OldSession(store, "postgres")
+    store.execute("BEGIN; PREPARE TRANSACTION 'left'")
+    expect("young snapshots", url)
+    spend_transactions(store)
+    expect("old sessions, prepared transaction", url, "warn snapshots",
+           text="2 sessions, 1 prepared transactions and 0 replication slots")
+    own.end()
+    other.end()
+    expect("prepared transaction", url, "warn snapshots",
+           text="0 sessions, 1 prepared transactions and 0 replication slots")
+    store.execute("ROLLBACK PREPARED 'left'")
+    expect("no old snapshot", url)
 
 
 def postgres_settings(store, url):
@@ -311,6 +357,27 @@ def postgres_standby(store):
     store.sql("SELECT pg_reload_conf()")
     time.sleep(0.3)
     expect("asynchronous standby", store.url(), "warn replication")
+    postgres_slot(store)
+
+
+def postgres_slot(store):
+    """A standby that told its oldest snapshot is gone, and its slot stays."""
+    standby = store.standby
+    store.execute("SELECT pg_create_physical_replication_slot('left')")
+    for setting in ("primary_slot_name = 'left'", "hot_standby_feedback = on"):
+        standby.execute("ALTER SYSTEM SET " + setting)
+    standby.execute("SELECT pg_reload_conf()")
+    while not store.execute("SELECT xmin FROM pg_replication_slots WHERE xmin IS NOT NULL"):
+        time.sleep(0.05)
+    standby.kill()
+    while store.execute("SELECT 1 FROM pg_stat_replication"):
+        time.sleep(0.05)
+    expect("young slot", store.url())
+    spend_transactions(store)
+    expect("slot of a standby that is gone", store.url(), "warn snapshots",
+           text="1 replication slots")
+    store.execute("SELECT pg_drop_replication_slot('left')")
+    expect("no slot", store.url())
 
 
 def postgres_cases(store):
@@ -323,6 +390,7 @@ def postgres_cases(store):
     expect("healthy", url)
     unchanged("postgres", store.snapshot, url)
     clock_cases(url)
+    postgres_snapshots(store, url)
     postgres_settings(store, url)
     postgres_tables(store, url)
     postgres_permissions(store, url)

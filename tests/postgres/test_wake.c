@@ -19,7 +19,7 @@ typedef struct waiter {
     syncguard_lock *lock;
     syncguard_status status;
     int64_t ended;
-    atomic_int pauses;
+    atomic_int pauses, tries;
     atomic_bool done;
     pthread_t thread;
 } waiter;
@@ -28,9 +28,9 @@ static void note_pause(void *context, int attempts, int64_t waited_ms, int64_t r
 {
     waiter *self = context;
 
-    (void)attempts;
     (void)waited_ms;
     (void)remaining_ms;
+    atomic_store(&self->tries, attempts);
     atomic_fetch_add(&self->pauses, 1);
 }
 
@@ -224,9 +224,23 @@ static void *wait_patiently(void *context)
 
     options.timeout_ms = 60000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    options.on_wait = note_pause;
+    options.on_wait_context = self;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
     self->ended = now_ms();
     return NULL;
+}
+
+/* Starts it and waits until its session listens. */
+static void start_patient(waiter *self)
+{
+    int64_t end = now_ms() + 20000;
+
+    assert_int_equal(pthread_create(&self->thread, NULL, wait_patiently, self), 0);
+    while (pg_number(plain, "SELECT count(*) FROM " LISTENING " l") == 0) {
+        assert_true(now_ms() < end);
+        sleep_ms(1);
+    }
 }
 
 /* A request finds its connection broken, so the listening one, which is silent, may lead nowhere:
@@ -243,9 +257,7 @@ static void untrusted_listener_is_replaced(void **state)
 
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "moved", 60000, NULL, &grant, &err));
-    assert_int_equal(pthread_create(&one.thread, NULL, wait_patiently, &one), 0);
-    while (pg_number(plain, "SELECT count(*) FROM " LISTENING " l") == 0 && now_ms() < end)
-        sleep_ms(1);
+    start_patient(&one);
     pid = pg_number(plain, "SELECT pid FROM " LISTENING " l");
     sleep_ms(100);
     assert_true(pg_number(plain,
@@ -258,6 +270,32 @@ static void untrusted_listener_is_replaced(void **state)
     released = now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, released) < 2000);
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
+/* The TypeScript library does not notify. Whoever is armed polls all the same, seldom, and gets the
+ * lock long before its expiry. */
+static void release_without_a_notification_is_found(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    waiter one = {.backend = other, .key = "unheard"};
+    int64_t began, removed, waited_s;
+    syncguard_grant grant;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "unheard", 60000, NULL, &grant, &err));
+    began = now_ms();
+    start_patient(&one);
+    sleep_ms(3000);
+    assert_true(pg_number(plain, "SELECT count(*) FROM " LISTENING " l") > 0);
+    pg_sql(plain, "DELETE FROM syncguard_locks WHERE lock_id = '%s'", grant.lock_id);
+    removed = now_ms();
+    assert_true(finish_waiter(&one, removed) < 8000);
+    /* 5 in the first second, then one per second: twice as many at most. */
+    waited_s = (one.ended - began) / 1000 + 1;
+    assert_in_range(atomic_load(&one.tries), 2, 10 + 2 * waited_s);
     syncguard_close(holder);
     syncguard_close(other);
 }
@@ -477,52 +515,97 @@ static void stuck_callers_hold_up_no_extend(void **state)
     syncguard_close(backend);
 }
 
-#define MANY 300
+#define MANY 1000
+/* A table of locks that holds fewer. */
+#define SMALL                                                                                      \
+    "fsync=off\nmax_locks_per_transaction=10\nmax_connections=20\nmax_wal_senders=0\n"             \
+    "max_worker_processes=0\nautovacuum_max_workers=1"
 
-/* The server's table of locks is finite, and shared with everybody else. */
-static void many_waited_keys_take_few_locks(void **state)
+static syncguard_grant many[MANY];
+
+/* A lock of its own for each does not fit, also while nobody waits. */
+static void expect_too_many(PGconn *pg)
 {
-    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
-    static syncguard_grant grants[MANY];
-    int64_t released;
-    waiter one;
+    char sql[128];
+    PGresult *result;
+
+    snprintf(sql, sizeof sql,
+             "SELECT count(pg_advisory_xact_lock(7, i)) FROM generate_series(1, %d) i", MANY);
+    result = PQexec(pg, sql);
+    assert_int_equal(PQresultStatus(result), PGRES_FATAL_ERROR);
+    assert_string_equal(PQresultErrorField(result, PG_DIAG_SQLSTATE), "53200");
+    PQclear(result);
+}
+
+static void wait_for_many(syncguard_backend *holder, syncguard_backend *other)
+{
     char key[16];
 
-    (void)state;
     for (int i = 0; i < MANY; i++) {
         syncguard_acquire_op op = {.key = key,
                                    .lock_id = "0123456789012345678901",
-                                   .ttl_ms = 60000,
+                                   .ttl_ms = 600000,
                                    .owner = "",
                                    .watch = true};
 
         snprintf(key, sizeof key, "many%d", i);
-        assert_status(SYNCGUARD_OK, syncguard_acquire(holder, key, 60000, NULL, &grants[i], &err));
+        assert_status(SYNCGUARD_OK, syncguard_acquire(holder, key, 600000, NULL, &many[i], &err));
         op.key_length = strlen(key);
         op.limits.deadline_ns = syncguard_clock_after(syncguard_clock_ns(), 5000);
         assert_status(SYNCGUARD_LOCKED, other->ops->acquire(other, &op, &err));
         if (i > 0) /* the first may take too long to connect */
             assert_true(op.armed_ms > 0);
     }
-    assert_in_range(pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
-                                     "AND mode = 'ShareLock'"),
-                    1, 64);
-    /* Each is reported all the same, also after others of the same lock are gone. */
+}
+
+/* Each is reported, also after others of the same lock are gone. */
+static void release_many(syncguard_backend *holder, syncguard_backend *other)
+{
+    waiter one;
+    char key[16];
+
     for (int i = 0; i < MANY; i++) {
         snprintf(key, sizeof key, "many%d", i);
-        if (i % 30 == 7) {
+        if (i % 100 == 7) {
+            int64_t released;
+
             start_waiter(&one, other, key);
             released = now_ms();
-            assert_status(SYNCGUARD_OK, syncguard_release(holder, grants[i].lock_id, NULL, &err));
+            assert_status(SYNCGUARD_OK, syncguard_release(holder, many[i].lock_id, NULL, &err));
             assert_true(finish_waiter(&one, released) < 2000);
         } else {
             other->ops->unwatch(other, key, strlen(key));
         }
     }
+}
+
+/* The server's table of locks is finite, and shared with everybody else: with more waited keys than
+ * it holds there is room for others. */
+static void many_waited_keys_take_few_locks(void **state)
+{
+    pg_server *small = pg_server_start(SMALL);
+    syncguard_backend *holder, *other;
+    PGconn *pg;
+
+    (void)state;
+    pg_make_database(small, DATABASE);
+    pg = pg_plain(small, DATABASE);
+    expect_too_many(pg);
+    holder = open_url(pg_url(small, DATABASE, NULL));
+    other = open_url(pg_url(small, DATABASE, NULL));
+    wait_for_many(holder, other);
+    assert_in_range(pg_number(pg, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
+                                  "mode = 'ShareLock'"),
+                    1, 64);
+    pg_sql(pg, "DO $$ BEGIN FOR i IN 1..20 LOOP EXECUTE 'CREATE TABLE unrelated' || i || ' (x "
+               "int)'; EXECUTE 'LOCK TABLE unrelated' || i; END LOOP; END $$");
+    pg_sql(pg, "SELECT count(pg_advisory_xact_lock(7, i)) FROM generate_series(1, 100) i");
+    release_many(holder, other);
     sleep_ms(200);
     syncguard_close(holder);
     syncguard_close(other);
+    PQfinish(pg);
+    pg_server_end(small);
 }
 
 /* A session that listens and never reads fills the server's queue; then every NOTIFY fails as its
@@ -646,6 +729,7 @@ int main(void)
         cmocka_unit_test(every_release_is_heard),
         cmocka_unit_test(lost_listener_is_replaced),
         cmocka_unit_test(untrusted_listener_is_replaced),
+        cmocka_unit_test(release_without_a_notification_is_found),
         cmocka_unit_test(notifications_are_read_when_nobody_waits),
         cmocka_unit_test(stuck_try_delays_no_other_waiter),
         cmocka_unit_test(without_listening_waiters_poll),
