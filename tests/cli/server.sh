@@ -118,13 +118,13 @@ stop_server
 
 # Wrong credentials.
 start_server
-redis-cli -p "$port" config set requirepass hunter2 >/dev/null
-for url in "$SYNCGUARD_URL" "redis://:hunter3@127.0.0.1:$port"; do
+redis-cli -p "$port" config set requirepass pw-marker-2 >/dev/null
+for url in "$SYNCGUARD_URL" "redis://:pw-marker-3@127.0.0.1:$port"; do
     exits "refused" 77 run -v -n -b "$url" k -- true
-    check "no password shown" lacks "$err" hunter
+    check "no password shown" lacks "$err" pw-marker
 done
-exits "let in" 0 run -v -n -b "redis://:hunter2@127.0.0.1:$port" k -- true
-check "no password shown" lacks "$err" hunter
+exits "let in" 0 run -v -n -b "redis://:pw-marker-2@127.0.0.1:$port" k -- true
+check "no password shown" lacks "$err" pw-marker
 stop_server
 
 # A server that hangs during a request.
