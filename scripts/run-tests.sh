@@ -11,6 +11,9 @@
 # skip(), or a line "SKIP name: reason" of a script. With CI=true each of them must stand
 # in tests/skips.txt. The last line is "N passed, N failed, N skipped".
 #
+# No test may print a password or token of its servers, or the key of the tests about secrets: MARKERS. One that does has
+# failed. (Tests that compare such a text themselves print it only when they fail.)
+#
 # A test that fails, fails the run. Only a test with the ctest label "timing" is repeated, once; it
 # must stand in tests/timing.txt with the reason. With SANITIZED=1 programs run ten times slower, so fewer run at once.
 set -eu
@@ -50,6 +53,7 @@ import time
 import xml.etree.ElementTree as tree
 
 report, folder, status, counted = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+MARKERS = ("pw-marker-", "fake_server-token-", "M4rk3dK3y")
 
 
 def reasons(name):
@@ -79,14 +83,19 @@ for name in sorted(timing):
 if not timing:
     print("no test may be repeated")
 
-passed = failed = cases = repeated = 0
+passed = failed = cases = repeated = told = 0
 skips = []
 slowest = []
 for test in tree.parse(report).getroot().iter("testcase"):
     name, state = test.get("name"), test.get("status")
     output = test.findtext("system-out") or ""
     slowest.append((float(test.get("time") or 0), name))
-    if state == "run":
+    for marker in (m for m in MARKERS if m in output):
+        told += 1
+        print(f"printed a secret ({marker}): {name}")
+    if state == "run" and any(m in output for m in MARKERS):
+        failed += 1
+    elif state == "run":
         passed += 1
     elif state == "fail" and name in timing and \
             subprocess.run(["ctest", "--output-on-failure", "-R", f"^{re.escape(name)}$"], check=False).returncode == 0:
@@ -131,5 +140,5 @@ summary = f"{passed} passed, {failed} failed, {len(seen)} skipped"
 with open(counted, "w", encoding="utf-8") as count:
     count.write(summary + "\n")
 print(summary, flush=True)
-sys.exit(1 if failed or (status and not repeated) else 0)
+sys.exit(1 if failed or told or (status and not repeated) else 0)
 END

@@ -190,9 +190,9 @@ def expect(what, store, into, wanted, faults):
 def check_trouble(store, into, faults):
     """The plain clients would wait for ever for a server that hangs."""
     if isinstance(store, Redis):
-        store.ask_cli("CONFIG", "SET", "requirepass", "secret")
+        store.ask_cli("CONFIG", "SET", "requirepass", "pw-marker-bench")
         expect("no password", store, into, 77, faults)
-        store.ask_cli("-a", "secret", "CONFIG", "SET", "requirepass", "")
+        store.ask_cli("-a", "pw-marker-bench", "CONFIG", "SET", "requirepass", "")
     if not isinstance(store, Sqlite):
         store.pause()
         try:

@@ -83,7 +83,7 @@ if [ ! -e /etc/syncguard/url ]; then
 fi
 
 # A URL that is not valid and was not given with -b: how to find it.
-for url in hunter2 'redis://:hunter2@host:99999'; do
+for url in pw-marker-2 'redis://:pw-marker-2@host:99999'; do
     [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ] || [ "${url#redis}" = "$url" ] || continue
     SYNCGUARD_URL=$url exits "not valid" 64 list
     check "where it is from" contains "$err" "'syncguard config' shows where the URL comes from"
@@ -124,15 +124,15 @@ same "free" false "$(json held)"
 check "nothing is created" [ ! -e nothing.db ]
 
 # Passwords.
-exits "config" 0 config -b redis://user:hunter2@host:1/0
+exits "config" 0 config -b redis://user:pw-marker-2@host:1/0
 check "the host" grep -qx 'store: redis://host:1/0' out
-check "no password" lacks "$out$err" hunter2
+check "no password" lacks "$out$err" pw-marker-2
 see='echo "$SYNCGUARD_URL" >seen'
-for url in redis://user:hunter2@127.0.0.1:1 'postgres://h/db?password=hunter2'; do
+for url in redis://user:pw-marker-2@127.0.0.1:1 'postgres://h/db?password=pw-marker-2'; do
     SYNCGUARD_URL=$url exits "run" 0 run -b "sqlite:$WORK/locks.db" k -c "$see"
     same "$url is not inherited" "" "$(cat seen)"
 done
-SYNCGUARD_URL=redis://:hunter2@127.0.0.1:1 exits "a nested command" 64 run -b "sqlite:$WORK/locks.db" k -- "$SG" status k
+SYNCGUARD_URL=redis://:pw-marker-2@127.0.0.1:1 exits "a nested command" 64 run -b "sqlite:$WORK/locks.db" k -- "$SG" status k
 check "fails, and says why" contains "$err" --export-url
 SYNCGUARD_URL=redis://127.0.0.1:1 exits "run" 0 run -b "sqlite:$WORK/locks.db" k -c "$see"
 same "without a password it is" redis://127.0.0.1:1 "$(cat seen)"

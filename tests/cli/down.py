@@ -13,7 +13,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import servers  # noqa: E402
 
-KINDS = {"redis": servers.Redis, "postgres": servers.Postgres}
+KINDS = {"redis": servers.Redis, "postgres": servers.Postgres,
+         "firestore": lambda folder: servers.FakeFirestore(folder, "--port", str(servers.free_port()))}
 faults = []
 
 
@@ -23,14 +24,19 @@ def check(text, condition):
         print("FAILED: " + text)
 
 
+def heed_interrupts():
+    """A job in the background of a shell may have been told to ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Waiter:
-    def __init__(self, server, folder, *words):
-        url = server.url()
+    def __init__(self, server, folder, *words, timeout_ms=1000):
         self.log = os.path.join(folder, "log")
-        environment = dict(os.environ, SYNCGUARD_URL=url + "?timeout_ms=1000")
+        environment = dict(os.environ, **server.environment(),
+                           SYNCGUARD_URL="%s?timeout_ms=%d" % (server.url(), timeout_ms))
         self.process = subprocess.Popen([os.path.join(BUILD, "syncguard"), *words], env=environment,
                                         stdout=subprocess.DEVNULL, stderr=open(self.log, "w"),
-                                        stdin=subprocess.DEVNULL)
+                                        stdin=subprocess.DEVNULL, preexec_fn=heed_interrupts)
 
     def says(self, text, seconds=30):
         end = time.monotonic() + seconds
@@ -39,6 +45,26 @@ class Waiter:
                 return False
             time.sleep(0.05)
         return True
+
+    def connects(self, seconds=30):
+        """Waits until it has a socket, and a little longer: then it is in its first attempt."""
+        end = time.monotonic() + seconds
+        while not any(name.startswith("socket:") for name in self.open_files()):
+            if time.monotonic() > end or self.process.poll() is not None:
+                return False
+            time.sleep(0.05)
+        time.sleep(1)
+        return self.process.poll() is None
+
+    def open_files(self):
+        folder = "/proc/%d/fd" % self.process.pid
+        names = []
+        try:
+            for number in os.listdir(folder):
+                names.append(os.readlink(os.path.join(folder, number)))
+        except OSError:
+            pass  # one that was closed meanwhile, or the process has ended
+        return names
 
     def ends(self, seconds=30):
         try:
@@ -71,6 +97,16 @@ def waits(server, folder, what, again):
     check("%s: so has acquire" % what, acquire.ends() == 0)
 
 
+def interrupted(server, folder):
+    """Ctrl-C does not wait for the end of an attempt, here of 30 s."""
+    for words in (("run", "k", "--", "true"), ("acquire", "k")):
+        stopped = Waiter(server, folder, *words, timeout_ms=30000)
+        check("a long attempt: %s is in it" % words[0], stopped.connects())
+        stopped.process.send_signal(signal.SIGINT)
+        code = stopped.ends(10)  # as a shell shows it: 130
+        check("a long attempt: SIGINT ends %s, %s" % (words[0], code), code == -signal.SIGINT)
+
+
 def main():
     folder = servers.make_folder("syncguard-down-")
     place = os.path.join(folder, "store")
@@ -78,10 +114,12 @@ def main():
     server = KINDS[sys.argv[2]](place)
     try:
         server.start()
-        subprocess.run([os.path.join(BUILD, "syncguard"), "setup", "-b", server.url()], check=True)
+        subprocess.run([os.path.join(BUILD, "syncguard"), "setup", "-b", server.url()], check=True,
+                       env=dict(os.environ, **server.environment()))
         server.stop()
         waits(server, folder, "down", server.start)
         server.pause()
+        interrupted(server, folder)
         waits(server, folder, "hanging", server.resume)
     finally:
         server.stop()

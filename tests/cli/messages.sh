@@ -30,13 +30,13 @@ check "who holds it now" grep -q "'taken' is now held by next@host:1, expires in
 
 # The host, without user and password. (Port 1 is closed.)
 if [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ]; then
-    exits "refused" 69 status -b redis://user:hunter2@127.0.0.1:1/0 k
+    exits "refused" 69 status -b redis://user:pw-marker-2@127.0.0.1:1/0 k
     check "host and reason" contains "$err" 'redis://127.0.0.1:1/0: redis: connect: connection refused'
     check "no user" lacks "$err" user
-    check "no password" lacks "$err" hunter2
-    exits "-w" 69 run -w 100ms -b redis://user:hunter2@127.0.0.1:1 k -- true
+    check "no password" lacks "$err" pw-marker-2
+    exits "-w" 69 run -w 100ms -b redis://user:pw-marker-2@127.0.0.1:1 k -- true
     check "host" contains "$err" 'redis://127.0.0.1:1: '
-    check "no password" lacks "$err" hunter2
+    check "no password" lacks "$err" pw-marker-2
     # TLS against a port without, which answers with a line or with silence, and the other way round.
     python3 -c 'import socket, threading
 ports = []
@@ -75,12 +75,12 @@ print(*ports, flush=True)' >ports &
     check "no part of the password" lacks "$err" ter2
 fi
 if [ -e "$(dirname "$SG")/libsyncguard-postgres.so.0" ]; then
-    exits "refused" 69 status -b postgres://user:hunter2@127.0.0.1:1/db k
+    exits "refused" 69 status -b postgres://user:pw-marker-2@127.0.0.1:1/db k
     check "host" contains "$err" 'postgres://127.0.0.1:1/db: '
-    check "no password" lacks "$err" hunter2
-    exits "setup" 69 setup -b postgres://user:hunter2@127.0.0.1:1/db
+    check "no password" lacks "$err" pw-marker-2
+    exits "setup" 69 setup -b postgres://user:pw-marker-2@127.0.0.1:1/db
     check "host" contains "$err" 'postgres://127.0.0.1:1/db: '
-    check "no password" lacks "$err" hunter2
+    check "no password" lacks "$err" pw-marker-2
 fi
 
 exits "an unknown scheme" 64 status -b mysql://host k

@@ -70,6 +70,27 @@ exits "doctor finds that locks may be evicted" 2 doctor
 redis-cli -p "$port" config set maxmemory-policy noeviction >/dev/null
 redis-cli -p "$port" config set maxmemory 0 >/dev/null
 
+# A server whose connections are all taken is not down: a limit is reached.
+limit_connections() {
+    local reply
+    printf 'CONFIG SET maxclients %s\r\n' "$1" >&"$taken"
+    read -r -t 60 reply <&"$taken"
+    same "at most $1 connections" +OK "${reply%$'\r'}"
+}
+exec {taken}<>"/dev/tcp/127.0.0.1/$port"
+limit_connections 1
+for command in 'status k' 'acquire -n k' 'run -n k -- touch ran'; do
+    # shellcheck disable=SC2086 # words
+    exits "no connection left, $command" 69 $command
+    check "$command: one line" one_line "$err"
+    check "$command: says why" contains "$err" '(RateLimited ERR: a limit of the store'
+done
+exits "no connection left, -w" 69 run -w 1s -E 0 k -- touch ran
+check "nothing ran" [ ! -e ran ]
+limit_connections 10000
+exec {taken}>&-
+exits "there is one again" 0 run -n k -- true
+
 # A process group under the lock while the server hangs, then dies: killed before the lease ends.
 for how in STOP KILL; do
     rm -f child grandchild ended
@@ -97,13 +118,13 @@ stop_server
 
 # Wrong credentials.
 start_server
-redis-cli -p "$port" config set requirepass hunter2 >/dev/null
-for url in "$SYNCGUARD_URL" "redis://:hunter3@127.0.0.1:$port"; do
+redis-cli -p "$port" config set requirepass pw-marker-2 >/dev/null
+for url in "$SYNCGUARD_URL" "redis://:pw-marker-3@127.0.0.1:$port"; do
     exits "refused" 77 run -v -n -b "$url" k -- true
-    check "no password shown" lacks "$err" hunter
+    check "no password shown" lacks "$err" pw-marker
 done
-exits "let in" 0 run -v -n -b "redis://:hunter2@127.0.0.1:$port" k -- true
-check "no password shown" lacks "$err" hunter
+exits "let in" 0 run -v -n -b "redis://:pw-marker-2@127.0.0.1:$port" k -- true
+check "no password shown" lacks "$err" pw-marker
 stop_server
 
 # A server that hangs during a request.

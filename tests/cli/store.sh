@@ -116,9 +116,9 @@ exits "empty file" 64 run -b @url k -- true
 exits "a folder" 64 run -b "@$WORK" k -- true
 
 # No part of a password, wherever it is.
-for url in redis://user:hunter2@127.0.0.1:1/0 redis://:hun/ter2@127.0.0.1:1 \
-    'redis://u:hun?ter2@127.0.0.1:1' 'redis://127.0.0.1:1/?password=hunter2' \
-    'postgres://127.0.0.1:1/db?password=hunter2' redis:u:hunter2@127.0.0.1; do
+for url in redis://user:pw-marker-hunter2@127.0.0.1:1/0 redis://:hun/ter2@127.0.0.1:1 \
+    'redis://u:hun?ter2@127.0.0.1:1' 'redis://127.0.0.1:1/?password=pw-marker-hunter2' \
+    'postgres://127.0.0.1:1/db?password=pw-marker-hunter2' redis:u:pw-marker-hunter2@127.0.0.1; do
     run_sg status -v -b "$url" k
     check "no success on $url" [ "$code" -ge 64 ]
     check "no password of $url" lacks "${err/hun?ter2/hunter2}" hunter2

@@ -77,17 +77,17 @@ bad "URL" run -b "" k true
 bad "nofile" run -b @nofile k true
 
 # Values that may hold a password are not repeated.
-for arguments in "--bakend=redis://u:hunter2@h" "-b redis://u:hunter2@h?nosuch=hunter2" \
-    "-b nosuch://u:hunter2@h" "-b redis://u:hunter2@h:port" "-b redis://h?prefix=a&hunter2" \
-    "k -bredis://u:hunter2@h" "k --backend=redis://u:hunter2@h"; do
+for arguments in "--bakend=redis://u:pw-marker-2@h" "-b redis://u:pw-marker-2@h?nosuch=pw-marker-2" \
+    "-b nosuch://u:pw-marker-2@h" "-b redis://u:pw-marker-2@h:port" "-b redis://h?prefix=a&pw-marker-2" \
+    "k -bredis://u:pw-marker-2@h" "k --backend=redis://u:pw-marker-2@h"; do
     # shellcheck disable=SC2086 # several words
     run_sg run -v -n $arguments k true
-    check "no password in the answer to $arguments" lacks "$err" hunter2
+    check "no password in the answer to $arguments" lacks "$err" pw-marker-2
 done
-for arguments in "redis://u:hunter2@h" "hunter2"; do
+for arguments in "redis://u:pw-marker-2@h" "pw-marker-2"; do
     run_sg "$arguments" list
     same "no command: $arguments" 64 "$code"
-    check "no password in the answer to $arguments" lacks "$err" hunter
+    check "no password in the answer to $arguments" lacks "$err" pw-marker
 done
 
 # Good durations, as long as they are short.

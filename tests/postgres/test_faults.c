@@ -251,7 +251,7 @@ static void silent_peer(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(fd, 16), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    snprintf(url, sizeof url, "postgres://u:SECRET@127.0.0.1:%d/x?timeout_ms=300",
+    snprintf(url, sizeof url, "postgres://u:pw-marker-SECRET@127.0.0.1:%d/x?timeout_ms=300",
              ntohs(address.sin_port));
     began = now_ms();
     refuse(url, SYNCGUARD_E_NETWORK_TIMEOUT, "");
@@ -278,14 +278,15 @@ static void set_hba(const char *lines)
 static void credentials(void **state)
 {
     (void)state;
-    pg_sql(plain, "CREATE ROLE secretive LOGIN PASSWORD 'right'");
+    pg_sql(plain, "CREATE ROLE secretive LOGIN PASSWORD 'pw-marker-right'");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO secretive");
     set_hba("host all secretive 127.0.0.1/32 scram-sha-256\nhost all barred 127.0.0.1/32 reject\n"
             "host all all 127.0.0.1/32 trust\nlocal all all trust\n");
-    refuse(pg_url_as(server, "secretive:SECRET", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED, "28P01");
+    refuse(pg_url_as(server, "secretive:pw-marker-SECRET", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED,
+           "28P01");
     refuse(pg_url_as(server, "secretive", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED, "");
     refuse(pg_url_as(server, "barred", DATABASE, NULL), SYNCGUARD_E_AUTH_FAILED, "28000");
-    syncguard_close(open_url(pg_url_as(server, "secretive:right", DATABASE, NULL)));
+    syncguard_close(open_url(pg_url_as(server, "secretive:pw-marker-right", DATABASE, NULL)));
 }
 
 static void wrong_places(void **state)
@@ -294,13 +295,14 @@ static void wrong_places(void **state)
 
     (void)state;
     refuse(pg_url(server, "nowhere", NULL), SYNCGUARD_E_INVALID_ARGUMENT, "3D000");
-    refuse("postgres://u:SECRET@127.0.0.1:1/x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
-    refuse("postgres://u:SECRET@no-such-host.invalid/x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    refuse("postgres://u:pw-marker-SECRET@127.0.0.1:1/x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
+    refuse("postgres://u:pw-marker-SECRET@no-such-host.invalid/x", SYNCGUARD_E_SERVICE_UNAVAILABLE,
+           "");
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_open("postgres://u:SECRET@h:port/x", NULL, &backend, &err));
+                  syncguard_open("postgres://u:pw-marker-SECRET@h:port/x", NULL, &backend, &err));
     assert_null(strstr(err.message, "SECRET"));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
-                  syncguard_open("postgres://u:SECRET@[::1/x", NULL, &backend, &err));
+                  syncguard_open("postgres://u:pw-marker-SECRET@[::1/x", NULL, &backend, &err));
     assert_null(strstr(err.message, "SECRET"));
 }
 

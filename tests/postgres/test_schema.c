@@ -327,7 +327,8 @@ static void url_forms(void **state)
     snprintf(url, sizeof url,
              "postgres://postgres@localhost:%d/twice?application_name=x&pool_max=2", server->port);
     syncguard_close(open_url(url));
-    snprintf(url, sizeof url, "postgres://postgres:SECRET@127.0.0.1:%d/twice?no_such=SECRET",
+    snprintf(url, sizeof url,
+             "postgres://postgres:pw-marker-SECRET@127.0.0.1:%d/twice?no_such=SECRET",
              server->port);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(url, NULL, &backend, &err));
     assert_non_null(strstr(err.message, "no_such"));

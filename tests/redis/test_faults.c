@@ -239,20 +239,20 @@ static void check_refusal(syncguard_backend *backend, syncguard_status expected,
 static void refused_credentials_are_auth_failed(void **state)
 {
     (void)state;
-    static const char *const guarded[] = {"--requirepass", "s3cret", NULL};
+    static const char *const guarded[] = {"--requirepass", "pw-marker-s3cret", NULL};
     char url[128];
     server s;
     server_start(&s, 0, guarded);
     check_refusal(open_port(s.port, ""), SYNCGUARD_E_AUTH_FAILED, "NOAUTH");
     snprintf(url, sizeof url, "redis://:wrong@127.0.0.1:%d", s.port);
     check_refusal(open_url(url), SYNCGUARD_E_AUTH_FAILED, "WRONGPASS");
-    snprintf(url, sizeof url, "redis://nobody:s3cret@127.0.0.1:%d", s.port);
+    snprintf(url, sizeof url, "redis://nobody:pw-marker-s3cret@127.0.0.1:%d", s.port);
     check_refusal(open_url(url), SYNCGUARD_E_AUTH_FAILED, "WRONGPASS");
-    snprintf(url, sizeof url, "redis://:s3cret@127.0.0.1:%d", s.port);
+    snprintf(url, sizeof url, "redis://:pw-marker-s3cret@127.0.0.1:%d", s.port);
     syncguard_backend *backend = open_url(url);
     syncguard_grant grant;
     assert_status(syncguard_acquire(backend, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
-    freeReplyObject(raw_at(s.port, "AUTH s3cret"));
+    freeReplyObject(raw_at(s.port, "AUTH pw-marker-s3cret"));
     freeReplyObject(raw_at(s.port, "ACL SETUSER default -evalsha"));
     assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_E_AUTH_FAILED);
     assert_string_equal(err.native, "NOPERM");

@@ -6,7 +6,7 @@
 #include "support.h"
 
 #define USER "locker"
-#define PASSWORD "p4ssw0rd"
+#define PASSWORD "pw-marker-rights"
 #define MOST 64
 
 static char rights[MOST][64];

@@ -33,27 +33,27 @@ static syncguard_status try_url(const char *format, ...)
 static void authority_is_checked(void **state)
 {
     (void)state;
-    assert_status(try_url("rediss://locker:s3cret@localhost:%s?" CLIENT, host, dir, dir),
+    assert_status(try_url("rediss://locker:pw-marker-s3cret@localhost:%s?" CLIENT, host, dir, dir),
                   SYNCGUARD_E_AUTH_FAILED);
-    assert_status(
-        try_url("rediss://locker:s3cret@localhost:%s?tls_insecure=1&" CLIENT, host, dir, dir),
-        SYNCGUARD_OK);
-    assert_status(try_url("rediss://locker:s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT, host, dir,
-                          dir, dir),
+    assert_status(try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_insecure=1&" CLIENT,
+                          host, dir, dir),
+                  SYNCGUARD_OK);
+    assert_status(try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT,
+                          host, dir, dir, dir),
                   SYNCGUARD_OK);
 }
 
 static void name_is_checked(void **state)
 {
     (void)state;
-    assert_status(try_url("rediss://locker:s3cret@127.0.0.1:%s?tls_ca=%s/ca.pem&" CLIENT, host, dir,
-                          dir, dir),
+    assert_status(try_url("rediss://locker:pw-marker-s3cret@127.0.0.1:%s?tls_ca=%s/ca.pem&" CLIENT,
+                          host, dir, dir, dir),
                   SYNCGUARD_OK);
-    assert_status(try_url("rediss://locker:s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT
+    assert_status(try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT
                           "&tls_server_name=other.example",
                           host, dir, dir, dir),
                   SYNCGUARD_E_AUTH_FAILED);
-    assert_status(try_url("rediss://locker:s3cret@127.0.0.1:%s?tls_ca=%s/ca.pem&" CLIENT
+    assert_status(try_url("rediss://locker:pw-marker-s3cret@127.0.0.1:%s?tls_ca=%s/ca.pem&" CLIENT
                           "&tls_server_name=localhost",
                           host, dir, dir, dir),
                   SYNCGUARD_OK);
@@ -62,9 +62,10 @@ static void name_is_checked(void **state)
 static void missing_certificate_and_plain_text_fail(void **state)
 {
     (void)state;
-    assert_status(try_url("rediss://locker:s3cret@localhost:%s?tls_ca=%s/ca.pem", host, dir),
-                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
-    assert_status(try_url("redis://locker:s3cret@localhost:%s", host),
+    assert_status(
+        try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem", host, dir),
+        SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_status(try_url("redis://locker:pw-marker-s3cret@localhost:%s", host),
                   SYNCGUARD_E_SERVICE_UNAVAILABLE);
 }
 
@@ -100,8 +101,8 @@ static const char *url_via(const proxy *p)
 {
     static char url[1024];
     snprintf(url, sizeof url,
-             "rediss://locker:s3cret@localhost:%d?connections=1&tls_ca=%s/ca.pem&" CLIENT, p->port,
-             dir, dir, dir);
+             "rediss://locker:pw-marker-s3cret@localhost:%d?connections=1&tls_ca=%s/ca.pem&" CLIENT,
+             p->port, dir, dir, dir);
     return url;
 }
 

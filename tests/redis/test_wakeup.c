@@ -177,8 +177,8 @@ static void forbidden_tracking_falls_back_to_polling(void **state)
         syncguard_backend *limited = NULL;
         options.log = count_warnings;
         atomic_store(&warnings, 0);
-        raw_do("ACL SETUSER limited reset on >pw ~* &* +@all %s", rights[i]);
-        snprintf(url, sizeof url, "redis://limited:pw@127.0.0.1:%d", test_port(0));
+        raw_do("ACL SETUSER limited reset on >pw-marker-wakeup ~* &* +@all %s", rights[i]);
+        snprintf(url, sizeof url, "redis://limited:pw-marker-wakeup@127.0.0.1:%d", test_port(0));
         assert_status(syncguard_open(url, &options, &limited, &err), SYNCGUARD_OK);
         syncguard_grant grant = take_lock("polled", 30000);
         start_polling(&w, limited, "polled", 1000);
@@ -367,15 +367,16 @@ static void passing_refusals_do_not_end_the_reporting(void **state)
     syncguard_backend *limited = NULL;
     options.log = count_warnings;
     atomic_store(&warnings, 0);
-    raw_do("ACL SETUSER changing reset on >pw ~* &* +@all");
-    snprintf(url, sizeof url, "redis://changing:pw@127.0.0.1:%d?connections=1", test_port(0));
+    raw_do("ACL SETUSER changing reset on >pw-marker-wakeup ~* &* +@all");
+    snprintf(url, sizeof url, "redis://changing:pw-marker-wakeup@127.0.0.1:%d?connections=1",
+             test_port(0));
     assert_status(syncguard_open(url, &options, &limited, &err), SYNCGUARD_OK);
     assert_status(syncguard_is_locked(limited, "a", NULL, &locked, &err), SYNCGUARD_OK);
     syncguard_grant grant = take_lock("changing", 30000);
     raw_do("ACL SETUSER changing resetpass >other");
     start_polling(&w, limited, "changing", 1000);
     pause_ms(500);
-    raw_do("ACL SETUSER changing >pw");
+    raw_do("ACL SETUSER changing >pw-marker-wakeup");
     await_reporting("changing");
 
     /* Several connections hear of one refusal. */

@@ -1,6 +1,6 @@
 """A fake server with Firestore's REST interface that can misbehave on demand.
 
-    python3 fake_firestore.py [--cert FILE --key FILE [--alpn NAME]]
+    python3 fake_firestore.py [--port NUMBER] [--cert FILE --key FILE [--alpn NAME]]
 
 Keeps documents in memory, with the preconditions and times of the real one, and
 plays token endpoint (/token) and metadata server as well. Prints its port. Under
@@ -10,8 +10,9 @@ plays token endpoint (/token) and metadata server as well. Prints its port. Unde
     GET  /_/documents   the same, with updateTime
     PUT  /_/rules       [{on, skip, times, do, ...}]: the first match decides
     PUT  /_/settings    read_time_ms, date_ms (offsets; null: tell none), lifetime_s,
-                        standstill_ms (the next commit adds it to read_time_ms)
-    GET  /_/log         [{call, authorization, body, connection}]; DELETE empties it
+                        standstill_ms (the next commit adds it to read_time_ms),
+                        permissions (those of the caller; null: all)
+    GET  /_/log         [{call, authorization, body, connection, permissions}]; DELETE empties it
 """
 import argparse
 import datetime
@@ -29,7 +30,7 @@ lock = threading.Lock()
 documents = {}
 rules = []
 log = []
-settings = {"read_time_ms": 0, "date_ms": None, "lifetime_s": 3600, "standstill_ms": 0}
+settings = {"read_time_ms": 0, "date_ms": None, "lifetime_s": 3600, "standstill_ms": 0, "permissions": None}
 tokens = 0
 last_stamp = 0
 
@@ -143,6 +144,33 @@ def do_query(body):
 
 CALLS = {"commit": do_commit, "batchWrite": do_batch_write, "batchGet": do_batch_get,
          "runQuery": do_query}
+# The permissions that Google documents for each request: https://cloud.google.com/firestore/docs/security/iam
+NEEDS = {"batchGet": ["datastore.entities.get"],
+         "runQuery": ["datastore.entities.get", "datastore.entities.list"],
+         "listCollectionIds": ["datastore.entities.list"],
+         "beginTransaction": ["datastore.databases.get"], "rollback": ["datastore.databases.get"],
+         "token": [], "metadata": []}
+
+
+def needs_of_write(call, write):
+    condition = write.get("currentDocument", {})
+    if "delete" in write:
+        return ["datastore.entities.delete"]
+    if condition.get("exists") is False:
+        return ["datastore.entities.create"]
+    if condition and call == "commit":  # one with an updateTime must exist, too
+        return ["datastore.entities.update"]
+    return ["datastore.entities.create", "datastore.entities.update"]
+
+
+def needs(call, body):
+    found = set(NEEDS.get(call, [] if call in CALLS else ["an unknown permission"]))
+    if isinstance(body, dict):
+        for write in body.get("writes", []):
+            found.update(needs_of_write(call, write))
+        if "transaction" in body or "newTransaction" in body:
+            found.add("datastore.databases.get")
+    return sorted(found)
 
 
 def find_rule(call):
@@ -230,6 +258,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 tokens += 1
                 return {"access_token": f"fake_server-token-{tokens}", "token_type": "Bearer",
                         "expires_in": settings["lifetime_s"]}
+            if settings["permissions"] is not None and not set(needs(call, body)) <= set(settings["permissions"]):
+                raise Refused(403, "PERMISSION_DENIED")
             return CALLS[call](body)
 
     def handle_call(self, raw):
@@ -238,7 +268,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with lock:
             log.append({"call": call, "authorization": self.headers.get("Authorization"),
                         "flavor": self.headers.get("Metadata-Flavor"), "body": body,
-                        "connection": self.client_address[1]})
+                        "connection": self.client_address[1], "permissions": needs(call, body)})
             rule = find_rule(call)
         kind = rule["do"]
         if kind == "reset_before":
@@ -322,11 +352,12 @@ class Server(http.server.ThreadingHTTPServer):
 
 def main():
     arguments = argparse.ArgumentParser()
+    arguments.add_argument("--port", type=int, default=0)
     arguments.add_argument("--cert")
     arguments.add_argument("--key")
     arguments.add_argument("--alpn", default="http/1.1")
     given = arguments.parse_args()
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", given.port), Handler)
     if given.cert:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(given.cert, given.key)

@@ -110,7 +110,7 @@ class SharedFirestore(Firestore):
 
 
 class FakeFirestore(Server):
-    """The fake server: chooses and prints its port."""
+    """The fake server: chooses its port, unless --port names it, and prints it. It forgets its documents when it ends."""
 
     name = "firestore-fake"
 
@@ -120,6 +120,8 @@ class FakeFirestore(Server):
         self.log = os.path.join(folder, "log")
 
     def start(self):
+        with open(self.log, "w", encoding="utf-8"):
+            pass  # without the port that it printed when it was started before
         self.process = spawn([sys.executable, FAKE, *self.arguments], self.log)
         self.await_answer()
 

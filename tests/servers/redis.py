@@ -155,7 +155,7 @@ class RedisTls(Redis):
         super().__init__(folder, False, (
             f"tls-port {self.tls_port}\ntls-cert-file {folder}/server.pem\n"
             f"tls-key-file {folder}/server.key\ntls-ca-cert-file {folder}/ca.pem\n"
-            f"tls-auth-clients yes\nuser locker on >s3cret {documented_rights(self.name)}\n"))
+            f"tls-auth-clients yes\nuser locker on >pw-marker-s3cret {documented_rights(self.name)}\n"))
 
     def start(self, *options):
         if not os.path.exists(self.file):
@@ -163,7 +163,7 @@ class RedisTls(Redis):
         super().start(*options)
 
     def url(self, port=None):
-        return (f"rediss://locker:s3cret@localhost:{self.tls_port}?tls_ca={self.folder}/ca.pem"
+        return (f"rediss://locker:pw-marker-s3cret@localhost:{self.tls_port}?tls_ca={self.folder}/ca.pem"
                 f"&tls_cert={self.folder}/client.pem&tls_key={self.folder}/client.key")
 
 

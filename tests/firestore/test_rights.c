@@ -1,0 +1,255 @@
+/*
+ * The permissions that docs/backends/firestore.md asks for. The fake server knows which ones Google
+ * documents for each request: with those of the page nothing is refused, no request needs another
+ * one, and without any single one something is refused, and the doctor finds it.
+ */
+#include "support.h"
+
+#include <ctype.h>
+
+#include <syncguard/sys/backend.h>
+
+#define FOREIGN_ID "AAAAAAAAAAAAAAAAAAAAAA"
+#define DEAD_ID "BBBBBBBBBBBBBBBBBBBBBB"
+#define MOST 16
+
+static char listed[MOST][64];
+static int count;
+
+/* The names in backquotes of that sentence; one that begins with a dot is short for an entity's. */
+static void read_page(void)
+{
+    static char text[1 << 17];
+    FILE *page = fopen(DOCUMENT, "r");
+    char *at, *end;
+
+    assert_non_null(page);
+    text[fread(text, 1, sizeof text - 1, page)] = '\0';
+    fclose(page);
+    at = strstr(text, "a custom role with");
+    assert_non_null(at);
+    for (end = at; *end != '\0' && !(end[0] == '.' && isspace((unsigned char)end[1])); end++)
+        continue;
+    *end = '\0';
+    for (char *word; strsep(&at, "`") != NULL && (word = strsep(&at, "`")) != NULL; count++) {
+        assert_true(count < MOST);
+        snprintf(listed[count], sizeof listed[0], "%s%s",
+                 word[0] == '.' ? "datastore.entities" : "", word);
+    }
+    assert_true(count > 3);
+}
+
+static int start(void **state)
+{
+    read_page();
+    return start_server(state);
+}
+
+static void permit(const json_t *names)
+{
+    json_t *settings = json_pack("{s:O}", "permissions", names);
+    char *text = json_dumps(settings, 0);
+
+    json_decref(fake_server_control(&server, "PUT", "settings", text));
+    free(text);
+    json_decref(settings);
+}
+
+/* All that are listed but one (-1: but none). */
+static void permit_listed(int without)
+{
+    json_t *names = json_array();
+
+    for (int i = 0; i < count; i++) {
+        if (i != without)
+            json_array_append_new(names, json_string(listed[i]));
+    }
+    permit(names);
+    json_decref(names);
+}
+
+static int refused;
+
+/* Done, or refused for want of a permission. */
+static bool did(syncguard_status status)
+{
+    if (status >= 0)
+        return true;
+    assert_int_equal(status, SYNCGUARD_E_AUTH_FAILED);
+    assert_string_equal(err.native, "PERMISSION_DENIED");
+    refused++;
+    return false;
+}
+
+/* New keys, keys that were used before, keys whose lock has expired; single and batched renewals.
+ */
+static void hold(syncguard_backend *mine)
+{
+    static const char *const keys[] = {"new", "new", "dead"};
+    syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
+
+    fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
+    for (int i = 0; i < 3; i++) {
+        syncguard_extend_op item = {.ttl_ms = 60000};
+        syncguard_grant grant, second;
+        syncguard_status status = syncguard_acquire(mine, keys[i], 30000, NULL, &grant, &err);
+        if (!did(status) || status != SYNCGUARD_OK)
+            continue;
+        item.lock_id = grant.lock_id;
+        did(syncguard_acquire(mine, keys[i], 30000, NULL, &second, &err));
+        did(syncguard_extend(mine, grant.lock_id, 40000, NULL, NULL, &err));
+        did(mine->ops->extend_many(mine, &item, 1, &limits, &err));
+        did(syncguard_release(mine, grant.lock_id, NULL, &err));
+    }
+}
+
+static bool ignore_one(void *context, const syncguard_lock_info *info)
+{
+    (void)context, (void)info;
+    return true;
+}
+
+/* A lock that somebody else holds. */
+static void look(syncguard_backend *other)
+{
+    syncguard_lock_info info;
+    bool flag;
+
+    fake_server_plant(&server, "held", "held", FOREIGN_ID, wall_ms() + 60000);
+    did(syncguard_is_locked(other, "held", NULL, &flag, &err));
+    did(syncguard_get_by_key(other, "held", NULL, &info, &err));
+    did(syncguard_get_by_id(other, FOREIGN_ID, NULL, &info, &err));
+    did(syncguard_owns(other, FOREIGN_ID, NULL, &flag, &err));
+    did(syncguard_list(other, NULL, ignore_one, NULL, &err));
+}
+
+static void change(syncguard_backend *other)
+{
+    did(syncguard_extend(other, FOREIGN_ID, 40000, NULL, NULL, &err));
+    did(syncguard_release(other, FOREIGN_ID, NULL, &err));
+}
+
+/* Records of expired locks, removed on demand and by is_locked; the latter keeps a refusal to
+ * itself. */
+static void clean(syncguard_backend *mine, bool allowed)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *cleaner;
+    bool flag;
+
+    fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
+    did(syncguard_prune(mine, NULL, false, NULL, NULL, &err));
+    fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
+    options.cleanup_in_is_locked = true;
+    cleaner = fake_server_open(&server, &options);
+    did(syncguard_is_locked(cleaner, "dead", NULL, &flag, &err));
+    for (int i = 0; allowed && stored("locks/dead"); i++) {
+        assert_true(i < 600);
+        pause_ms(50);
+    }
+    syncguard_close(cleaner);
+}
+
+static int lacking; /* findings of the doctor about permissions */
+
+static void note_finding(void *context, const syncguard_finding *finding)
+{
+    (void)context;
+    if (strcmp(finding->topic, "permissions") == 0 && finding->severity != SYNCGUARD_FINE)
+        lacking++;
+}
+
+static void do_everything(int without)
+{
+    syncguard_backend *mine = fake_server_open(&server, NULL);
+    syncguard_backend *other = fake_server_open(&server, NULL);
+
+    fake_server_reset(&server);
+    permit_listed(without);
+    refused = lacking = 0;
+    hold(mine);
+    look(other);
+    change(other);
+    clean(mine, without < 0);
+    assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note_finding, NULL, &err));
+    syncguard_close(other);
+    syncguard_close(mine);
+}
+
+static void documented_permissions_are_enough(void **state)
+{
+    (void)state;
+    do_everything(-1);
+    assert_int_equal(refused, 0);
+    assert_int_equal(lacking, 0);
+}
+
+/* What Google asks for, request by request, beside the list of the page. */
+static void requests_need_what_is_documented(void **state)
+{
+    bool used[MOST] = {false};
+    json_t *log, *entry, *name;
+    size_t i, j;
+
+    (void)state;
+    do_everything(-1);
+    log = fake_server_control(&server, "GET", "log", NULL);
+    json_array_foreach(log, i, entry)
+    {
+        json_array_foreach(json_object_get(entry, "permissions"), j, name)
+        {
+            int k = 0;
+            while (k < count && strcmp(listed[k], json_string_value(name)) != 0)
+                k++;
+            if (k == count)
+                fail_msg("%s needs %s", json_string_value(json_object_get(entry, "call")),
+                         json_string_value(name));
+            used[k] = true;
+        }
+    }
+    json_decref(log);
+    for (int k = 0; k < count; k++) {
+        if (!used[k])
+            fail_msg("nothing needs %s", listed[k]);
+    }
+}
+
+static void each_of_them_is_needed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < count; i++) {
+        do_everything(i);
+        if (refused == 0)
+            fail_msg("everything works without %s", listed[i]);
+        if (lacking == 0)
+            fail_msg("the doctor does not miss %s", listed[i]);
+    }
+}
+
+/* roles/datastore.viewer has these two, and others that are not used. */
+static void reading_needs_no_more_than_a_viewer_has(void **state)
+{
+    json_t *names = json_pack("[s,s]", "datastore.entities.get", "datastore.entities.list");
+    syncguard_backend *other = fake_server_open(&server, NULL);
+
+    (void)state;
+    permit(names);
+    json_decref(names);
+    refused = 0;
+    look(other);
+    assert_int_equal(refused, 0);
+    change(other);
+    assert_int_equal(refused, 2);
+    syncguard_close(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(documented_permissions_are_enough, reset_server),
+        cmocka_unit_test_setup(requests_need_what_is_documented, reset_server),
+        cmocka_unit_test_setup(each_of_them_is_needed, reset_server),
+        cmocka_unit_test_setup(reading_needs_no_more_than_a_viewer_has, reset_server),
+    };
+    return cmocka_run_group_tests(tests, start, stop_server);
+}
