@@ -39,7 +39,7 @@ static turn log_of_all[MOST_TURNS];
 
 /* What the processes share: a file beside the log. */
 typedef struct meeting {
-    bench_news news; /* its mutex is that of the counts */
+    bench_condition condition; /* its mutex is that of the counts */
     long grants;
     int waiting;
     int gone; /* processes that have taken all their turns */
@@ -66,7 +66,7 @@ static meeting *meet(const char *log)
 }
 
 /* In memory that processes share. */
-static void open_news(bench_news *news)
+static void open_condition(bench_condition *condition)
 {
     pthread_mutexattr_t mutex;
     pthread_condattr_t changed;
@@ -74,58 +74,58 @@ static void open_news(bench_news *news)
     if (pthread_mutexattr_init(&mutex) != 0 || pthread_condattr_init(&changed) != 0 ||
         pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED) != 0 ||
         pthread_condattr_setpshared(&changed, PTHREAD_PROCESS_SHARED) != 0 ||
-        pthread_mutex_init(&news->mutex, &mutex) != 0 ||
-        pthread_cond_init(&news->changed, &changed) != 0)
+        pthread_mutex_init(&condition->mutex, &mutex) != 0 ||
+        pthread_cond_init(&condition->changed, &changed) != 0)
         bench_die("hand-over", "processes cannot share a mutex");
     pthread_condattr_destroy(&changed);
     pthread_mutexattr_destroy(&mutex);
 }
 
-/* Takes the mutex. Returns until when to wait for news. */
-static struct timespec listen_to(bench_news *news)
+/* Takes the mutex. Returns until when to wait for a change. */
+static struct timespec lock_condition(bench_condition *condition)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += LONGEST_S;
-    pthread_mutex_lock(&news->mutex);
+    pthread_mutex_lock(&condition->mutex);
     return end;
 }
 
 /* With the mutex: until there may be something new. */
-static void hear(bench_news *news, const struct timespec *end)
+static void wait_for_change(bench_condition *condition, const struct timespec *end)
 {
-    if (pthread_cond_timedwait(&news->changed, &news->mutex, end) == 0)
+    if (pthread_cond_timedwait(&condition->changed, &condition->mutex, end) == 0)
         return;
-    pthread_mutex_unlock(&news->mutex);
+    pthread_mutex_unlock(&condition->mutex);
     bench_die("hand-over", "the others hang");
 }
 
 /* Adds to the counts. Returns that of the grants. */
 static long tell(meeting *shared, int grants, int waiting, int gone)
 {
-    pthread_mutex_lock(&shared->news.mutex);
+    pthread_mutex_lock(&shared->condition.mutex);
     long all = shared->grants += grants;
     shared->waiting += waiting;
     shared->gone += gone;
-    pthread_cond_broadcast(&shared->news.changed);
-    pthread_mutex_unlock(&shared->news.mutex);
+    pthread_cond_broadcast(&shared->condition.changed);
+    pthread_mutex_unlock(&shared->condition.mutex);
     return all;
 }
 
 static void stay_away(meeting *shared, long own_grant, int processes)
 {
-    struct timespec end = listen_to(&shared->news);
+    struct timespec end = lock_condition(&shared->condition);
     while (shared->grants == own_grant && shared->gone < processes - 1)
-        hear(&shared->news, &end);
-    pthread_mutex_unlock(&shared->news.mutex);
+        wait_for_change(&shared->condition, &end);
+    pthread_mutex_unlock(&shared->condition.mutex);
 }
 
 static void let_all_wait(meeting *shared, int processes)
 {
-    struct timespec end = listen_to(&shared->news);
+    struct timespec end = lock_condition(&shared->condition);
     while (shared->waiting + shared->gone < processes - 1)
-        hear(&shared->news, &end);
-    pthread_mutex_unlock(&shared->news.mutex);
+        wait_for_change(&shared->condition, &end);
+    pthread_mutex_unlock(&shared->condition.mutex);
     bench_pause_us(HOLD_US);
 }
 
@@ -207,7 +207,7 @@ static size_t let_them(const bench_store *store, int processes, long turns, long
     close(fd);
     meeting *shared = meet(path);
     memset(shared, 0, sizeof *shared);
-    open_news(&shared->news);
+    open_condition(&shared->condition);
     munmap(shared, sizeof *shared);
     fflush(NULL);
     setenv(BENCH_URL_VARIABLE, store->url, 1);
@@ -295,18 +295,18 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
 
 void bench_set_baton(bench_baton *shared, int state)
 {
-    pthread_mutex_lock(&shared->news.mutex);
+    pthread_mutex_lock(&shared->condition.mutex);
     shared->state = state;
-    pthread_cond_broadcast(&shared->news.changed);
-    pthread_mutex_unlock(&shared->news.mutex);
+    pthread_cond_broadcast(&shared->condition.changed);
+    pthread_mutex_unlock(&shared->condition.mutex);
 }
 
 void bench_await_baton(bench_baton *shared, int state)
 {
-    struct timespec end = listen_to(&shared->news);
+    struct timespec end = lock_condition(&shared->condition);
     while (shared->state != state)
-        hear(&shared->news, &end);
-    pthread_mutex_unlock(&shared->news.mutex);
+        wait_for_change(&shared->condition, &end);
+    pthread_mutex_unlock(&shared->condition.mutex);
 }
 
 void bench_give_baton(bench_baton *shared)
@@ -325,7 +325,7 @@ static void turns_by_hand(const bench_store *store, double *times)
     int status = 0;
     if (shared == MAP_FAILED)
         bench_die("hand-over", "out of memory");
-    open_news(&shared->news);
+    open_condition(&shared->condition);
     shared->state = BENCH_TAKEN;
     fflush(NULL);
     pid_t child = fork();

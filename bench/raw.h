@@ -21,16 +21,16 @@ typedef struct bench_variant {
 
 /* How processes tell each other of a change: nobody looks every now and then, which would disturb
  * what is measured. */
-typedef struct bench_news {
+typedef struct bench_condition {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-} bench_news;
+} bench_condition;
 
 /* Where the two processes of a plain hand-over meet. */
 enum { BENCH_HELD, BENCH_WAITED_FOR, BENCH_TAKEN };
 
 typedef struct bench_baton {
-    bench_news news;
+    bench_condition condition;
     int state;
     _Atomic double released_us; /* when release was called */
 } bench_baton;

@@ -225,16 +225,16 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
     check(self, run(self, "LISTEN $L"));
     for (int i = 0; i < turns; i++) {
         struct pollfd told = {PQsocket(self->pg), POLLIN, 0};
-        PGnotify *news = NULL;
+        PGnotify *notification = NULL;
         char id[40];
         const char *one[] = {id};
         bench_await_baton(shared, BENCH_HELD);
         bench_set_baton(shared, BENCH_WAITED_FOR);
-        while ((news = PQnotifies(self->pg)) == NULL) {
+        while ((notification = PQnotifies(self->pg)) == NULL) {
             if (poll(&told, 1, 10000) <= 0 || !PQconsumeInput(self->pg))
                 bench_die("postgres", "no notification came");
         }
-        PQfreemem(news);
+        PQfreemem(notification);
         acquire(self, "bench:plain-baton", id);
         times[i] = bench_us() - atomic_load(&shared->released_us);
         check(self, PQexecPrepared(self->pg, "r", 1, one, NULL, NULL, 0));
