@@ -348,7 +348,8 @@ static void counters_in_prometheus_text(void **state)
     assert_null(strstr(text, name.text));
     assert_true(sample_of(text, "syncguard_operations_total",
                           "type=\"acquire\",result=\"ok\",reason=\"\",error=\"\"") == 1);
-    /* Three counted tries, one after joining the waiters, and some after idle news. */
+    /* Three counted tries, one after joining the waiters, and some after notifications without
+     * effect. */
     failed = sample_of(text, "syncguard_operations_total",
                        "type=\"acquire\",result=\"fail\",reason=\"locked\",error=\"\"");
     assert_true(failed >= 3 && failed <= 6);

@@ -177,7 +177,7 @@ static syncguard_status hang(fake_backend *p, syncguard_extend_op *op, syncguard
     return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);
 }
 
-static void a_hanging_store_does_not_delay_the_news(void **state)
+static void a_hanging_store_does_not_delay_the_loss(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
@@ -219,7 +219,7 @@ static syncguard_status one_hangs_others_fail(fake_backend *p, syncguard_extend_
 }
 
 /* The request of one lock is under way for four seconds when the lease of another ends. */
-static void a_request_does_not_delay_the_news_of_others(void **state)
+static void a_request_does_not_delay_the_losses_of_others(void **state)
 {
     (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
@@ -519,8 +519,8 @@ int main(void)
         cmocka_unit_test(absent_by_hand_is_told_too),
         cmocka_unit_test(unconfirmed_is_told_at_the_end_of_the_lease),
         cmocka_unit_test(a_failed_renewal_is_tried_again),
-        cmocka_unit_test(a_hanging_store_does_not_delay_the_news),
-        cmocka_unit_test(a_request_does_not_delay_the_news_of_others),
+        cmocka_unit_test(a_hanging_store_does_not_delay_the_loss),
+        cmocka_unit_test(a_request_does_not_delay_the_losses_of_others),
         cmocka_unit_test(a_hanging_request_does_not_use_up_the_lease),
         cmocka_unit_test(a_stuck_key_costs_nobody_else),
         cmocka_unit_test(a_lone_stuck_key_is_tried_alone),

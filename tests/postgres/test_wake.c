@@ -72,12 +72,12 @@ static int64_t finish_waiter(waiter *self, int64_t released)
 
 static int count_notifications(PGconn *pg)
 {
-    PGnotify *news;
+    PGnotify *notification;
     int count = 0;
 
     pg_sql(pg, "SELECT 1");
-    while ((news = PQnotifies(pg)) != NULL) {
-        PQfreemem(news);
+    while ((notification = PQnotifies(pg)) != NULL) {
+        PQfreemem(notification);
         count++;
     }
     return count;
