@@ -473,7 +473,8 @@ def full_disk(cell):
         os.unlink(filler)
 
 
-full_disk.small_disk = {"sqlite": "8m", "redis": "8m", "postgres": "100m"}
+# Larger than what the clients write in a cell: Redis keeps every change.
+full_disk.small_disk = {"sqlite": "8m", "redis": "100m", "postgres": "100m"}
 
 PROXIED = {
     "delayed-replies": with_proxy("delay", 0.8, 0.3),
@@ -533,7 +534,7 @@ NEVER = ("on_lost was called twice", "after on_lost", "on_lost was not called", 
 LONGER = {("sqlite", "no-fault"): 2, ("redis", "no-fault"): 2, ("postgres", "no-fault"): 2,
           ("firestore", "no-fault"): 6, ("redis-sentinel", "failover"): 2,
           ("redis-cluster-seed", "failover"): 3, ("redis-cluster", "moving-slot"): 2,
-          ("postgres", "killed-server"): 1.2, ("postgres-standby", "stopped-standby"): 1.4, ("redis", "dropped-packets"): 1.5,
+          ("postgres", "killed-server"): 1.2, ("postgres", "full-disk"): 2, ("postgres-standby", "stopped-standby"): 1.4, ("redis", "dropped-packets"): 1.5,
           ("postgres", "dropped-packets"): 1.5, ("firestore", "dropped-packets"): 1.5}
 
 
