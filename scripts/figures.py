@@ -176,7 +176,7 @@ def fault_matrix():
             picture.box(left + size * column, y, size - 3, size - 3, colour,
                         "%s, %s: %s" % (store, fault, result) if result else "")
     draw_legend(picture, left, bottom + 22, cells)
-    picture.text(left, bottom + 46, "As documented: the store itself lost data (no persistence, "
+    picture.text(left, bottom + 46, "As documented: the store itself lost data (no persistence, a file moved away, "
                  "asynchronous failover), as its page says.", fill="#55606b")
     return picture.done()
 
