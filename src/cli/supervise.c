@@ -45,7 +45,7 @@ typedef struct supervisor {
     char keys[CLI_KEY_NAMES_SIZE];
     cli_child *child;
     cli_watchdog watchdog;
-    int64_t watchdog_due_ms; /* not started again before */
+    int64_t watchdog_due_ms; /* earliest time of its next start */
     int timer;
     int64_t lease_grace_ms;
     int64_t absent_grace_ms;
@@ -208,7 +208,7 @@ static void terminate(supervisor *s)
     cli_child_signal(s->child, SIGCONT);
 }
 
-/* One grace period before the end of the lease: the child has got its last chance to clean up. */
+/* Called one grace period before the end of the lease, after SIGTERM was sent to the child. */
 static void report_ending(supervisor *s, int64_t left)
 {
     int64_t limit = s->options->max_hold_ms;
@@ -265,9 +265,9 @@ static int64_t check_lease(supervisor *s)
     return next_ms == NEVER ? NEVER : max(next_ms - cli_now_ms(), 0);
 }
 
-/* Without a process or descriptor for it the child starts all the same, and this is repeated; so it
- * is when somebody has killed it, whose death wakes this thread. With --on-lost=warn there is no
- * watchdog, because nothing is killed. */
+/* Starts the watchdog, again if it was killed (its SIGCHLD wakes this thread). If there is no
+ * process or descriptor for it, the child runs without one, and the start is repeated later. With
+ * --on-lost=warn there is no watchdog, because nothing is killed. */
 static int64_t keep_watchdog(supervisor *s)
 {
     int64_t now = cli_now_ms();
@@ -280,8 +280,8 @@ static int64_t keep_watchdog(supervisor *s)
     return s->watchdog.pid > 0 ? NEVER : WATCHDOG_STEP_MS;
 }
 
-/* On the clock of cli_now_ms, which is read first: a pause between the two makes the result too
- * early, never too late. */
+/* The end of the lease on the clock of cli_now_ms. The clock is read first, so that a pause before
+ * the second call makes the result too early, never too late. */
 static int64_t lease_end_ms(const supervisor *s)
 {
     int64_t now = cli_now_ms();

@@ -159,7 +159,7 @@ static void conclude(sg_renewer *renewer, syncguard_lock *lock, const syncguard_
         sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
         sg_lost_locks_push(&heartbeat->lost, lock);
     } else if (item->status != SYNCGUARD_OK) {
-        (void)sg_lock_unsure(lock, item); /* for later extends: the TTL is the lease's */
+        (void)sg_lock_note_unresolved(lock, item); /* limits later extends, not this lease */
         try_later(renewer, lock, answered);
     } else if (!sg_lock_renewed(lock, item)) { /* lost is final */
         sg_background_release(&heartbeat->backend->core->background, lock);

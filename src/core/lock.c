@@ -121,7 +121,7 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
     sg_background_release_again(&backend->core->background, lock, status);
     if (status < SYNCGUARD_OK) {
         sg_error_key(backend, err, lock->key, lock->key_length);
-        if (sg_lock_unsure(lock, op))
+        if (sg_lock_note_unresolved(lock, op))
             sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
         return status;
     }

@@ -18,7 +18,7 @@
 #include "lock_state.h"
 #include "operations.h"
 
-/* For how long an acquire whose time is over may still release what it has got. */
+/* How long an acquire may still release its keys after its deadline. */
 #define LATE_RELEASE_MS 250
 
 enum { ACQUIRING, LOST_EARLY, HANDED_OUT, TOLD };
@@ -101,9 +101,9 @@ static int64_t dispose_deadline(const syncguard_backend *backend)
 }
 
 /*
- * Gives back what an acquire in vain has got; nobody has used it, so no minimum hold counts. If the
- * store failed or the caller aborted, the background does it. If the caller's time is over, the
- * keys are free again at its return unless the store is slow.
+ * Releases the keys of an acquire that failed; nobody has used them, so no minimum hold counts.
+ * After a failure of the store or an abort the background thread releases them. After a timeout
+ * they are released before the call returns, unless the store is slow.
  */
 static void give_back(acquisition *a, syncguard_status status)
 {

@@ -72,12 +72,12 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
     return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
 }
 
-/* An earlier extend of unknown outcome may be carried out at any time after this one, and then it
- * is its TTL that counts in the store. */
+/* The store may still apply an earlier extend of unknown outcome after this one, and would then
+ * count its TTL. */
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
 {
-    bool unsure = lock->unsure_ttl_ms > 0 && lock->unsure_ttl_ms < op->ttl_ms;
-    int64_t ttl_ms = unsure ? lock->unsure_ttl_ms : op->ttl_ms;
+    int64_t shortest = lock->unresolved_ttl_ms;
+    int64_t ttl_ms = shortest > 0 && shortest < op->ttl_ms ? shortest : op->ttl_ms;
     int64_t end = syncguard_clock_after(op->first_sent_ns, ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
     do {
@@ -89,12 +89,12 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
     return true;
 }
 
-bool sg_lock_unsure(syncguard_lock *lock, const syncguard_extend_op *op)
+bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op)
 {
     int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
-    if (lock->unsure_ttl_ms == 0 || op->ttl_ms < lock->unsure_ttl_ms)
-        lock->unsure_ttl_ms = op->ttl_ms;
+    if (lock->unresolved_ttl_ms == 0 || op->ttl_ms < lock->unresolved_ttl_ms)
+        lock->unresolved_ttl_ms = op->ttl_ms;
     if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
         return false;
     while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {

@@ -28,11 +28,11 @@ struct syncguard_lock {
      * that a renewal and whoever finds the lease over can never both be believed. */
     _Atomic int64_t lease;
     _Atomic int64_t ttl_ms;
-    _Atomic int64_t longest_ttl_ms; /* that was ever asked for, so the store may have it */
+    _Atomic int64_t longest_ttl_ms; /* the longest ever requested: the store may have it */
     _Atomic int64_t expires_at_ms;
-    /* The shortest TTL of an extend of unknown outcome, which may still be carried out; 0: there
-     * was none. Only whoever has the claim uses it. */
-    int64_t unsure_ttl_ms;
+    /* The shortest TTL of an extend of unknown outcome, which the store may still apply; 0: there
+     * was none. Used only by the thread that has the claim. */
+    int64_t unresolved_ttl_ms;
     int64_t hold_end_ns; /* SYNCGUARD_NO_DEADLINE: no max_hold */
     /* No release removes the lock before; 0: no min_hold. */
     _Atomic int64_t keep_until_ns;
@@ -72,7 +72,7 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock);
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
 /* Notes an extend of unknown outcome: neither this lease nor a later one is counted longer than its
  * TTL. True if the lease became shorter. */
-bool sg_lock_unsure(syncguard_lock *lock, const syncguard_extend_op *op);
+bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op);
 
 /* The operations on a handle with limits that were read (lock.c). */
 syncguard_status sg_lock_extend(syncguard_lock *lock, int64_t ttl_ms,

@@ -28,32 +28,40 @@ static syncguard_status lose_reply(fake_backend *p, syncguard_extend_op *op, syn
     return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "the reply was lost");
 }
 
+static void extend_unanswered(syncguard_lock *lock, int64_t ttl_ms)
+{
+    assert_int_equal(syncguard_lock_extend(lock, ttl_ms, NULL, NULL, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+}
+
+static void end(fake_backend *p, syncguard_lock *lock)
+{
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
 /* The store may have shortened the lock: the lease that is counted here must not be longer. */
-static void an_unheard_shorter_extend_shortens_the_lease(void **state)
+static void an_unanswered_shorter_extend_shortens_the_lease(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = lose_reply;
     syncguard_lock *lock = take(p, 60000, false);
-    assert_int_equal(syncguard_lock_extend(lock, 5000, NULL, NULL, NULL),
-                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    extend_unanswered(lock, 5000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
     assert_true(syncguard_lock_held(lock));
-    syncguard_lock_dispose(lock);
-    syncguard_close(&p->base);
+    end(p, lock);
 }
 
-static void an_unheard_longer_extend_changes_nothing(void **state)
+static void an_unanswered_longer_extend_changes_nothing(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = lose_reply;
     syncguard_lock *lock = take(p, 30000, false);
-    assert_int_equal(syncguard_lock_extend(lock, 90000, NULL, NULL, NULL),
-                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    extend_unanswered(lock, 90000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 10000, 30000);
-    syncguard_lock_dispose(lock);
-    syncguard_close(&p->base);
+    end(p, lock);
 }
 
 static _Atomic int64_t renewed_ttl_ms;
@@ -65,46 +73,41 @@ static syncguard_status note_ttl(fake_backend *p, syncguard_extend_op *op, syncg
 }
 
 /* Nor may a renewal be counted longer: the late extend may still overtake it. */
-static void renewals_follow_an_unheard_shorter_extend(void **state)
+static void renewals_follow_an_unanswered_shorter_extend(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = lose_reply;
     syncguard_lock *lock = take(p, 60000, true);
-    assert_int_equal(syncguard_lock_extend(lock, 3000, NULL, NULL, NULL),
-                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    extend_unanswered(lock, 3000);
     p->on_extend = note_ttl;
     assert_true(wait_for_count(&p->batches, 1)); /* in a second, not in twenty */
     sleep_ms(50);
     assert_int_equal(atomic_load(&renewed_ttl_ms), 3000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
-    syncguard_lock_dispose(lock);
-    syncguard_close(&p->base);
+    end(p, lock);
 }
 
 /* Nor may a longer extend by hand be. */
-static void a_longer_extend_follows_an_unheard_shorter_one(void **state)
+static void a_longer_extend_follows_an_unanswered_shorter_one(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = lose_reply;
     syncguard_lock *lock = take(p, 60000, false);
-    assert_int_equal(syncguard_lock_extend(lock, 5000, NULL, NULL, NULL),
-                     SYNCGUARD_E_NETWORK_TIMEOUT);
-    assert_int_equal(syncguard_lock_extend(lock, 9000, NULL, NULL, NULL),
-                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    extend_unanswered(lock, 5000);
+    extend_unanswered(lock, 9000);
     p->on_extend = NULL;
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
     assert_true(syncguard_lock_held(lock));
     assert_int_equal(syncguard_lock_extend(lock, 3000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
-    syncguard_lock_dispose(lock);
-    syncguard_close(&p->base);
+    end(p, lock);
 }
 
-/* The renewal that nobody heard of may still come, and then the lock has its TTL from there. */
-static void a_longer_extend_follows_an_unheard_renewal(void **state)
+/* The store may still apply the unanswered renewal, and would then count its TTL. */
+static void a_longer_extend_follows_an_unanswered_renewal(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
@@ -118,8 +121,7 @@ static void a_longer_extend_follows_an_unheard_renewal(void **state)
     assert_true(wait_for_count(&p->batches, batches + 1)); /* in two seconds, not in twenty */
     assert_int_equal(syncguard_lock_extend(lock, 6000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 3000, 6000);
-    syncguard_lock_dispose(lock);
-    syncguard_close(&p->base);
+    end(p, lock);
 }
 
 static syncguard_status answer_at_the_end(fake_backend *p, syncguard_extend_op *op,
@@ -178,8 +180,7 @@ static void a_late_extend_is_released(void **state)
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_UNCONFIRMED);
     assert_true(wait_for_count(&p->releases, 1));
-    syncguard_lock_dispose(lock);
-    syncguard_close(&p->base);
+    end(p, lock);
 }
 
 /* Runs work in a child and returns its exit status; a child that hangs is ended. */
@@ -243,11 +244,11 @@ static void a_child_frees_its_copy_and_says_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_unheard_shorter_extend_shortens_the_lease),
-        cmocka_unit_test(an_unheard_longer_extend_changes_nothing),
-        cmocka_unit_test(renewals_follow_an_unheard_shorter_extend),
-        cmocka_unit_test(a_longer_extend_follows_an_unheard_shorter_one),
-        cmocka_unit_test(a_longer_extend_follows_an_unheard_renewal),
+        cmocka_unit_test(an_unanswered_shorter_extend_shortens_the_lease),
+        cmocka_unit_test(an_unanswered_longer_extend_changes_nothing),
+        cmocka_unit_test(renewals_follow_an_unanswered_shorter_extend),
+        cmocka_unit_test(a_longer_extend_follows_an_unanswered_shorter_one),
+        cmocka_unit_test(a_longer_extend_follows_an_unanswered_renewal),
         cmocka_unit_test(an_extend_and_a_loss_are_never_both_believed),
         cmocka_unit_test(a_late_extend_is_released),
         cmocka_unit_test(adopting_that_a_fork_interrupted_is_begun_again),

@@ -168,7 +168,8 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
 
     sg_pg_pool_count_lost(connection);
     pthread_mutex_lock(&pool->mutex);
-    /* What it still releases, the core does not know of: it is reported like another's. */
+    /* The core does not know of a release that this session still carries out: its notification
+     * has to be passed on like that of another process. */
     connection->server_pid = 0;
     if (lock_id)
         slot = note(pool, lock_id, false);

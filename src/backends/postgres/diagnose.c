@@ -35,8 +35,8 @@ static const char standbys_sql[] =
     "FROM (SELECT pg_catalog.current_setting('synchronous_standby_names') AS names) s "
     "LEFT JOIN pg_catalog.pg_stat_replication r ON true GROUP BY s.names";
 
-/* Who keeps old row versions alive, and has for so many transactions that it shows. Every role sees
- * the snapshots of all. */
+/* Sessions, prepared transactions and replication slots that have kept old row versions for so many
+ * transactions that it is noticeable. Every role sees those of all roles. */
 static const char snapshots_sql[] =
     "SELECT (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE pid <> "
     "pg_catalog.pg_backend_pid() AND (datname IS NULL OR datname = pg_catalog.current_database()) "

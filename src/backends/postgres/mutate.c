@@ -210,8 +210,8 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
     if (op->reason != SYNCGUARD_REASON_NONE && request.outcome < SG_PG_MAY_HAVE_BEEN_APPLIED)
         status = SYNCGUARD_ABSENT;
 out:
-    /* A sending that nobody heard of may have released it. Its notification may have passed for one
-     * of our own, of which the core knows. */
+    /* An unanswered sending may have released the lock, and the listener may have ignored its
+     * notification as that of a release that the core has already reported. */
     if (request.outcome >= SG_PG_MAY_HAVE_BEEN_APPLIED)
         syncguard_backend_notifications_lost(backend);
     sg_pg_request_clear(&request);

@@ -174,8 +174,8 @@ static const watch *next_of_hash(sg_pg_listener *listener, const watch *w, int64
 }
 
 /* Passes on the notifications that libpq has received. The core has already told the waiters of
- * this process about the releases of this handle; a release of unknown outcome makes them all try
- * again (sg_pg_release), and an abandoned session is not our own any more. */
+ * this process about the releases of this handle. After a release of unknown outcome all waiters
+ * try again (sg_pg_release), and notifications of an abandoned session are passed on. */
 static void report_notifications(sg_pg_listener *listener)
 {
     PGnotify *each;

@@ -1,11 +1,12 @@
 /*
  * TLS over our own non-blocking sockets.
  *
- * exit() runs OpenSSL's own cleanup while threads of ours, or of the application, may be inside it.
- * So every call is counted (enter and leave), and a handler of ours, which runs before OpenSSL's,
- * refuses further calls and waits for those under way, which never block. A refused call fails like
- * a broken connection. The state that OpenSSL keeps per thread is part of this: a thread of ours
- * frees it in a counted call, because its destructor would run at any time beside that cleanup.
+ * When the process ends, OpenSSL cleans up while threads of this library or of the application may
+ * still use it. So every call is counted (enter and leave), and a handler of ours, which runs
+ * before OpenSSL's, refuses further calls and waits for those under way, which never block. A
+ * refused call fails like a broken connection. The state that OpenSSL keeps per thread is part of
+ * this: a thread of ours frees it in a counted call, because its destructor would run at any time
+ * beside that cleanup.
  *
  * OpenSSL's socket BIO writes with write(2), which raises SIGPIPE; ours sends
  * with MSG_NOSIGNAL. Verification is on unless the configuration turns it off;

@@ -26,7 +26,7 @@ static syncguard_status attempt_in_gate(sg_sqlite *sqlite, const syncguard_limit
             *truncated = true;
             status = SG_SQLITE_BUSY;
         }
-        if (status == SYNCGUARD_OK) /* it takes its time: the attempt has told who waits for it */
+        if (status == SYNCGUARD_OK) /* may be slow, so it comes after the waiters are notified */
             sg_sqlite_wal_checkpoint(&sqlite->wal, connection->db);
     }
     sg_sqlite_leave(sqlite);

@@ -18,7 +18,7 @@
 
 typedef struct sg_sqlite_wal {
     char path[SG_SQLITE_BESIDE_SIZE];
-    bool committed;        /* since the last look whether a checkpoint is due */
+    bool committed;        /* a commit since the last call of sg_sqlite_wal_checkpoint */
     int frames;            /* in the WAL after our last commit */
     int copied;            /* of these, in the database since our last checkpoint */
     int checkpoint_frames; /* new frames that make a checkpoint due */
