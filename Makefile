@@ -30,7 +30,7 @@ CONFIGURE  = cmake -S . -B "$(BUILD)" $(GENERATOR) -DCMAKE_INSTALL_PREFIX="$(PRE
 BUILD_IT   = cmake --build "$(BUILD)" --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all demo test test-long check bench bench-peers api-docs fault fuzz soak install deb wheel uninstall clean help deps
+.PHONY: all demo test check nightly bench bench-peers api-docs fault fuzz soak install deb wheel uninstall clean help deps
 
 all: ## build everything into build/
 	@scripts/install-deps.sh --check $(NEEDED)
@@ -43,20 +43,20 @@ demo: ## a counter, waiters and a crash, to watch (STORE=redis: on a Redis that 
 	@scripts/build-quietly.sh "$(BUILD)/demo.log" $(BUILD_IT) --target product
 	@scripts/demo.sh "$(BUILD)" $(STORE)
 
-test: ## build and run the tests (starts and stops its own servers; under 5 minutes)
+test: ## build and run the tests (starts and stops its own servers; 4 minutes and the build)
 	@scripts/install-deps.sh $(NEEDED) test
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
 	@scripts/run-tests.sh "$(BUILD)"
 
-test-long: ## build and run the long tests: soaks, models, every way to reach a store
-	@scripts/install-deps.sh $(NEEDED) test deb deb-test
-	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
-	@scripts/run-tests.sh "$(BUILD)" --long
-
-check: ## format, lint, banned calls, documents, sanitizers, valgrind
+check: ## format, lint, banned calls, documents, sanitizers over core and contract
 	@scripts/install-deps.sh $(NEEDED) test check
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
 	@scripts/check.sh --build "$(BUILD)"
+
+nightly: ## what takes hours: long tests, all sanitized tests, valgrind, fault matrix, mutants
+	@scripts/install-deps.sh $(NEEDED) test check deb deb-test
+	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
+	@scripts/check.sh --build "$(BUILD)" long asan_all tsan_all valgrind fault mutants
 
 bench: ## measure against raw use of the same stores
 	@scripts/install-deps.sh $(NEEDED) test peers
@@ -75,7 +75,7 @@ api-docs: ## API reference as HTML in build/api/html, from the headers
 fault: ## break every store on purpose and judge what the clients saw, then the mutants (half an hour)
 	@scripts/install-deps.sh $(NEEDED) test
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON $(CMAKE_FLAGS)"
-	@scripts/fault.sh "$(BUILD)"
+	@scripts/check.sh --build "$(BUILD)" fault mutants
 
 fuzz: ## fuzz every parser (SECONDS=60 each)
 	@scripts/install-deps.sh $(NEEDED) test check

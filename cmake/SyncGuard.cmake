@@ -112,17 +112,17 @@ macro(syncguard_find result)
   endif()
 endmacro()
 
-# syncguard_long(TEST...): repetitions, soaks and searches that `make test` leaves to `make test-long`.
+# syncguard_long(TEST...): repetitions, soaks and searches that `make test` leaves to `make nightly`.
 function(syncguard_long)
   foreach(name ${ARGN})
     set_property(TEST ${name} APPEND PROPERTY LABELS long)
   endforeach()
 endfunction()
 
-# syncguard_busy(TEST...): keeps a processor busy. run-tests.sh starts four tests per processor, because most
+# syncguard_busy(TEST...): keeps a processor busy. run-tests.sh starts six tests per processor, because most
 # of them wait most of the time.
 function(syncguard_busy)
-  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 4)
+  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 6)
 endfunction()
 
 # syncguard_early(TEST...): takes 20 seconds or more, and so starts before the others.

@@ -1,14 +1,19 @@
 #!/bin/sh
-# Everything that must be clean before a change goes in.
+# Everything but the tests that must be clean: the checks of each change, and those of a night.
 #
-#     check.sh [--build DIR] [PHASE...]      phases: format source layout shell types docs lint asan
-#                                            tsan valgrind
+#     check.sh [--build DIR] [PHASE...]
 #
-# Without a phase all of them run, each in spite of the others' faults; the summary at the end
-# gives each one's result and time. Left out under the sanitizers are tests labelled "nosan" or
-# "slow", those of hanging servers ("hang": only time counts there) and those beside Google's
-# emulator ("emulator": their time goes into Java); "notsan" ones under the thread sanitizer,
-# "novalgrind" ones under valgrind. `check.sh --left-out` lists them all.
+#     for each change   format source layout shell types docs lint asan tsan
+#     nightly           long asan_all tsan_all valgrind fault mutants
+#
+# Without a phase those for each change run. A failing phase does not stop the others; the summary at the end gives the
+# result, the time and the counts of each. What a phase printed is also in DIR/checks/PHASE.log.
+#
+# asan and tsan run the tests of the core, and the contract suite on memory, SQLite and Redis; asan_all and tsan_all run
+# all tests but those labelled "nosan" or "slow", those of hanging servers ("hang": only time counts there) and those
+# with Google's emulator ("emulator": their time is spent in Java). Tests labelled "notsan" do not run under the thread
+# sanitizer, those labelled "novalgrind" not under valgrind. `check.sh --left-out` lists them all.
+# RECORD=docs/guarantees.md makes the phase fault write its figures into that page.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=build
@@ -22,6 +27,8 @@ generator=$(command -v ninja >/dev/null 2>&1 && echo "-G Ninja")
 c_files() {
     git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.hpp'
 }
+
+# ---- for each change ----
 
 phase_format() {
     c_files | xargs -r clang-format --dry-run -Werror
@@ -53,54 +60,96 @@ phase_docs() {
     scripts/check-docs.sh "$build"
 }
 
-# What the sanitizers leave out, by label and by name: see the head. The contract suite runs over
-# one way to connect per kind of code; the others differ in the server's settings only.
-left_out='nosan|slow|emulator|hang'
-variants='contract_redis_(unix|sentinel|replicas|telemetry)'
-variants="$variants|contract_postgres_(serializable|restricted|unannounced|telemetry)"
+# ---- sanitizers ----
 
-# sanitized FOLDER SANITIZERS LABELS: a build of its own, and the tests in it without those LABELS.
-sanitized() {
+export ASAN_OPTIONS=detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 die_after_fork=0"
+left_out='nosan|slow|emulator|hang'
+# The contract suite runs over one way to connect per kind of code; the others differ in the server's settings only.
+variants='contract_redis_(unix|sentinel|replicas|telemetry)'
+variants="$variants|contract_postgres_(unix|serializable|restricted|unannounced|telemetry)|contract_short_.*"
+
+# build_sanitized FOLDER SANITIZERS BACKENDS TARGET: BACKENDS (ON or OFF) are those that need more than Redis and SQLite.
+build_sanitized() {
     # shellcheck disable=SC2086 # two words or none
-    cmake -S . -B "$1" $generator -DSYNCGUARD_SANITIZE="$2" -DSYNCGUARD_REQUIRE_ALL=ON \
-        -DSYNCGUARD_TESTS=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" >/dev/null &&
-        cmake --build "$1" --parallel "$jobs" &&
-        SANITIZED=1 scripts/run-tests.sh "$1" --all -LE "$3" -E "$variants"
+    cmake -S . -B "$1" $generator -DSYNCGUARD_SANITIZE="$2" -DSYNCGUARD_TESTS=ON -DSYNCGUARD_REQUIRE_ALL="$3" \
+        -DSYNCGUARD_POSTGRES="$3" -DSYNCGUARD_FIRESTORE="$3" -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" >/dev/null &&
+        cmake --build "$1" --parallel "$jobs" --target "$4"
+}
+
+# sanitize_core FOLDER SANITIZERS LABELS: the tests of each change without those LABELS.
+sanitize_core() {
+    build_sanitized "$1" "$2" OFF core_and_contract &&
+        SANITIZED=1 scripts/run-tests.sh "$1" --all -R '^(core_.*|contract_(memory.*|sqlite|redis_tcp))$' -LE "$3"
+}
+
+# sanitize_all FOLDER SANITIZERS LABELS: every test without those LABELS.
+sanitize_all() {
+    build_sanitized "$1" "$2" ON all &&
+        SANITIZED=1 scripts/run-tests.sh "$1" --all -LE "$3" -E "^($variants)$"
 }
 
 phase_asan() {
-    ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        sanitized build-asan address,undefined "$left_out"
+    sanitize_core build-asan address,undefined "$left_out"
 }
 
 phase_tsan() {
-    TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 die_after_fork=0" \
-        sanitized build-tsan thread "$left_out|notsan"
+    sanitize_core build-tsan thread "$left_out|notsan"
+}
+
+phase_asan_all() {
+    sanitize_all build-asan address,undefined "$left_out"
+}
+
+phase_tsan_all() {
+    sanitize_all build-tsan thread "$left_out|notsan"
+}
+
+# ---- nightly ----
+
+phase_long() {
+    scripts/run-tests.sh "$build" --long
 }
 
 phase_valgrind() {
     scripts/run-valgrind.sh "$build"
 }
 
+phase_fault() {
+    python3 tests/fault/run.py --build "$build" ${RECORD:+--record "$RECORD"} &&
+        { [ -z "${RECORD-}" ] || python3 scripts/figures.py; }
+}
+
+phase_mutants() {
+    python3 tests/fault/mutants.py
+}
+
 if [ "${1-}" = --left-out ]; then
-    (cd "$build" && ctest -N -L "$left_out|notsan|novalgrind" && ctest -N -R "$variants")
+    (cd "$build" && ctest -N -L "$left_out|notsan|novalgrind" && ctest -N -R "^($variants)$")
     exit
 fi
-phases=${*:-format source layout shell types docs lint asan tsan valgrind}
+phases=${*:-format source layout shell types docs lint asan tsan}
 summary=
 failed=0
 passed=0
+mkdir -p "$build/checks"
 for phase in $phases; do
     echo "== $phase"
+    log=$build/checks/$phase.log
     start=$(date +%s)
-    if "phase_$phase"; then
+    rm -f "$log.ok"
+    { "phase_$phase" && : >"$log.ok"; } 2>&1 | tee "$log"
+    if [ -e "$log.ok" ]; then
         result=ok
         passed=$((passed + 1))
     else
         result=FAILED
         failed=$((failed + 1))
     fi
-    summary="$summary$(printf '%-9s %-6s %4d s' "$phase" $result $(($(date +%s) - start)))
+    rm -f "$log.ok"
+    counts=$(grep -E '^[0-9]+ (passed|cells|mutants)' "$log" | tail -n 1)
+    summary="$summary$(printf '%-9s %-6s %5d s  %s' "$phase" $result $(($(date +%s) - start)) "$counts")
 "
 done
 printf '== checks\n%s%d passed, %d failed\n' "$summary" $passed $failed

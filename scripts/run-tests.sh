@@ -4,8 +4,8 @@
 #     run-tests.sh BUILD [--long|--all] [ctest options...]
 #
 # Without --long the tests without the label "long", with it those that have it, with --all both. Most tests wait
-# most of the time: four run at once for each processor (under the sanitizers one); those that do not wait
-# count as four, and those that measure time run alone.
+# most of the time: six run at once for each processor (under the sanitizers two); those that do not wait
+# count as several, and those that measure time run alone.
 #
 # A skip is a ctest test that reports itself skipped, a cmocka case that calls
 # skip(), or a line "SKIP name: reason" of a script. With CI=true each of them must stand
@@ -22,7 +22,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-build}
 [ $# -eq 0 ] || shift
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
-[ "${SANITIZED:-0}" = 1 ] || jobs=$((4 * jobs))
+[ "${SANITIZED:-0}" = 1 ] && jobs=$((2 * jobs)) || jobs=$((6 * jobs))
 name=tests
 set_of=-LE
 case ${1-} in

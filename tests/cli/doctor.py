@@ -19,8 +19,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import servers  # noqa: E402
+from servers.certificates import certificates  # noqa: E402
 from servers.postgres import program  # noqa: E402
-from servers.redis import certificates  # noqa: E402
 
 BUILD = os.path.abspath(sys.argv[1])
 COMMAND = os.path.join(BUILD, "syncguard")

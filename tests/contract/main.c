@@ -1,11 +1,12 @@
 /*
  * The program of the contract suite.
  *
- *     contract [--telemetry] [--serial] [--group NAME] [--test PATTERN] [--list] [URL]
+ *     contract [--telemetry] [--jobs N] [--group NAME]... [--test PATTERN] [--list] [URL]
  *
- * URL is a backend's URL, or the environment variable CONTRACT_URL. Each group
- * runs in a process of its own, nearly all at the same time, because most tests wait
- * for time to pass; --serial or --group runs in this process. Exit 0 if all passed.
+ * URL is a backend's URL, or the environment variable CONTRACT_URL. Without --group all groups run.
+ * Each group runs in a process of its own, nearly all at the same time, because most tests wait for
+ * time to pass; --jobs limits how many run at once. A single --group runs in this process, for
+ * debuggers. Exit 0 if all passed.
  */
 #include "contract.h"
 
@@ -46,12 +47,20 @@ static int run_group(const contract_group *group)
 }
 
 typedef struct running {
-    pid_t pid;
+    pid_t pid; /* 0: the group was not chosen */
     FILE *output;
     int64_t started;
     int64_t took;
     int exit_code;
 } running;
+
+/* What the command line asks for. */
+typedef struct selection {
+    bool chosen[GROUPS];
+    size_t count;     /* of chosen groups */
+    size_t jobs;      /* groups that may run at once */
+    const char *test; /* a pattern, or NULL */
+} selection;
 
 /* It counts tries, and a store may wake a waiter when the key of another group is released. */
 static bool runs_alone(const contract_group *group)
@@ -120,41 +129,46 @@ static void finish_group(running *child, size_t *tests, size_t *failed, size_t *
            child->exit_code);
 }
 
-/* Starts the groups that run at this time, and waits for them. */
-static void run_groups(running *children, const char *test, bool alone)
+/* Waits until one group ends. */
+static void wait_for_group(running *children)
 {
-    size_t left = 0;
-
+    int status = 0;
+    pid_t pid = waitpid(-1, &status, 0);
     for (size_t i = 0; i < GROUPS; i++) {
-        if (runs_alone(groups[i]) != alone)
+        if (children[i].pid != pid)
             continue;
-        start_group(&children[i], groups[i], test);
-        left += children[i].pid > 0;
-    }
-    for (; left > 0; left--) {
-        int status = 0;
-        pid_t pid = waitpid(-1, &status, 0);
-        for (size_t i = 0; i < GROUPS; i++) {
-            if (children[i].pid != pid)
-                continue;
-            children[i].took = now_ms() - children[i].started;
-            children[i].exit_code =
-                WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        }
+        children[i].took = now_ms() - children[i].started;
+        children[i].exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
 }
 
-static int run_all(const char *test)
+/* Runs the chosen groups of one kind, those that need the store for themselves or the others. */
+static void run_groups(running *children, const selection *wanted, bool alone)
 {
-    running children[GROUPS];
+    size_t active = 0;
+    for (size_t i = 0; i < GROUPS; i++) {
+        if (!wanted->chosen[i] || runs_alone(groups[i]) != alone)
+            continue;
+        for (; active >= wanted->jobs; active--)
+            wait_for_group(children);
+        start_group(&children[i], groups[i], wanted->test);
+        active += children[i].pid > 0;
+    }
+    for (; active > 0; active--)
+        wait_for_group(children);
+}
+
+static int run_selection(const selection *wanted)
+{
+    running children[GROUPS] = {{0}};
     size_t tests = 0, failed = 0, inapplicable = 0;
     int64_t started = now_ms();
-
-    memset(children, 0, sizeof children);
-    run_groups(children, test, false);
-    run_groups(children, test, true);
-    for (size_t i = 0; i < GROUPS; i++)
-        finish_group(&children[i], &tests, &failed, &inapplicable);
+    run_groups(children, wanted, false);
+    run_groups(children, wanted, true);
+    for (size_t i = 0; i < GROUPS; i++) {
+        if (wanted->chosen[i])
+            finish_group(&children[i], &tests, &failed, &inapplicable);
+    }
     printf("contract%s: %zu tests, %zu failed, %zu not applicable, %lld ms\n",
            contract.telemetry ? " (telemetry)" : "", tests, failed, inapplicable,
            (long long)(now_ms() - started));
@@ -170,37 +184,45 @@ static int list(void)
     return 0;
 }
 
-static int run_named(const char *name)
+static bool choose_group(selection *wanted, const char *name)
 {
     for (size_t i = 0; i < GROUPS; i++) {
-        if (strcmp(groups[i]->name, name) == 0)
-            return run_group(groups[i]) == 0 ? 0 : 1;
+        if (strcmp(groups[i]->name, name) != 0)
+            continue;
+        wanted->count += !wanted->chosen[i];
+        wanted->chosen[i] = true;
+        return true;
     }
     fprintf(stderr, "contract: there is no group %s\n", name);
-    return 64;
+    return false;
+}
+
+static int run_single_group(const selection *wanted)
+{
+    size_t i = 0;
+    while (!wanted->chosen[i])
+        i++;
+    return run_group(groups[i]) == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-    const char *group = NULL;
-    const char *test = NULL;
-    bool serial = false;
-    int failed = 0;
-
+    selection wanted = {.jobs = GROUPS};
     contract.url = getenv("CONTRACT_URL");
     if (argc > 1 && strcmp(argv[1], "--act") == 0)
         return act(argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--telemetry") == 0)
             contract.telemetry = true;
-        else if (strcmp(argv[i], "--serial") == 0)
-            serial = true;
         else if (strcmp(argv[i], "--list") == 0)
             return list();
-        else if (strcmp(argv[i], "--group") == 0 && i + 1 < argc)
-            group = argv[++i];
-        else if (strcmp(argv[i], "--test") == 0 && i + 1 < argc)
-            test = argv[++i];
+        else if (strcmp(argv[i], "--jobs") == 0 && i + 1 < argc)
+            wanted.jobs = strtoul(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--group") == 0 && i + 1 < argc) {
+            if (!choose_group(&wanted, argv[++i]))
+                return 64;
+        } else if (strcmp(argv[i], "--test") == 0 && i + 1 < argc)
+            wanted.test = argv[++i];
         else if (argv[i][0] != '-')
             contract.url = argv[i];
         else {
@@ -212,13 +234,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "contract: a backend URL is needed, as argument or in CONTRACT_URL\n");
         return 64;
     }
-    if (test != NULL)
-        cmocka_set_test_filter(test);
-    if (group != NULL)
-        return run_named(group);
-    if (!serial)
-        return run_all(test);
-    for (size_t i = 0; i < GROUPS; i++)
-        failed += run_group(groups[i]);
-    return failed == 0 ? 0 : 1;
+    if (wanted.jobs == 0) {
+        fprintf(stderr, "contract: --jobs needs a number above 0\n");
+        return 64;
+    }
+    if (wanted.test != NULL)
+        cmocka_set_test_filter(wanted.test);
+    if (wanted.count == 1)
+        return run_single_group(&wanted);
+    for (size_t i = 0; i < GROUPS && wanted.count == 0; i++)
+        wanted.chosen[i] = true;
+    return run_selection(&wanted);
 }

@@ -6,8 +6,8 @@ the process that started them. `make` knows them by name; README.md describes th
 
 from .firestore import EMULATOR_PORT, PACKAGE, FakeFirestore, Firestore, SharedFirestore
 from .folder import Folder
-from .postgres import (Bouncer, Postgres, PostgresPair, Restricted, Serializable,
-                       SerializableBouncer)
+from .postgres import (Bouncer, Postgres, PostgresPair, PostgresTls, PostgresUnix, Restricted,
+                       Serializable, SerializableBouncer)
 from .process import Server, end_with_parent, free_port, make_folder
 from .redis import Cluster, Redis, RedisReplicas, RedisTls, RedisUnix, Seed, Sentinel
 from .sqlite import Sqlite
@@ -24,6 +24,8 @@ STORES = {
     "redis-cluster": Cluster,
     "redis-cluster-seed": Seed,
     "postgres": Postgres,
+    "postgres-unix": PostgresUnix,
+    "postgres-tls": PostgresTls,
     "postgres-serializable": Serializable,
     "postgres-restricted": Restricted,
     "postgres-bouncer": SerializableBouncer,

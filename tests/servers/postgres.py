@@ -1,4 +1,4 @@
-"""PostgreSQL: one server, with other settings, behind PgBouncer, with a standby."""
+"""PostgreSQL: one server, with other settings, over a socket or TLS, behind PgBouncer, with a standby."""
 
 import glob
 import os
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+from .certificates import certificates
 from .process import Server, free_port, server_user, spawn
 
 # Only READ COMMITTED may write locks and counters.
@@ -178,6 +179,35 @@ class Restricted(Postgres):
     def setup(self, build):
         super().setup(build)
         self.use_role("worker")
+
+
+class PostgresUnix(Postgres):
+    """Clients use the socket in the file system."""
+
+    name = "postgres-unix"
+
+    def url(self, port=None):
+        return "postgres://%s@/postgres?host=%s&port=%d" % (self.role, self.folder, port or self.port)
+
+
+class PostgresTls(Postgres):
+    """Clients verify the certificate and the name of the server."""
+
+    name = "postgres-tls"
+
+    def __init__(self, folder):
+        super().__init__(folder, ["ssl=on", "ssl_cert_file=%s/server.pem" % folder,
+                                  "ssl_key_file=%s/server.key" % folder])
+
+    def make(self):
+        super().make()
+        certificates(self.folder)
+        if os.geteuid() == 0:
+            shutil.chown(os.path.join(self.folder, "server.key"), "postgres", "postgres")
+
+    def url(self, port=None):
+        return ("postgres://%s@localhost:%d/postgres?sslmode=verify-full&sslrootcert=%s/ca.pem" %
+                (self.role, port or self.port, self.folder))
 
 
 class PgBouncer(Server):

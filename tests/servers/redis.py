@@ -4,9 +4,9 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import time
 
+from .certificates import certificates
 from .process import Server, free_port, spawn
 
 DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/backends/redis.md")
@@ -128,21 +128,6 @@ class RedisUnix(Redis):
 
     def url(self, port=None):
         return "redis+unix://" + self.path
-
-
-def certificates(folder):
-    def run(*command):
-        subprocess.run(["openssl", *command], cwd=folder, check=True, capture_output=True)
-
-    run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority",
-        "-keyout", "ca.key", "-out", "ca.pem")
-    with open(os.path.join(folder, "names"), "w", encoding="utf-8") as f:
-        f.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    for name in ("server", "client"):
-        run("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key",
-            "-out", f"{name}.csr")
-        run("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-            "-CAcreateserial", "-days", "2", "-extfile", "names", "-out", f"{name}.pem")
 
 
 class RedisTls(Redis):
