@@ -94,6 +94,20 @@ one_line() { [ "$(printf '%s\n' "$1" | wc -l)" = 1 ] && [ -n "$1" ]; }
 contains() { case $1 in *"$2"*) true ;; *) false ;; esac }
 lacks() { ! contains "$1" "$2"; }
 
+# start_family OPTIONS...: run with these options and the key, and a child that leaves a grandchild in its group. Sets
+# runner, child and grandchild; the command writes its messages to lost_err.
+start_family() {
+    rm -f child grandchild
+    # shellcheck disable=SC2016 # the child's shell expands
+    "$SG" run "$@" -- sh -c 'sh -c "echo \$\$ >grandchild; exec sleep 60" & echo $$ >child; wait; sleep 60' 2>lost_err &
+    runner=$!
+    until_true 20 test -s child
+    until_true 20 test -s grandchild
+    child=$(cat child)
+    grandchild=$(cat grandchild)
+}
+lock_id_of() { "$SG" status --raw --json "$1" | sed -n 's/.*"lockId":"\([^"]*\)".*/\1/p'; }
+
 # json NAME: that field of the one object in $out, strict about the syntax.
 json() {
     printf '%s\n' "$out" | python3 -c '

@@ -558,35 +558,48 @@ static void renewed_before_it_ends(void **state)
     syncguard_close(mine);
 }
 
+/* As if the token had been fetched that much earlier. Of its 100 s it is renewed after 80 and not
+ * used after 90, so that a slow machine does not miss the time between. */
+static void age_token(syncguard_backend *backend, int64_t ms)
+{
+    sg_firestore_tokens *tokens = &((sg_firestore_backend *)backend)->tokens;
+
+    pthread_mutex_lock(&tokens->mutex);
+    assert_non_null(tokens->token);
+    tokens->token->renew_at_ns -= ms * SYNCGUARD_NS_PER_MS;
+    tokens->token->expires_at_ns -= ms * SYNCGUARD_NS_PER_MS;
+    pthread_mutex_unlock(&tokens->mutex);
+}
+
 static void early_renewal_may_fail(void **state)
 {
     syncguard_backend *mine;
 
     (void)state;
-    json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":2}"));
+    json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":100}"));
     mine = opened(account_file);
     assert_status(SYNCGUARD_OK, ask(mine));
     rule("token", "\"do\":\"body\",\"http\":503,\"body\":\"\"");
-    pause_ms(1650);
+    age_token(mine, 80500);
     assert_status(SYNCGUARD_OK, ask(mine));
     assert_int_equal(fake_server_calls(&server, "token"), 2);
-    pause_ms(300);
+    age_token(mine, 10000);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask(mine));
     syncguard_close(mine);
 }
 
-/* The old token is good for another second: no reason to fail. */
+/* The old token is still good: no reason to fail. */
 static void early_renewal_may_hang(void **state)
 {
     syncguard_backend *mine;
     int64_t before;
 
     (void)state;
-    json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":10}"));
+    json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":100}"));
     mine = opened(account_file);
     assert_status(SYNCGUARD_OK, ask(mine));
     rule("token", "\"do\":\"hang\"");
-    pause_ms(8250);
+    age_token(mine, 88500); /* a second and a half left */
     before = clock_ms();
     assert_status(SYNCGUARD_OK, ask(mine));
     assert_true(clock_ms() - before < 2000);

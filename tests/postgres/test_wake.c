@@ -609,29 +609,31 @@ static void many_waited_keys_take_few_locks(void **state)
 }
 
 /* A session that listens and never reads fills the server's queue; then every NOTIFY fails as its
- * transaction is committed. Here another function does so at once. */
+ * transaction is committed. Here another function does so at once. The waiter polls. */
 static void full_queue_keeps_no_lock(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
     syncguard_grant grant;
-    waiter one;
+    waiter one = {.backend = other, .key = "full"};
 
     (void)state;
     pg_sql(plain, "CREATE TABLE queue (entry text)");
+    pg_sql(plain, "CREATE SEQUENCE refusals"); /* keeps its value after a rollback */
     pg_sql(plain, "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-                  "RAISE program_limit_exceeded; END $$");
+                  "PERFORM nextval('public.refusals'); RAISE program_limit_exceeded; END $$");
     pg_sql(plain, "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON queue DEFERRABLE INITIALLY "
                   "DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()");
     pg_sql(plain, "ALTER FUNCTION pg_catalog.pg_notify(text, text) RENAME TO pg_notify_kept");
     pg_sql(plain, "CREATE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void "
                   "LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.queue VALUES ($2); END $$");
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "full", 60000, NULL, &grant, &err));
-    start_waiter(&one, other, "full");
+    start_patient(&one);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_int_equal(pg_number(plain, "SELECT count(*) FROM syncguard_locks WHERE lock_id = '%s'",
                                grant.lock_id),
                      0);
+    assert_int_equal(pg_number(plain, "SELECT is_called::int FROM refusals"), 1);
     pg_sql(plain, "DROP FUNCTION pg_catalog.pg_notify(text, text)");
     pg_sql(plain, "ALTER FUNCTION pg_catalog.pg_notify_kept(text, text) RENAME TO pg_notify");
     (void)finish_waiter(&one, 0);

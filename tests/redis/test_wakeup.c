@@ -1,82 +1,22 @@
 /*
  * Waiters are woken by the server: by a release of any client, once per release
  * for a whole process, and again after the reporting connection was lost; where
- * the server does not allow it they poll, and the log says so once.
+ * the server does not allow it they poll, and the log says so once. Waiters that
+ * rely on this and no longer poll: see test_resting.c.
  */
-#include "support.h"
+#include "waiters.h"
 
 #include <sys/wait.h>
 
 #include "backends/redis/backend.h"
 
-typedef struct waiter {
-    syncguard_backend *backend;
-    const char *key;
-    pthread_t thread;
-    syncguard_status status;
-    int64_t got_ms;
-    int hold_ms;
-    int64_t delay_ms; /* between polls; 0: 1000 */
-} waiter;
-
 /* A waiter that the server wakes has the lock by then, on a busy machine too. */
 #define WOKEN_MS 2500
-
-static atomic_int waiting;
-
-static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
-{
-    (void)context;
-    (void)waited_ms;
-    (void)remaining_ms;
-    if (attempts <= 2)
-        atomic_fetch_add(&waiting, 1);
-}
-
-static void *wait_for_lock(void *argument)
-{
-    waiter *self = argument;
-    syncguard_lock *lock = NULL;
-    syncguard_error error;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    options.max_retries = SYNCGUARD_RETRY_FOREVER;
-    options.retry_delay_ms = self->delay_ms > 0 ? self->delay_ms : 1000;
-    options.jitter = SYNCGUARD_JITTER_NONE;
-    options.timeout_ms = 60000;
-    options.on_wait = note_wait;
-    self->status = syncguard_lock_acquire(self->backend, self->key, &options, &lock, &error);
-    self->got_ms = now_ms();
-    if (self->hold_ms > 0)
-        pause_ms(self->hold_ms);
-    syncguard_lock_dispose(lock);
-    return NULL;
-}
-
-static void start_polling(waiter *self, syncguard_backend *backend, const char *key,
-                          int64_t delay_ms)
-{
-    self->backend = backend;
-    self->key = key;
-    self->hold_ms = 0;
-    self->delay_ms = delay_ms;
-    atomic_store(&waiting, 0);
-    assert_int_equal(pthread_create(&self->thread, NULL, wait_for_lock, self), 0);
-    for (int i = 0; i < 500 && atomic_load(&waiting) == 0; i++)
-        pause_ms(2);
-    pause_ms(150); /* the first waiter of a handle also starts the reporting */
-}
 
 /* Polls so rarely that a wake-up cannot be taken for it. */
 static void start_waiter(waiter *self, syncguard_backend *backend, const char *key)
 {
     start_polling(self, backend, key, 5000);
-}
-
-static int64_t end_waiter(waiter *self, int64_t since)
-{
-    pthread_join(self->thread, NULL);
-    assert_int_equal(self->status, SYNCGUARD_OK);
-    return self->got_ms - since;
 }
 
 static void release_by_another_handle_wakes(void **state)
@@ -155,39 +95,54 @@ static void flushing_the_store_wakes(void **state)
     assert_true(end_waiter(&w, start) < WOKEN_MS);
 }
 
-static atomic_int warnings;
-
+/* context counts. */
 static void count_warnings(void *context, syncguard_log_level level, const char *message)
 {
-    (void)context;
     if (level == SYNCGUARD_LOG_WARN && strstr(message, "tracking") != NULL)
-        atomic_fetch_add(&warnings, 1);
+        atomic_fetch_add((atomic_int *)context, 1);
 }
 
-/* A user that may not track still gets its lock, by polling. */
+/* A handle of that user. */
+static syncguard_backend *open_as(const char *user, const char *query, atomic_int *warnings)
+{
+    char url[128];
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    syncguard_backend *opened = NULL;
+    options.log = count_warnings;
+    options.log_context = warnings;
+    atomic_store(warnings, 0);
+    snprintf(url, sizeof url, "redis://%s:pw-marker-wakeup@127.0.0.1:%d%s", user, test_port(0),
+             query);
+    assert_status(syncguard_open(url, &options, &opened, &err), SYNCGUARD_OK);
+    return opened;
+}
+
+/* A user that may not track still gets its lock, by polling. All of them wait at the same time. */
 static void forbidden_tracking_falls_back_to_polling(void **state)
 {
     (void)state;
     static const char *const rights[] = {"-client|tracking", "-subscribe", "-client|caching",
                                          "-exists"};
+    static char names[4][16];
+    static waiter waiters[4];
+    static atomic_int warnings[4];
+    syncguard_grant grants[4];
+    syncguard_backend *limited[4];
     for (int i = 0; i < 4; i++) {
-        char url[128];
-        waiter w;
-        syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-        syncguard_backend *limited = NULL;
-        options.log = count_warnings;
-        atomic_store(&warnings, 0);
-        raw_do("ACL SETUSER limited reset on >pw-marker-wakeup ~* &* +@all %s", rights[i]);
-        snprintf(url, sizeof url, "redis://limited:pw-marker-wakeup@127.0.0.1:%d", test_port(0));
-        assert_status(syncguard_open(url, &options, &limited, &err), SYNCGUARD_OK);
-        syncguard_grant grant = take_lock("polled", 30000);
-        start_polling(&w, limited, "polled", 1000);
-        pause_ms(3300); /* one that relied on reports would try in 4 s */
-        int64_t start = now_ms();
-        assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
-        assert_true(end_waiter(&w, start) < 2500);
-        assert_int_equal(atomic_load(&warnings), 1);
-        syncguard_close(limited);
+        snprintf(names[i], sizeof names[i], "limited-%d", i);
+        raw_do("ACL SETUSER %s reset on >pw-marker-wakeup ~* &* +@all %s", names[i], rights[i]);
+        limited[i] = open_as(names[i], "", &warnings[i]);
+        grants[i] = take_lock(names[i], 30000);
+        start_polling(&waiters[i], limited[i], names[i], 1000);
+    }
+    pause_ms(3300); /* one that relied on reports would try in 3 to 4 s */
+    int64_t start = now_ms();
+    for (int i = 0; i < 4; i++)
+        assert_status(syncguard_release(store, grants[i].lock_id, NULL, &err), SYNCGUARD_OK);
+    for (int i = 0; i < 4; i++) {
+        assert_true(end_waiter(&waiters[i], start) < 2500);
+        assert_int_equal(atomic_load(&warnings[i]), 1);
+        syncguard_close(limited[i]);
     }
 }
 
@@ -229,119 +184,6 @@ static void crashed_holder_is_followed_at_expiry(void **state)
     assert_in_range(end_waiter(&w, start), 1590, 4000);
 }
 
-/* --- waiters that rest --- */
-
-/* A waiter that relies on the reports: its pauses have grown, the next try is 4 s away. */
-static void start_resting(waiter *w, syncguard_backend *backend, const char *key)
-{
-    start_polling(w, backend, key, 1000);
-    pause_ms(3300);
-}
-
-/* NOLOOP hides what a connection changes itself, and the server forgets the name all the same. */
-static void own_extend_does_not_end_the_watching(void **state)
-{
-    (void)state;
-    waiter w;
-    int64_t expires;
-    syncguard_backend *alone = open_with("connections=1");
-    syncguard_grant grant;
-    assert_status(syncguard_acquire(alone, "own", 30000, NULL, &grant, &err), SYNCGUARD_OK);
-    start_resting(&w, alone, "own");
-    assert_status(syncguard_extend(alone, grant.lock_id, 30000, NULL, &expires, &err),
-                  SYNCGUARD_OK);
-    pause_ms(200);
-    int64_t start = now_ms();
-    raw_do("DEL syncguard:own");
-    assert_true(end_waiter(&w, start) < 1000);
-    syncguard_close(alone);
-}
-
-/* The lock goes in the same moment as a connection that its release would have been reported by, or
- * over: all waiters try. */
-static void release_with_a_lost_connection_wakes(void **state)
-{
-    (void)state;
-    static const char *const kinds[] = {"pubsub", "normal"};
-    waiter w;
-    for (int i = 0; i < 2; i++) {
-        syncguard_backend *other = open_url(test_url);
-        (void)take_lock("rested", 30000);
-        start_resting(&w, other, "rested");
-        int64_t start = now_ms();
-        raw_do("MULTI");
-        raw_do("CLIENT KILL TYPE %s SKIPME yes", kinds[i]);
-        raw_do("DEL syncguard:rested");
-        raw_do("EXEC");
-        assert_true(end_waiter(&w, start) < 1500);
-        syncguard_close(other);
-    }
-}
-
-/* Two commands that no other client gets between. */
-static void raw_twice(const char *first, const char *second)
-{
-    redisContext *context = redisConnect("127.0.0.1", test_port(0));
-    void *reply = NULL;
-    assert_int_equal(redisAppendCommand(context, first), REDIS_OK);
-    assert_int_equal(redisAppendCommand(context, second), REDIS_OK);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(redisGetReply(context, &reply), REDIS_OK);
-        freeReplyObject(reply);
-    }
-    redisFree(context);
-}
-
-/* A server that may not remember so many names reports them as changed. */
-static void forgotten_names_are_watched_again(void **state)
-{
-    (void)state;
-    enum { WAITERS = 8 };
-    static waiter waiters[WAITERS];
-    static char keys[WAITERS][16];
-    syncguard_backend *other = open_url(test_url);
-    for (int i = 0; i < WAITERS; i++) {
-        snprintf(keys[i], sizeof keys[i], "evicted:%d", i);
-        (void)take_lock(keys[i], 30000);
-        start_polling(&waiters[i], other, keys[i], 1000);
-    }
-    pause_ms(3300);
-    raw_twice("CONFIG SET tracking-table-max-keys 2", "CONFIG SET tracking-table-max-keys 1000000");
-    pause_ms(300);
-    int64_t start = now_ms();
-    for (int i = 0; i < WAITERS; i++)
-        raw_do("DEL syncguard:%s", keys[i]);
-    for (int i = 0; i < WAITERS; i++)
-        assert_true(end_waiter(&waiters[i], start) < 1500);
-    syncguard_close(other);
-}
-
-/* Nothing happens, so nothing is asked. */
-static void resting_waiters_do_not_poll(void **state)
-{
-    (void)state;
-    enum { WAITERS = 20 };
-    static waiter waiters[WAITERS];
-    static char keys[WAITERS][16];
-    syncguard_backend *other = open_url(test_url);
-    for (int i = 0; i < WAITERS; i++) {
-        snprintf(keys[i], sizeof keys[i], "idle:%d", i);
-        (void)take_lock(keys[i], 30000);
-        waiters[i] = (waiter){.backend = other, .key = keys[i]};
-        assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_for_lock, &waiters[i]), 0);
-    }
-    pause_ms(8000); /* after 1, 3 and 7 s */
-    raw_do("CONFIG RESETSTAT");
-    pause_ms(4000);
-    assert_in_range(raw_calls("evalsha"), 0, WAITERS / 2); /* polling: 80 */
-    int64_t start = now_ms();
-    for (int i = 0; i < WAITERS; i++)
-        raw_do("DEL syncguard:%s", keys[i]);
-    for (int i = 0; i < WAITERS; i++)
-        assert_true(end_waiter(&waiters[i], start) < 1000);
-    syncguard_close(other);
-}
-
 /* --- refusals that pass --- */
 
 static void await_reporting(const char *user)
@@ -360,17 +202,11 @@ static void await_reporting(const char *user)
 static void passing_refusals_do_not_end_the_reporting(void **state)
 {
     (void)state;
-    char url[128];
     waiter w;
     bool locked;
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *limited = NULL;
-    options.log = count_warnings;
-    atomic_store(&warnings, 0);
+    atomic_int warnings;
     raw_do("ACL SETUSER changing reset on >pw-marker-wakeup ~* &* +@all");
-    snprintf(url, sizeof url, "redis://changing:pw-marker-wakeup@127.0.0.1:%d?connections=1",
-             test_port(0));
-    assert_status(syncguard_open(url, &options, &limited, &err), SYNCGUARD_OK);
+    syncguard_backend *limited = open_as("changing", "?connections=1", &warnings);
     assert_status(syncguard_is_locked(limited, "a", NULL, &locked, &err), SYNCGUARD_OK);
     syncguard_grant grant = take_lock("changing", 30000);
     raw_do("ACL SETUSER changing resetpass >other");
@@ -472,10 +308,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(forbidden_tracking_falls_back_to_polling),
         cmocka_unit_test(many_waiters_try_once_per_release),
         cmocka_unit_test(crashed_holder_is_followed_at_expiry),
-        cmocka_unit_test(own_extend_does_not_end_the_watching),
-        cmocka_unit_test(release_with_a_lost_connection_wakes),
-        cmocka_unit_test(forgotten_names_are_watched_again),
-        cmocka_unit_test(resting_waiters_do_not_poll),
         cmocka_unit_test(passing_refusals_do_not_end_the_reporting),
         cmocka_unit_test(child_closes_what_it_inherited),
     };

@@ -105,7 +105,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
     async def test_lost_raises(self):
         with syncguard.open(URL, timeout=20) as other:
             with self.assertRaises(syncguard.LockLost) as caught:
-                async with self.store.lock(self.key, ttl=6, auto_extend=True) as lock:
+                async with self.store.lock(self.key, ttl=2, auto_extend=True) as lock:
                     self.take_away(other, lock)
                     await asyncio.sleep(60)  # cancelled by the loss
             self.assertEqual(caught.exception.reason, "absent")
@@ -114,14 +114,14 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
     async def test_lost_calls_a_function(self):
         told = asyncio.get_running_loop().create_future()
         with syncguard.open(URL, timeout=20) as other:
-            async with self.store.lock(self.key, ttl=6, auto_extend=True,
+            async with self.store.lock(self.key, ttl=2, auto_extend=True,
                                        on_lost=lambda lock, reason: told.set_result((lock, reason))) as lock:
                 self.take_away(other, lock)
                 self.assertEqual(await asyncio.wait_for(told, 30), (lock, "absent"))
 
     async def test_lost_does_nothing(self):
         with syncguard.open(URL, timeout=20) as other:
-            async with self.store.lock(self.key, ttl=6, auto_extend=True, on_lost=None) as lock:
+            async with self.store.lock(self.key, ttl=2, auto_extend=True, on_lost=None) as lock:
                 self.take_away(other, lock)
                 deadline = time.monotonic() + 30
                 while lock.lost is None and time.monotonic() < deadline:
@@ -134,7 +134,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
         entered, told = {}, []
 
         async def body(name, on_lost):
-            async with self.store.lock(self.key + name, ttl=2, max_hold=1, auto_extend=True, on_lost=on_lost) as lock:
+            async with self.store.lock(self.key + name, ttl=2, max_hold=0.5, auto_extend=True, on_lost=on_lost) as lock:
                 entered[name] = lock
                 deadline = time.monotonic() + 30
                 while lock.lost is None and time.monotonic() < deadline:
@@ -145,7 +145,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
             ("raise", "raise"), ("function", lambda *arguments: told.append(arguments)), ("none", None))]
         await asyncio.sleep(0)
         self.assertTrue(select.select([self.store._fd], [], [], 60)[0])
-        time.sleep(5)
+        time.sleep(4.4)  # the loss comes after 2 s
         with self.assertRaises(syncguard.LockLost) as caught:
             await tasks[0]
         await asyncio.gather(*tasks[1:])

@@ -1,0 +1,39 @@
+/* Locks that are renewed, and the record of their losses: for the tests of the heartbeat. */
+#ifndef TESTS_CORE_HEARTBEAT_H
+#define TESTS_CORE_HEARTBEAT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fake_backend.h"
+
+/* Where a lock must be kept, a renewal has four seconds to be late in: the machine may be busy. */
+#define TTL_MS 6000
+/* Where it is lost anyway. */
+#define SHORT_TTL_MS 2400
+
+/* on_lost counts and keeps the last reason; before it counts, it disposes and closes if that is
+ * set. */
+extern atomic_int told;
+extern atomic_int told_reason;
+extern atomic_bool dispose_when_told;
+extern _Atomic(syncguard_backend *) close_when_told;
+void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason);
+
+/* Acquires a lock that is renewed, with on_lost; resets what on_lost has recorded. */
+syncguard_lock *take(fake_backend *p, const char *key, int64_t ttl_ms, int64_t max_hold_ms);
+/* Waits until a renewal has moved the expiry. */
+bool was_renewed(const syncguard_lock *lock, int64_t expiry);
+int64_t ms_since(int64_t begun_ns);
+
+/* Answers to an extend: the lock is gone, the store is down, it does not answer. */
+syncguard_status gone(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
+syncguard_status down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
+syncguard_status hang(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
+
+#endif

@@ -1,0 +1,123 @@
+/*
+ * A server that is far away: deadlines shorter than a round trip or than the set-up of a connection
+ * break nothing that other callers wait for.
+ */
+#include "support.h"
+
+/* Well before the default timeout of 5 s, which is when what hangs would end: a busy machine may
+ * need this long for what takes milliseconds. */
+#define PROMPT_MS 3000
+
+static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
+
+static atomic_bool over;
+static atomic_int failures;
+
+static void *impatient(void *argument)
+{
+    syncguard_backend *backend = argument;
+    syncguard_call brief = call_of(50);
+    bool locked;
+    while (!atomic_load(&over))
+        if (syncguard_is_locked(backend, "impatient", &brief, &locked, NULL) == SYNCGUARD_OK)
+            atomic_fetch_add(&failures, 1); /* an answer without a way */
+    return NULL;
+}
+
+/* Over a way of more than a second, callers with deadlines of 50 ms get nothing, but those with
+ * time get their answers, and locks are renewed: nobody breaks what others wait for. */
+static void impatience_breaks_nothing(void **state)
+{
+    (void)state;
+    enum { CALLERS = 10 };
+    server s;
+    proxy p;
+    pthread_t threads[CALLERS];
+    syncguard_grant grant;
+    syncguard_lock *lock = NULL;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_call patient = call_of(20000);
+    server_start(&s, 0, plain);
+    proxy_start(&p, s.port);
+    syncguard_backend *backend = open_port(p.port, "connections=1&timeout_ms=10000");
+    options.ttl_ms = 12000;
+    options.auto_extend = true;
+    assert_status(syncguard_lock_acquire(backend, "renewed", &options, &lock, &err), SYNCGUARD_OK);
+    atomic_store(&p.delay_ms, 600);
+    atomic_store(&over, false);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_create(&threads[i], NULL, impatient, backend);
+    int good = 0;
+    for (int i = 0; i < 3; i++) {
+        pause_ms(2000);
+        if (syncguard_acquire(backend, "patient", 30000, &patient, &grant, &err) == SYNCGUARD_OK &&
+            syncguard_release(backend, grant.lock_id, &patient, &err) == SYNCGUARD_OK)
+            good++;
+    }
+    pause_ms(2000);
+    atomic_store(&over, true);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(good, 3);
+    assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_NO);
+    assert_in_range(atomic_load(&p.accepted), 1, 4);
+    syncguard_lock_dispose(lock);
+    syncguard_close(backend);
+    proxy_stop(&p);
+    server_remove(&s);
+}
+
+/* A deadline shorter than the set-up of a connection: it is finished all the same, and the next
+ * calls have it. */
+static void connection_outlives_who_asked_for_it(void **state)
+{
+    (void)state;
+    proxy p;
+    char url[1024];
+    bool locked = true;
+    syncguard_call brief = call_of(240); /* less than a round trip: nothing is answered */
+    int good = 0;
+    proxy_start(&p, test_port(0));
+    atomic_store(&p.delay_ms, 200);
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d?connections=1", p.port);
+    syncguard_backend *backend = open_url(url);
+    for (int i = 0; i < 5; i++)
+        good += syncguard_is_locked(backend, "short", &brief, &locked, &err) == SYNCGUARD_OK;
+    assert_int_equal(good, 0);
+    brief.timeout_ms = 700; /* a round trip, but not two */
+    for (int i = 0; i < 10; i++)
+        good += syncguard_is_locked(backend, "short", &brief, &locked, &err) == SYNCGUARD_OK;
+    assert_true(good >= 9);
+    assert_int_equal(atomic_load(&p.accepted), 1);
+    syncguard_close(backend);
+    proxy_stop(&p);
+}
+
+/* Closing does not wait for a connection that nobody waits for. */
+static void close_ends_connecting(void **state)
+{
+    (void)state;
+    proxy p;
+    bool locked;
+    syncguard_call brief = call_of(30);
+    proxy_start(&p, test_port(0));
+    atomic_store(&p.silent, 1000);
+    syncguard_backend *backend = open_port(p.port, "");
+    assert_status(syncguard_is_locked(backend, "gone", &brief, &locked, &err),
+                  SYNCGUARD_E_NETWORK_TIMEOUT);
+    int64_t start = now_ms();
+    syncguard_close(backend);
+    assert_in_range(now_ms() - start, 0, PROMPT_MS);
+    proxy_stop(&p);
+}
+
+int main(int argc, char **argv)
+{
+    test_begin(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(impatience_breaks_nothing),
+        cmocka_unit_test(connection_outlives_who_asked_for_it),
+        cmocka_unit_test(close_ends_connecting),
+    };
+    return cmocka_run_group_tests_name("redis latency", tests, open_store, close_store);
+}
