@@ -105,7 +105,7 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
     async def test_lost_raises(self):
         with syncguard.open(URL, timeout=20) as other:
             with self.assertRaises(syncguard.LockLost) as caught:
-                async with self.store.lock(self.key, ttl=2, auto_extend=True) as lock:
+                async with self.store.lock(self.key, ttl=3, auto_extend=True) as lock:
                     self.take_away(other, lock)
                     await asyncio.sleep(60)  # cancelled by the loss
             self.assertEqual(caught.exception.reason, "absent")
@@ -114,14 +114,14 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
     async def test_lost_calls_a_function(self):
         told = asyncio.get_running_loop().create_future()
         with syncguard.open(URL, timeout=20) as other:
-            async with self.store.lock(self.key, ttl=2, auto_extend=True,
+            async with self.store.lock(self.key, ttl=3, auto_extend=True,
                                        on_lost=lambda lock, reason: told.set_result((lock, reason))) as lock:
                 self.take_away(other, lock)
                 self.assertEqual(await asyncio.wait_for(told, 30), (lock, "absent"))
 
     async def test_lost_does_nothing(self):
         with syncguard.open(URL, timeout=20) as other:
-            async with self.store.lock(self.key, ttl=2, auto_extend=True, on_lost=None) as lock:
+            async with self.store.lock(self.key, ttl=3, auto_extend=True, on_lost=None) as lock:
                 self.take_away(other, lock)
                 deadline = time.monotonic() + 30
                 while lock.lost is None and time.monotonic() < deadline:

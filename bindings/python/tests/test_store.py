@@ -151,7 +151,7 @@ class StoreTest(unittest.TestCase):
             told.append((lock, reason, lock.release()))
             called.set()
 
-        lock = self.store.acquire(self.key, ttl=2, auto_extend=True, on_lost=lost)
+        lock = self.store.acquire(self.key, ttl=3, auto_extend=True, on_lost=lost)
         with lock:
             self.store.release(lock.id)
             self.assertTrue(called.wait(30))
@@ -171,7 +171,7 @@ class StoreTest(unittest.TestCase):
 
     def test_lost_raises_at_the_end(self):
         with self.assertRaises(syncguard.LockLost) as caught:
-            with self.store.acquire(self.key, ttl=2, auto_extend=True) as lock:
+            with self.store.acquire(self.key, ttl=3, auto_extend=True) as lock:
                 self.store.release(lock.id)
                 deadline = time.monotonic() + 30
                 while lock.lost is None and time.monotonic() < deadline:
