@@ -56,7 +56,7 @@ check: ## format, lint, banned calls, documents, sanitizers over core and contra
 nightly: ## what takes hours: long tests, all sanitized tests, valgrind, fault matrix, mutants
 	@scripts/install-deps.sh $(NEEDED) test check deb deb-test
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
-	@scripts/check.sh --build "$(BUILD)" long asan_all tsan_all valgrind fault mutants
+	@CI=true scripts/check.sh --build "$(BUILD)" long asan_all tsan_all valgrind fault mutants
 
 bench: ## measure against raw use of the same stores
 	@scripts/install-deps.sh $(NEEDED) test peers

@@ -62,32 +62,39 @@ phase_docs() {
 
 # ---- sanitizers ----
 
-export ASAN_OPTIONS=detect_stack_use_after_return=1
-export UBSAN_OPTIONS=print_stacktrace=1
-export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 die_after_fork=0"
 left_out='nosan|slow|emulator|hang'
 # The contract suite runs over one way to connect per kind of code; the others differ in the server's settings only.
 variants='contract_redis_(unix|sentinel|replicas|telemetry)'
 variants="$variants|contract_postgres_(unix|serializable|restricted|unannounced|telemetry)|contract_short_.*"
 
-# build_sanitized FOLDER SANITIZERS BACKENDS TARGET: BACKENDS (ON or OFF) are those that need more than Redis and SQLite.
+# build_sanitized FOLDER SANITIZERS OTHERS TARGET: OTHERS (ON or OFF) are the backends besides SQLite and Redis.
 build_sanitized() {
     # shellcheck disable=SC2086 # two words or none
     cmake -S . -B "$1" $generator -DSYNCGUARD_SANITIZE="$2" -DSYNCGUARD_TESTS=ON -DSYNCGUARD_REQUIRE_ALL="$3" \
-        -DSYNCGUARD_POSTGRES="$3" -DSYNCGUARD_FIRESTORE="$3" -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" >/dev/null &&
+        -DSYNCGUARD_SQLITE=ON -DSYNCGUARD_REDIS=ON -DSYNCGUARD_POSTGRES="$3" -DSYNCGUARD_FIRESTORE="$3" \
+        -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" >/dev/null &&
         cmake --build "$1" --parallel "$jobs" --target "$4"
+}
+
+# run_sanitized FOLDER [ctest options...]: the tests of that build.
+run_sanitized() {
+    folder=$1
+    shift
+    SANITIZED=1 ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+        TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 die_after_fork=0" \
+        scripts/run-tests.sh "$folder" --all "$@"
 }
 
 # sanitize_core FOLDER SANITIZERS LABELS: the tests of each change without those LABELS.
 sanitize_core() {
     build_sanitized "$1" "$2" OFF core_and_contract &&
-        SANITIZED=1 scripts/run-tests.sh "$1" --all -R '^(core_.*|contract_(memory.*|sqlite|redis_tcp))$' -LE "$3"
+        run_sanitized "$1" -R '^(core_.*|contract_(memory.*|sqlite|redis_tcp))$' -LE "$3"
 }
 
 # sanitize_all FOLDER SANITIZERS LABELS: every test without those LABELS.
 sanitize_all() {
     build_sanitized "$1" "$2" ON all &&
-        SANITIZED=1 scripts/run-tests.sh "$1" --all -LE "$3" -E "^($variants)$"
+        run_sanitized "$1" -LE "$3" -E "^($variants)$"
 }
 
 phase_asan() {
@@ -117,8 +124,10 @@ phase_valgrind() {
 }
 
 phase_fault() {
-    python3 tests/fault/run.py --build "$build" ${RECORD:+--record "$RECORD"} &&
-        { [ -z "${RECORD-}" ] || python3 scripts/figures.py; }
+    status=0
+    python3 tests/fault/run.py --build "$build" ${RECORD:+--record "$RECORD"} || status=1
+    [ -z "${RECORD-}" ] || python3 scripts/figures.py || status=1
+    return $status
 }
 
 phase_mutants() {
@@ -130,6 +139,12 @@ if [ "${1-}" = --left-out ]; then
     exit
 fi
 phases=${*:-format source layout shell types docs lint asan tsan}
+for phase in $phases; do
+    if ! command -v "phase_$phase" >/dev/null; then
+        echo "check: there is no phase '$phase' (they are at the head of scripts/check.sh)" >&2
+        exit 64
+    fi
+done
 summary=
 failed=0
 passed=0

@@ -10,7 +10,6 @@
  */
 #include "contract.h"
 
-#include <errno.h>
 #include <sys/wait.h>
 
 static const contract_group *const groups[] = {
@@ -98,7 +97,8 @@ static void start_group(running *child, const contract_group *group, const char 
 }
 
 /* Prints what a group wrote and reads its figures. */
-static void finish_group(running *child, size_t *tests, size_t *failed, size_t *inapplicable)
+static void finish_group(running *child, const contract_group *group, size_t *tests, size_t *failed,
+                         size_t *inapplicable)
 {
     char line[1024];
     char name[64];
@@ -107,6 +107,7 @@ static void finish_group(running *child, size_t *tests, size_t *failed, size_t *
     bool told = false;
 
     if (child->output == NULL || child->pid < 0) {
+        printf("# %-10s could not be started\n", group->name);
         (*failed)++;
         return;
     }
@@ -167,7 +168,7 @@ static int run_selection(const selection *wanted)
     run_groups(children, wanted, true);
     for (size_t i = 0; i < GROUPS; i++) {
         if (wanted->chosen[i])
-            finish_group(&children[i], &tests, &failed, &inapplicable);
+            finish_group(&children[i], groups[i], &tests, &failed, &inapplicable);
     }
     printf("contract%s: %zu tests, %zu failed, %zu not applicable, %lld ms\n",
            contract.telemetry ? " (telemetry)" : "", tests, failed, inapplicable,
@@ -197,6 +198,14 @@ static bool choose_group(selection *wanted, const char *name)
     return false;
 }
 
+/* 0 if the text is not a number above 0. */
+static size_t read_jobs(const char *text)
+{
+    char *end = NULL;
+    long jobs = strtol(text, &end, 10);
+    return *end == '\0' && jobs > 0 ? (size_t)jobs : 0;
+}
+
 static int run_single_group(const selection *wanted)
 {
     size_t i = 0;
@@ -217,7 +226,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--list") == 0)
             return list();
         else if (strcmp(argv[i], "--jobs") == 0 && i + 1 < argc)
-            wanted.jobs = strtoul(argv[++i], NULL, 10);
+            wanted.jobs = read_jobs(argv[++i]);
         else if (strcmp(argv[i], "--group") == 0 && i + 1 < argc) {
             if (!choose_group(&wanted, argv[++i]))
                 return 64;

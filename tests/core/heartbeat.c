@@ -1,6 +1,6 @@
 #include "heartbeat.h"
 
-atomic_int told;
+atomic_int losses_told;
 atomic_int told_reason;
 atomic_bool dispose_when_told;
 _Atomic(syncguard_backend *) close_when_told;
@@ -13,10 +13,10 @@ void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
         syncguard_lock_dispose(lock);
     if (close_when_told != NULL)
         syncguard_close(close_when_told);
-    atomic_fetch_add(&told, 1);
+    atomic_fetch_add(&losses_told, 1);
 }
 
-syncguard_lock *take(fake_backend *p, const char *key, int64_t ttl_ms, int64_t max_hold_ms)
+syncguard_lock *take_renewed(fake_backend *p, const char *key, int64_t ttl_ms, int64_t max_hold_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
@@ -25,7 +25,7 @@ syncguard_lock *take(fake_backend *p, const char *key, int64_t ttl_ms, int64_t m
     options.on_lost = on_lost;
     syncguard_lock *lock = NULL;
     syncguard_error err;
-    atomic_store(&told, 0);
+    atomic_store(&losses_told, 0);
     dispose_when_told = false;
     close_when_told = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, key, &options, &lock, &err), SYNCGUARD_OK);
@@ -44,19 +44,19 @@ bool was_renewed(const syncguard_lock *lock, int64_t expiry)
     return syncguard_lock_expires_at_ms(lock) != expiry;
 }
 
-syncguard_status gone(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+syncguard_status extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
     (void)p, (void)op, (void)err;
     return SYNCGUARD_ABSENT;
 }
 
-syncguard_status down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+syncguard_status extend_down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
     (void)p, (void)op;
     return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "down");
 }
 
-syncguard_status hang(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+syncguard_status extend_hangs(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
     (void)p;
     return syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &op->limits, err);

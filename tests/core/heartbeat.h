@@ -19,21 +19,21 @@
 
 /* on_lost counts and keeps the last reason; before it counts, it disposes and closes if that is
  * set. */
-extern atomic_int told;
+extern atomic_int losses_told;
 extern atomic_int told_reason;
 extern atomic_bool dispose_when_told;
 extern _Atomic(syncguard_backend *) close_when_told;
 void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason);
 
 /* Acquires a lock that is renewed, with on_lost; resets what on_lost has recorded. */
-syncguard_lock *take(fake_backend *p, const char *key, int64_t ttl_ms, int64_t max_hold_ms);
+syncguard_lock *take_renewed(fake_backend *p, const char *key, int64_t ttl_ms, int64_t max_hold_ms);
 /* Waits until a renewal has moved the expiry. */
 bool was_renewed(const syncguard_lock *lock, int64_t expiry);
 int64_t ms_since(int64_t begun_ns);
 
 /* Answers to an extend: the lock is gone, the store is down, it does not answer. */
-syncguard_status gone(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
-syncguard_status down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
-syncguard_status hang(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
+syncguard_status extend_absent(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
+syncguard_status extend_down(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
+syncguard_status extend_hangs(fake_backend *p, syncguard_extend_op *op, syncguard_error *err);
 
 #endif

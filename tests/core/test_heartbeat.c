@@ -11,7 +11,7 @@ static void renews_in_batches(void **state)
     char key[16];
     for (int i = 0; i < 50; i++) {
         snprintf(key, sizeof key, "k%d", i);
-        locks[i] = take(p, key, TTL_MS, 0);
+        locks[i] = take_renewed(p, key, TTL_MS, 0);
         expiries[i] = syncguard_lock_expires_at_ms(locks[i]);
     }
     for (int i = 0; i < 50; i++) {
@@ -21,7 +21,7 @@ static void renews_in_batches(void **state)
     for (int i = 0; i < 50; i++) {
         syncguard_lock_dispose(locks[i]);
     }
-    assert_int_equal(atomic_load(&told), 0);
+    assert_int_equal(atomic_load(&losses_told), 0);
     assert_int_equal(atomic_load(&p->extends), 0);
     assert_in_range(atomic_load(&p->batches), 1, 200);
     assert_int_equal(atomic_load(&p->releases), 50);
@@ -32,14 +32,14 @@ static void a_failed_renewal_is_tried_again(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = down;
-    syncguard_lock *lock = take(p, "k", TTL_MS, 0);
+    p->on_extend = extend_down;
+    syncguard_lock *lock = take_renewed(p, "k", TTL_MS, 0);
     int64_t expiry = syncguard_lock_expires_at_ms(lock);
     assert_true(wait_for_count(&p->batches, 2));
     p->on_extend = NULL;
     assert_true(was_renewed(lock, expiry));
     assert_true(syncguard_lock_held(lock));
-    assert_int_equal(atomic_load(&told), 0);
+    assert_int_equal(atomic_load(&losses_told), 0);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -49,8 +49,8 @@ static void max_hold_ends_the_renewing(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     int64_t begun = syncguard_clock_ns();
-    syncguard_lock *lock = take(p, "k", SHORT_TTL_MS, SHORT_TTL_MS / 2);
-    assert_true(wait_for_count(&told, 1));
+    syncguard_lock *lock = take_renewed(p, "k", SHORT_TTL_MS, SHORT_TTL_MS / 2);
+    assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
     assert_true(ms_since(begun) >= SHORT_TTL_MS);
     assert_in_range(atomic_load(&p->batches), 0, 1); /* the only one that falls before its end */
@@ -63,7 +63,7 @@ static syncguard_status down_and_noted(fake_backend *p, syncguard_extend_op *op,
                                        syncguard_error *err)
 {
     atomic_store(&last_extend_ns, op->first_sent_ns);
-    return down(p, op, err);
+    return extend_down(p, op, err);
 }
 
 /* A renewal that is being retried when max_hold is over is not renewed after it either. */
@@ -72,9 +72,9 @@ static void max_hold_ends_the_retrying(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = down_and_noted;
-    syncguard_lock *lock = take(p, "k", TTL_MS, TTL_MS * 2 / 3);
+    syncguard_lock *lock = take_renewed(p, "k", TTL_MS, TTL_MS * 2 / 3);
     int64_t hold_end = lock->hold_end_ns;
-    assert_true(wait_for_count(&told, 1));
+    assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
     assert_true(atomic_load(&p->batches) > 0);
     assert_true(atomic_load(&last_extend_ns) < hold_end + 1400 * SYNCGUARD_NS_PER_MS);
@@ -87,7 +87,7 @@ static void a_tiny_ttl_is_no_busy_loop(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_lock *lock = take(p, "k", 30, 0);
+    syncguard_lock *lock = take_renewed(p, "k", 30, 0);
     sleep_ms(300);
     assert_in_range(atomic_load(&p->batches), 0, 300); /* thirty or so; it was tens of thousands */
     syncguard_lock_dispose(lock);
@@ -98,7 +98,7 @@ static void extend_by_hand_changes_the_rhythm(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_lock *lock = take(p, "k", 30000, 0);
+    syncguard_lock *lock = take_renewed(p, "k", 30000, 0);
     int64_t expiry = 0;
     assert_int_equal(syncguard_lock_extend(lock, TTL_MS, NULL, &expiry, NULL), SYNCGUARD_OK);
     assert_int_equal(expiry, syncguard_lock_expires_at_ms(lock));
@@ -113,14 +113,14 @@ static void detaching_keeps_the_lock_and_ends_the_renewing(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_lock *lock = take(p, "k", SHORT_TTL_MS, 0);
+    syncguard_lock *lock = take_renewed(p, "k", SHORT_TTL_MS, 0);
     syncguard_lock_detach(lock);
     syncguard_lock_detach(NULL);
     int batches = atomic_load(&p->batches);
     sleep_ms(SHORT_TTL_MS / 2);
     assert_int_equal(atomic_load(&p->releases), 0);
     assert_int_equal(atomic_load(&p->batches), batches);
-    assert_int_equal(atomic_load(&told), 0);
+    assert_int_equal(atomic_load(&losses_told), 0);
     syncguard_close(&p->base);
 }
 

@@ -7,12 +7,12 @@ static void absent_is_told_once(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = gone;
-    syncguard_lock *lock = take(p, "k", TTL_MS, 0);
-    assert_true(wait_for_count(&told, 1));
+    p->on_extend = extend_absent;
+    syncguard_lock *lock = take_renewed(p, "k", TTL_MS, 0);
+    assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
     sleep_ms(200);
-    assert_int_equal(atomic_load(&told), 1);
+    assert_int_equal(atomic_load(&losses_told), 1);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);
     assert_false(syncguard_lock_held(lock));
     assert_int_equal(syncguard_lock_extend(lock, 1000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
@@ -26,14 +26,14 @@ static void absent_by_hand_is_told_too(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = gone;
-    syncguard_lock *lock = take(p, "k", 60000, 0);
+    p->on_extend = extend_absent;
+    syncguard_lock *lock = take_renewed(p, "k", 60000, 0);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
-    assert_true(wait_for_count(&told, 1));
+    assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
     sleep_ms(100);
-    assert_int_equal(atomic_load(&told), 1);
+    assert_int_equal(atomic_load(&losses_told), 1);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -42,10 +42,10 @@ static void unconfirmed_is_told_at_the_end_of_the_lease(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = down;
+    p->on_extend = extend_down;
     int64_t begun = syncguard_clock_ns();
-    syncguard_lock *lock = take(p, "k", SHORT_TTL_MS, 0);
-    assert_true(wait_for_count(&told, 1));
+    syncguard_lock *lock = take_renewed(p, "k", SHORT_TTL_MS, 0);
+    assert_true(wait_for_count(&losses_told, 1));
     assert_true(ms_since(begun) >= SHORT_TTL_MS);
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_UNCONFIRMED);
     assert_true(atomic_load(&p->batches) > 3); /* tried again and again */
@@ -57,10 +57,11 @@ static void a_hanging_store_does_not_delay_the_loss(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = hang;
+    p->on_extend = extend_hangs;
     int64_t begun = syncguard_clock_ns();
-    syncguard_lock *lock = take(p, "k", 400, 0);
-    assert_true(wait_for_count(&told, 1)); /* the store never answers: any end is an early one */
+    syncguard_lock *lock = take_renewed(p, "k", 400, 0);
+    assert_true(
+        wait_for_count(&losses_told, 1)); /* the store never answers: any end is an early one */
     assert_true(ms_since(begun) >= 400);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
@@ -70,7 +71,7 @@ static char stuck_id[SYNCGUARD_LOCK_ID_SIZE];
 static syncguard_status one_hangs_others_fail(fake_backend *p, syncguard_extend_op *op,
                                               syncguard_error *err)
 {
-    return strcmp(op->lock_id, stuck_id) == 0 ? hang(p, op, err) : down(p, op, err);
+    return strcmp(op->lock_id, stuck_id) == 0 ? extend_hangs(p, op, err) : extend_down(p, op, err);
 }
 
 static void ignore_report(void *context, const syncguard_error *error, const char *key,
@@ -87,12 +88,12 @@ static void a_request_does_not_delay_the_losses_of_others(void **state)
     options.dispose_timeout_ms = 100;
     options.on_release_error = ignore_report;
     fake_backend *p = fake_backend_open(&options);
-    syncguard_lock *slow = take(p, "slow", 12000, 0);
+    syncguard_lock *slow = take_renewed(p, "slow", 12000, 0);
     memcpy(stuck_id, syncguard_lock_id(slow), sizeof stuck_id);
     p->on_extend = one_hangs_others_fail;
     int64_t begun = syncguard_clock_ns();
-    syncguard_lock *other = take(p, "other", 5000, 0);
-    assert_true(wait_for_count(&told, 1));
+    syncguard_lock *other = take_renewed(p, "other", 5000, 0);
+    assert_true(wait_for_count(&losses_told, 1));
     assert_in_range(ms_since(begun), 5000, 7500);
     assert_int_equal(syncguard_lock_lost(other), SYNCGUARD_LOST_UNCONFIRMED);
     assert_true(syncguard_lock_held(slow));
@@ -107,11 +108,11 @@ static void on_lost_may_dispose_and_close(void **state)
     atomic_bool destroyed = false;
     fake_backend *p = fake_backend_open(NULL);
     p->destroyed = &destroyed;
-    (void)take(p, "k", 2000, 0);
+    (void)take_renewed(p, "k", 2000, 0);
     dispose_when_told = true;
     close_when_told = &p->base;
-    p->on_extend = gone;
-    assert_true(wait_for_count(&told, 1));
+    p->on_extend = extend_absent;
+    assert_true(wait_for_count(&losses_told, 1));
     for (int i = 0; i < 30000 && !atomic_load(&destroyed); i++)
         sleep_ms(1);
     assert_true(atomic_load(&destroyed));
@@ -145,7 +146,7 @@ static void a_loss_triggers_the_abort_object(void **state)
                      SYNCGUARD_E_INVALID_ARGUMENT);
     options.auto_extend = true;
     options.ttl_ms = 300;
-    atomic_store(&p->on_extend, gone);
+    atomic_store(&p->on_extend, extend_absent);
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, lost};
     assert_int_equal(syncguard_wait_until(SYNCGUARD_NO_DEADLINE, &limits, NULL),

@@ -5,7 +5,7 @@
 static syncguard_status hang_at_first(fake_backend *p, syncguard_extend_op *op,
                                       syncguard_error *err)
 {
-    return atomic_load(&p->batches) == 1 ? hang(p, op, err) : SYNCGUARD_OK;
+    return atomic_load(&p->batches) == 1 ? extend_hangs(p, op, err) : SYNCGUARD_OK;
 }
 
 /* A request that hangs, as on a connection that is dead, leaves time for another one. */
@@ -14,11 +14,11 @@ static void a_hanging_request_does_not_use_up_the_lease(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = hang_at_first;
-    syncguard_lock *lock = take(p, "k", 9000, 0);
+    syncguard_lock *lock = take_renewed(p, "k", 9000, 0);
     int64_t expiry = syncguard_lock_expires_at_ms(lock);
     assert_true(was_renewed(lock, expiry));
     assert_true(syncguard_lock_held(lock));
-    assert_int_equal(atomic_load(&told), 0);
+    assert_int_equal(atomic_load(&losses_told), 0);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -38,11 +38,11 @@ static void a_stuck_key_costs_nobody_else(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->batch_answers = true;
-    syncguard_lock *good = take(p, "good", TTL_MS, 0);
-    syncguard_lock *stuck = take(p, "stuck", TTL_MS, 0);
+    syncguard_lock *good = take_renewed(p, "good", TTL_MS, 0);
+    syncguard_lock *stuck = take_renewed(p, "stuck", TTL_MS, 0);
     memcpy(stuck_id, syncguard_lock_id(stuck), sizeof stuck_id);
     p->on_extend = one_is_stuck;
-    assert_true(wait_for_count(&told, 1));
+    assert_true(wait_for_count(&losses_told, 1));
     assert_true(atomic_load(&p->extends) > 0);
     assert_true(syncguard_lock_held(good));
     assert_false(syncguard_lock_held(stuck));
@@ -64,7 +64,7 @@ static void a_lone_stuck_key_is_tried_alone(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     p->batch_answers = true;
-    syncguard_lock *lock = take(p, "k", TTL_MS, 0);
+    syncguard_lock *lock = take_renewed(p, "k", TTL_MS, 0);
     memcpy(stuck_id, syncguard_lock_id(lock), sizeof stuck_id);
     p->on_extend = only_alone;
     assert_true(was_renewed(lock, syncguard_lock_expires_at_ms(lock)));
@@ -104,7 +104,7 @@ static void a_failed_batch_does_not_queue_up_behind_the_others(void **state)
         if (i == FIRST)
             sleep_ms(1200);
         snprintf(key, sizeof key, "k%d", i);
-        locks[i] = take(p, key, TTL_MS, 0);
+        locks[i] = take_renewed(p, key, TTL_MS, 0);
     }
     sleep_ms(5500);
     for (int i = 0; i < FIRST + LATER; i++)
@@ -112,7 +112,7 @@ static void a_failed_batch_does_not_queue_up_behind_the_others(void **state)
     atomic_store(&p->on_extend, NULL); /* a release waits for the renewal of its lock */
     for (int i = 0; i < FIRST + LATER; i++)
         syncguard_lock_dispose(locks[i]);
-    assert_int_equal(atomic_load(&told), 0);
+    assert_int_equal(atomic_load(&losses_told), 0);
     syncguard_close(&p->base);
 }
 
@@ -141,9 +141,9 @@ static void dispose_timeout_holds_while_a_renewal_hangs(void **state)
     options.dispose_timeout_ms = 200;
     options.on_release_error = report;
     fake_backend *p = fake_backend_open(&options);
-    p->on_extend = hang;
+    p->on_extend = extend_hangs;
     p->on_release = hang_release;
-    syncguard_lock *lock = take(p, "k", 9000, 0);
+    syncguard_lock *lock = take_renewed(p, "k", 9000, 0);
     assert_true(wait_for_count(&p->batches, 1)); /* hangs for three seconds */
     atomic_store(&reports, 0);
     int64_t begun = syncguard_clock_ns();

@@ -1,6 +1,6 @@
 /*
  * Many threads on few connections: none takes another along; unknown outcomes are undone as fast as
- * they come. Over a long way: see test_latency.c.
+ * they come. Over a slow link: see test_latency.c.
  */
 #include "support.h"
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from urllib.parse import quote
 
 from .certificates import certificates
 from .process import Server, free_port, server_user, spawn
@@ -187,7 +188,8 @@ class PostgresUnix(Postgres):
     name = "postgres-unix"
 
     def url(self, port=None):
-        return "postgres://%s@/postgres?host=%s&port=%d" % (self.role, self.folder, port or self.port)
+        return "postgres://%s@/postgres?host=%s&port=%d" % (self.role, quote(self.folder),
+                                                                 port or self.port)
 
 
 class PostgresTls(Postgres):
@@ -203,7 +205,8 @@ class PostgresTls(Postgres):
         super().make()
         certificates(self.folder)
         if os.geteuid() == 0:
-            shutil.chown(os.path.join(self.folder, "server.key"), "postgres", "postgres")
+            for name in ("server.pem", "server.key"):
+                shutil.chown(os.path.join(self.folder, name), "postgres", "postgres")
 
     def url(self, port=None):
         return ("postgres://%s@localhost:%d/postgres?sslmode=verify-full&sslrootcert=%s/ca.pem" %
