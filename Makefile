@@ -53,7 +53,7 @@ check: ## format, lint, banned calls, documents, sanitizers over core and contra
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
 	@scripts/check.sh --build "$(BUILD)"
 
-nightly: ## what takes hours: long tests, all sanitized tests, valgrind, fault matrix, mutants
+nightly: ## what takes an hour: long tests, all sanitized tests, valgrind, fault matrix, mutants
 	@scripts/install-deps.sh $(NEEDED) test check deb deb-test
 	@$(MAKE) --no-print-directory all CMAKE_FLAGS="-DSYNCGUARD_REQUIRE_ALL=ON -DSYNCGUARD_TESTS=ON $(CMAKE_FLAGS)"
 	@CI=true scripts/check.sh --build "$(BUILD)" long asan_all tsan_all valgrind fault mutants
