@@ -59,7 +59,8 @@ kill -CONT $runner
 wait $runner
 same "the lock was lost" 76 $?
 check "the program never ran" [ ! -e ran ]
-same "and it is said" "syncguard: the lock 'k' was lost before the command could start" "$(head -n 1 said)"
+# A renewal that was stopped in the middle may report how long it took.
+check "and it is said" grep -qx "syncguard: the lock 'k' was lost before the command could start" said
 
 PAUSE=child LD_PRELOAD=$preload run_sg run --ttl 1s k -- touch ran
 same "a child that is late" 76 "$code"
