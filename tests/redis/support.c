@@ -233,6 +233,8 @@ static int free_port(void)
     return ntohs(address.sin_port);
 }
 
+const char *const without_persistence[] = {"--save", "", "--appendonly", "no", NULL};
+
 void server_start(server *s, int port, const char *const *options)
 {
     char number[16];

@@ -69,6 +69,8 @@ typedef struct server {
     pid_t pid;
     int port;
 } server;
+/* Options of a server that writes nothing to the disk. */
+extern const char *const without_persistence[];
 /* options: further command line words for redis-server, or NULL. port 0: a free one. */
 void server_start(server *s, int port, const char *const *options);
 /* SIGKILL, and wait for it. */
@@ -91,6 +93,10 @@ typedef struct proxy {
 } proxy;
 void proxy_start(proxy *p, int target);
 void proxy_stop(proxy *p);
+
+/* Well before the default timeout of 5 s, which is when what hangs would end: a busy machine may
+ * need this long for what takes milliseconds. */
+#define PROMPT_MS 3000
 
 int64_t now_ms(void);
 void pause_ms(int ms);

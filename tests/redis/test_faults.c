@@ -8,12 +8,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Well before the default timeout of 5 s, which is when what hangs would end: a busy machine may
- * need this long for what takes milliseconds. */
-#define PROMPT_MS 3000
-
-static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
-
 static void lost_replies_change_nothing(void **state)
 {
     (void)state;
@@ -21,7 +15,7 @@ static void lost_replies_change_nothing(void **state)
     proxy p;
     syncguard_grant grant, second;
     int64_t expires;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "connections=1");
     assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -50,7 +44,7 @@ static void dead_server_is_told_at_once(void **state)
     (void)state;
     server s;
     syncguard_grant grant;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "");
     assert_status(syncguard_acquire(backend, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     server_kill(&s);
@@ -63,7 +57,7 @@ static void dead_server_is_told_at_once(void **state)
                   SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(now_ms() - start < PROMPT_MS);
     /* It comes back without its data, and the handle finds it. */
-    server_start(&s, s.port, plain);
+    server_start(&s, s.port, without_persistence);
     assert_status(syncguard_acquire(backend, "a", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     assert_string_equal(grant.fence, "000000000000001");
     syncguard_close(backend);
@@ -104,7 +98,7 @@ static void unknown_outcome_is_undone(void **state)
     server s;
     syncguard_grant grant;
     syncguard_call brief = call_of(300);
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "");
     assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     kill(s.pid, SIGSTOP);
@@ -140,7 +134,7 @@ static void abort_ends_a_hanging_call(void **state)
     (void)state;
     server s;
     syncguard_grant grant;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "");
     assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     kill(s.pid, SIGSTOP);
@@ -265,7 +259,7 @@ static void full_memory_is_rate_limited(void **state)
     (void)state;
     server s;
     syncguard_grant grant;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "");
     assert_status(syncguard_acquire(backend, "before", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     syncguard_grant undone;
@@ -293,7 +287,7 @@ static void connection_limit_is_rate_limited(void **state)
 {
     (void)state;
     server s;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     redisContext *one = redisConnect("127.0.0.1", s.port);
     freeReplyObject(redisCommand(one, "CONFIG SET maxclients 1"));
     redisContext *two = redisConnect("127.0.0.1", s.port);
@@ -307,7 +301,7 @@ static void replica_and_missing_replicas_are_unavailable(void **state)
 {
     (void)state;
     server s;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     freeReplyObject(raw_at(s.port, "CONFIG SET min-replicas-to-write 1"));
     check_refusal(open_port(s.port, ""), SYNCGUARD_E_SERVICE_UNAVAILABLE, "NOREPLICAS");
     freeReplyObject(raw_at(s.port, "CONFIG SET min-replicas-to-write 0"));

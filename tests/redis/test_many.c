@@ -8,10 +8,6 @@
 
 #include "syncguard/queue.h"
 
-#define PROMPT_MS 3000
-
-static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
-
 /* An acquire and what it needs. */
 typedef struct attempt {
     syncguard_acquire_op op;
@@ -97,7 +93,7 @@ static void each_has_its_own_outcome(void **state)
     (void)state;
     server s;
     proxy p;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "connections=1");
     check_all(backend, "plain", nothing, NULL);
@@ -128,7 +124,7 @@ static void a_lease_counts_from_the_first_sending(void **state)
     proxy p;
     pthread_t thread;
     attempt first[2], again[2];
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "connections=1");
     syncguard_many_op warm[] = {acquire_of(&first[0], "warm:0"), acquire_of(&first[1], "warm:1")};
@@ -159,7 +155,7 @@ static void a_server_that_hangs_ends_all_in_time(void **state)
     server s;
     attempt attempts[2];
     syncguard_release_op op;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "connections=1");
     check_all(backend, "before", nothing, NULL);
     kill(s.pid, SIGSTOP);
@@ -229,7 +225,7 @@ static void broken_connections_disturb_no_queue(void **state)
     static hammered all[WIDTH];
     server s;
     syncguard_queue *queue = NULL;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "");
     assert_status(syncguard_queue_open(backend, NULL, &queue, &err), SYNCGUARD_OK);
     for (int i = 0; i < WIDTH; i++) {

@@ -7,12 +7,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Well before the default timeout of 5 s, which is when what hangs would end: a busy machine may
- * need this long for what takes milliseconds. */
-#define PROMPT_MS 3000
-
-static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
-
 /* --- many callers --- */
 
 static atomic_bool over;
@@ -51,7 +45,7 @@ static void broken_connections_disturb_nobody(void **state)
     (void)state;
     server s;
     pthread_t threads[32];
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     atomic_store(&over, false);
     atomic_store(&failures, 0);
     syncguard_backend *backend = open_port(s.port, "");
@@ -91,7 +85,7 @@ static void followers_keep_their_own_deadlines(void **state)
     server s;
     pthread_t threads[64];
     syncguard_grant grant;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     atomic_store(&failures, 0);
     syncguard_backend *backend = open_port(s.port, "");
     assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -132,7 +126,7 @@ static void stuck_follower_holds_up_nobody(void **state)
     bool locked = true;
     struct sigaction hold = {.sa_handler = hold_the_thread}, before;
     assert_int_equal(sigaction(SIGUSR1, &hold, &before), 0);
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     atomic_store(&failures, 0);
     syncguard_backend *backend = open_port(s.port, "connections=1&no_tracking=true");
     assert_status(syncguard_is_locked(backend, "warm", NULL, &locked, &err), SYNCGUARD_OK);
@@ -193,7 +187,7 @@ static void undoing_keeps_up(void **state)
     server s;
     proxy p;
     pthread_t threads[CALLERS];
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "");
     bool locked;

@@ -125,11 +125,10 @@ static syncguard_backend *open_counted(int port)
 static void reconnects_are_counted(void **state)
 {
     server s;
-    static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
     syncguard_grant grant;
 
     (void)state;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     syncguard_backend *watched = open_counted(s.port);
     assert_status(syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     assert_int_equal(reconnects(watched), 0);
@@ -148,12 +147,11 @@ static void reconnects_are_counted(void **state)
 static void a_hang_is_logged(void **state)
 {
     server s;
-    static const char *const plain[] = {"--save", "", "--appendonly", "no", NULL};
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
 
     (void)state;
-    server_start(&s, 0, plain);
+    server_start(&s, 0, without_persistence);
     syncguard_backend *watched = open_counted(s.port);
     options.ttl_ms = 6000;
     options.auto_extend = true;

@@ -188,8 +188,7 @@ class PostgresUnix(Postgres):
     name = "postgres-unix"
 
     def url(self, port=None):
-        return "postgres://%s@/postgres?host=%s&port=%d" % (self.role, quote(self.folder),
-                                                                 port or self.port)
+        return "postgres://%s@/postgres?host=%s&port=%d" % (self.role, quote(self.folder), port or self.port)
 
 
 class PostgresTls(Postgres):
@@ -210,7 +209,7 @@ class PostgresTls(Postgres):
 
     def url(self, port=None):
         return ("postgres://%s@localhost:%d/postgres?sslmode=verify-full&sslrootcert=%s/ca.pem" %
-                (self.role, port or self.port, self.folder))
+                (self.role, port or self.port, quote(self.folder)))
 
 
 class PgBouncer(Server):
