@@ -26,6 +26,7 @@ BUILD = os.path.abspath(sys.argv[1])
 COMMAND = os.path.join(BUILD, "syncguard")
 SEVERITIES = ["fine", "warn", "block"]
 FAULTS = []
+USUAL = set()  # what a finding says that all files on this machine have
 
 
 def examine(url, *before):
@@ -41,7 +42,7 @@ def examine(url, *before):
         if sorted(f) != ["change", "severity", "text", "topic", "why"] or not f["text"] \
                 or bool(f["why"]) != bad or bool(f["change"]) != bad:
             FAULTS.append("not in the form of a finding: %s" % f)
-    return [f for f in findings if f["severity"] != "fine"]
+    return [f for f in findings if f["severity"] != "fine" and f["text"] not in USUAL]
 
 
 def expect(what, url, *wanted, before=(), text=""):
@@ -453,9 +454,53 @@ def sqlite_permissions(store):
         FAULTS.append("a file that cannot be written: %s" % done)
 
 
+def refused(what, url, text, *before):
+    done = subprocess.run([*before, COMMAND, "doctor", "-b", url], capture_output=True, text=True,
+                          check=False, timeout=120)
+    if done.returncode != 64 or text not in done.stderr:
+        FAULTS.append("%s: %s" % (what, done))
+    print("%-40s refused" % what)
+
+
+def sqlite_mounts(store):
+    """One file with two paths, and other files beside it on each."""
+    if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
+        print("mounts are not permitted here")
+        return
+    place = os.path.join(store.folder, "mounts")
+    for name in ("lower", "upper", "work", "app", "merged"):
+        os.makedirs(os.path.join(place, "a b", name), 0o700)
+    place = os.path.join(place, "a b")
+    acquire("sqlite:%s/lower/locks.db" % place, "k")
+    acquire("sqlite:%s/upper/own.db" % place, "k")
+
+    def inside(script):
+        return ("unshare", "-m", "sh", "-ec", "cd '%s'; %s; exec \"$@\"" % (place, script), "sh")
+    overlay = inside("mount -t overlay none -o "
+                     "lowerdir='%s/app:%s/lower',upperdir='%s/upper',workdir=work merged"
+                     % (place, place, place))
+    refused("a file mounted alone", "sqlite:%s/app/locks.db" % place, "mount the folder",
+            *inside("touch app/locks.db; mount --bind lower/locks.db app/locks.db"))
+    os.unlink(os.path.join(place, "app", "locks.db"))
+    expect("its folder mounted", "sqlite:%s/app/locks.db" % place,
+           before=inside("mount --bind lower app"))
+    if subprocess.run([*overlay, "true"], check=False, capture_output=True).returncode != 0:
+        print("overlays are not permitted here")
+        return
+    refused("upper folder of an overlay", "sqlite:%s/upper/own.db" % place, "upper folder",
+            *overlay)
+    expect("lower folder of an overlay", "sqlite:%s/lower/locks.db" % place, "warn file_system",
+           before=overlay, text="lower folder")
+    expect("an overlay", "sqlite:%s/merged/own.db" % place, "warn file_system", before=overlay,
+           text="overlay")
+
+
 def sqlite_cases(store):
     url = store.url()
     file = url[len("sqlite:"):]
+    if subprocess.run(["stat", "-f", "-c", "%T", store.folder], check=True,
+                      capture_output=True).stdout == b"overlayfs\n":
+        USUAL.add("overlay")  # the tests run in a container
     acquire(url, "held")
     expect("healthy", url)
     unchanged("sqlite", store.snapshot, url)
@@ -465,6 +510,7 @@ def sqlite_cases(store):
     os.chmod(file, 0o600)
     expect("durability", url + "?durability=normal", "warn durability")
     sqlite_permissions(store)
+    sqlite_mounts(store)
     memory = "/dev/shm"
     if os.path.isdir(memory) and subprocess.run(["stat", "-f", "-c", "%T", memory], check=True,
                                                 capture_output=True).stdout == b"tmpfs\n":

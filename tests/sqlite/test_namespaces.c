@@ -1,11 +1,13 @@
 /*
  * Containers of one kernel: processes that see another boot id or another boot
- * clock exclude each other, and one whose clock is unknown is refused.
+ * clock exclude each other, and one whose clock is unknown is refused. So is a file
+ * that a container sees without the files beside it.
  */
 #include "support.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -188,6 +190,32 @@ static void a_clock_that_becomes_unknown_is_refused_for_good(void **state)
         fail_msg("exit %d, %s", code, line);
 }
 
+/* SQLite looks for the -wal and -shm files beside the path that it was given. */
+static void a_file_that_is_mounted_alone_is_refused(void **state)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-wake"};
+    const test_dir *dir = *state;
+    char line[600], folder[PATH_BYTES], source[PATH_BYTES + 16], target[PATH_BYTES + 32];
+    char url[PATH_BYTES + 32];
+    assert_int_equal(run_worker(line, sizeof line, "acquire", dir->url, "k", "60000", NULL), 0);
+    assert_int_equal(mkdir(beside(dir, "app", folder), 0700), 0);
+    snprintf(url, sizeof url, "sqlite:%s/locks.db", folder);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        snprintf(source, sizeof source, "%s%s", dir->file, suffixes[i]);
+        snprintf(target, sizeof target, "%s/locks.db%s", folder, suffixes[i]);
+        write_file(target, "", 0);
+        int code = run_worker(line, sizeof line, "over", source, target, "try", url, "k", NULL);
+        skip_unless_permitted(code);
+        if (code != 2 || strncmp(line, "InvalidArgument", 15) != 0 ||
+            strstr(line, "mount the folder") == NULL)
+            fail_msg("%s: exit %d, %s", target, code, line);
+    }
+    /* The folder brings all of them along. */
+    int code = run_worker(line, sizeof line, "over", dir->path, folder, "try", url, "k", NULL);
+    if (code != 1)
+        fail_msg("exit %d, %s", code, line);
+}
+
 static void files_of_the_first_layout_are_upgraded(void **state)
 {
     const test_dir *dir = *state;
@@ -220,6 +248,7 @@ int main(int argc, char **argv)
         TEST(a_handle_follows_its_process_into_another_namespace),
         TEST(an_unknown_clock_is_refused),
         TEST(a_clock_that_becomes_unknown_is_refused_for_good),
+        TEST(a_file_that_is_mounted_alone_is_refused),
         TEST(files_of_the_first_layout_are_upgraded),
     };
     if (argc < 2)

@@ -22,125 +22,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/sysmacros.h>
-#include <sys/vfs.h>
-#else
-#include <sys/mount.h>
-#include <sys/param.h>
-#endif
 
 #include "errors.h"
-
-/* ---- file systems -------------------------------------------------------------------------- */
-
-#ifdef __linux__
-
-/* File systems that other machines may write to: they do not see the locks of this kernel. */
-static const struct {
-    unsigned long magic;
-    const char *name;
-} REMOTE[] = {
-    {0x6969, "nfs"},        {0x517b, "smb"},       {0xff534d42, "cifs"},   {0xfe534d42, "smb2"},
-    {0x5346414f, "afs"},    {0x6b414653, "afs"},   {0x73757245, "coda"},   {0x564c, "ncp"},
-    {0x01021997, "9p"},     {0x00c36400, "ceph"},  {0x0bd00bd0, "lustre"}, {0x47504653, "gpfs"},
-    {0x01161970, "gfs2"},   {0x7461636f, "ocfs2"}, {0x786f4256, "vboxsf"}, {0xbacbacbc, "vmhgfs"},
-    {0x19830326, "beegfs"},
-};
-#define FUSE_MAGIC 0x65735546UL
-#define TMPFS_MAGIC 0x01021994UL
-#define RAMFS_MAGIC 0x858458f6UL
-
-/* FUSE does not say what is behind it; these are known to be local. */
-static const char *const LOCAL_FUSE[] = {"fuseblk",        "fuse.fuse-overlayfs", "fuse.mergerfs",
-                                         "fuse.gocryptfs", "fuse.encfs",          "fuse.bindfs",
-                                         "fuse.ntfs-3g",   "fuse.lxcfs"};
-
-/* The type of the mount of path, as /proc/self/mountinfo names it. */
-static bool mount_type(const char *path, char *name, size_t size)
-{
-    struct stat about;
-    char wanted[48];
-    char line[2048];
-    bool found = false;
-    FILE *mounts = stat(path, &about) == 0 ? fopen("/proc/self/mountinfo", "re") : NULL;
-    if (mounts == NULL)
-        return false;
-    snprintf(wanted, sizeof wanted, "%u:%u", major(about.st_dev), minor(about.st_dev));
-    while (!found && fgets(line, sizeof line, mounts) != NULL) {
-        char device[48];
-        char type[64];
-        const char *rest = strstr(line, " - ");
-        found = rest != NULL && sscanf(line, "%*d %*d %47s", device) == 1 &&
-                strcmp(device, wanted) == 0 && sscanf(rest, " - %63s", type) == 1;
-        if (found)
-            snprintf(name, size, "%s", type);
-    }
-    fclose(mounts);
-    return found;
-}
-
-static bool fuse_is_local(const char *path, char *name, size_t size)
-{
-    snprintf(name, size, "fuse");
-    bool local = false;
-    if (mount_type(path, name, size)) {
-        for (size_t i = 0; i < sizeof LOCAL_FUSE / sizeof LOCAL_FUSE[0]; i++)
-            local = local || strcmp(name, LOCAL_FUSE[i]) == 0;
-    }
-    return local;
-}
-
-syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
-                                       syncguard_error *err)
-{
-    struct statfs about;
-    if (statfs(path, &about) != 0)
-        return sg_sqlite_fail_errno(err, errno, path, "its file system is unknown");
-    unsigned long magic = (unsigned long)about.f_type & 0xffffffffUL;
-    *local = true;
-    snprintf(name, size, "local (type %lx)", magic);
-    if (magic == TMPFS_MAGIC || magic == RAMFS_MAGIC)
-        snprintf(name, size, "%s", magic == TMPFS_MAGIC ? "tmpfs" : "ramfs");
-    if (magic == FUSE_MAGIC) {
-        *local = fuse_is_local(path, name, size);
-        return SYNCGUARD_OK;
-    }
-    for (size_t i = 0; i < sizeof REMOTE / sizeof REMOTE[0]; i++) {
-        if (REMOTE[i].magic == magic) {
-            *local = false;
-            snprintf(name, size, "%s", REMOTE[i].name);
-        }
-    }
-    return SYNCGUARD_OK;
-}
-
-#else
-
-syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
-                                       syncguard_error *err)
-{
-    struct statfs about;
-    if (statfs(path, &about) != 0)
-        return sg_sqlite_fail_errno(err, errno, path, "its file system is unknown");
-    *local = (about.f_flags & MNT_LOCAL) != 0;
-    snprintf(name, size, "%s", about.f_fstypename);
-    return SYNCGUARD_OK;
-}
-
-#endif
-
-static syncguard_status refuse_remote(const char *path, syncguard_error *err)
-{
-    char name[64];
-    bool local = true;
-    syncguard_status status = sg_sqlite_file_system(path, name, sizeof name, &local, err);
-    if (status == SYNCGUARD_OK && !local)
-        status =
-            syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                           "%s: on a file system that other machines may share (%s)", path, name);
-    return status;
-}
+#include "file_system.h"
 
 /* ---- folder and file ----------------------------------------------------------------------- */
 
@@ -256,6 +140,9 @@ static syncguard_status check_file(const char *path, bool shared, bool database,
                    ? SYNCGUARD_OK
                    : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
     syncguard_status status = sg_sqlite_file_check(path, &about, err);
+    /* The files beside it are those of its folder: another mount of it has others. */
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_file_system_refuse_mount(path, err);
     if (status == SYNCGUARD_OK && shared && about.st_uid != geteuid())
         status =
             unsafe(path, "belongs to another user, in a folder that everybody may write to", err);
@@ -340,9 +227,7 @@ syncguard_status sg_sqlite_file_lock_folder(const char *path, int *out, syncguar
 static syncguard_status create_file(const char *path, const char *folder, syncguard_error *err)
 {
     int lock = -1;
-    syncguard_status status = refuse_remote(folder, err);
-    if (status == SYNCGUARD_OK)
-        status = sg_sqlite_file_lock_folder(path, &lock, err);
+    syncguard_status status = sg_sqlite_file_lock_folder(path, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
     status = create_locked(path, folder, err);
@@ -357,12 +242,14 @@ syncguard_status sg_sqlite_file_prepare(const char *path, syncguard_error *err)
     bool shared = false;
     folder_of(path, folder);
     syncguard_status status = check_folders(folder, &shared, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_sqlite_file_system_refuse(folder, err);
     if (status == SYNCGUARD_OK && lstat(path, &about) != 0)
         status = errno == ENOENT ? create_file(path, folder, err)
                                  : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
     if (status == SYNCGUARD_OK)
         status = check_files(path, shared, err);
-    return status == SYNCGUARD_OK ? refuse_remote(path, err) : status;
+    return status;
 }
 
 /* ---- the path ------------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /*
- * The database file: its path, its creation, the file system it is on, and whether
- * other users could make us write to another file.
+ * The database file: its path, its creation, and whether other users could make us write
+ * to another file.
  */
 #ifndef SG_SQLITE_DATABASE_FILE_H
 #define SG_SQLITE_DATABASE_FILE_H
@@ -32,8 +32,5 @@ syncguard_status sg_sqlite_file_check(const char *path, const struct stat *about
                                       syncguard_error *err);
 /* What is at the path now, a link not followed; not known if nothing is. */
 syncguard_fd_identity sg_sqlite_file_identify(const char *path);
-/* The name of the file system of path, and whether only this machine writes to it. */
-syncguard_status sg_sqlite_file_system(const char *path, char *name, size_t size, bool *local,
-                                       syncguard_error *err);
 
 #endif

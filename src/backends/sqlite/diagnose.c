@@ -14,6 +14,7 @@
 
 #include "attach.h"
 #include "errors.h"
+#include "file_system.h"
 
 typedef struct diagnosis {
     sg_sqlite *sqlite;
@@ -21,23 +22,40 @@ typedef struct diagnosis {
     syncguard_findings to;
 } diagnosis;
 
+/* The folder of the file; "/" for the root. */
+static void folder_name(const diagnosis *self, char out[SG_SQLITE_PATH_SIZE])
+{
+    const char *path = self->sqlite->connection.path;
+    size_t length = (size_t)(strrchr(path, '/') - path);
+    snprintf(out, SG_SQLITE_PATH_SIZE, "%.*s", length == 0 ? 1 : (int)length, path);
+}
+
 static void report_file_system(const diagnosis *self)
 {
-    char name[64];
-    bool local = false;
-    if (sg_sqlite_file_system(self->sqlite->connection.path, name, sizeof name, &local, NULL) !=
-        SYNCGUARD_OK)
+    char folder[SG_SQLITE_PATH_SIZE], name[64];
+    sg_sqlite_file_system_kind kind = SG_SQLITE_FILE_SYSTEM_LOCAL;
+    folder_name(self, folder);
+    if (sg_sqlite_file_system_read(folder, &kind, name, sizeof name, NULL) != SYNCGUARD_OK)
         syncguard_report(&self->to, SYNCGUARD_BLOCK, "file_system", "the file system is unknown",
                          "if other machines share it, they do not see its locks",
                          "use a folder on a local disk");
-    else if (!local)
+    else if (kind == SG_SQLITE_FILE_SYSTEM_REMOTE)
         syncguard_report(&self->to, SYNCGUARD_BLOCK, "file_system", name,
                          "other machines may share it, and they do not see its locks",
                          "use a folder on a local disk, or a server for locks of many machines");
-    else if (strcmp(name, "tmpfs") == 0 || strcmp(name, "ramfs") == 0)
+    else if (kind == SG_SQLITE_FILE_SYSTEM_MEMORY)
         syncguard_report(&self->to, SYNCGUARD_WARN, "file_system", name,
                          "it is in memory: a reboot deletes the file, and fences start again",
                          "use a folder on a disk, or accept it");
+    else if (kind == SG_SQLITE_FILE_SYSTEM_ALIASED)
+        syncguard_report(&self->to, SYNCGUARD_WARN, "file_system", name,
+                         "the same file may have a second path or name, and programs that use it "
+                         "there have other locks",
+                         "use one path everywhere, in a container that of a mounted folder");
+    else if (sg_sqlite_file_system_is_lower(folder))
+        syncguard_report(&self->to, SYNCGUARD_WARN, "file_system", "a lower folder of an overlay",
+                         "programs that use the file through the overlay have other locks",
+                         "use a folder outside the overlay, and mount it where it is needed");
     else
         syncguard_report_fine(&self->to, "file_system", name);
 }
@@ -61,11 +79,9 @@ static void report_mode(const diagnosis *self, mode_t mode)
 /* Who may write to the folder can replace the file: then there are two sets of locks. */
 static void report_folder(const diagnosis *self)
 {
-    const char *path = self->sqlite->connection.path;
     char folder[SG_SQLITE_PATH_SIZE], text[64];
     struct stat about;
-    size_t length = (size_t)(strrchr(path, '/') - path);
-    snprintf(folder, sizeof folder, "%.*s", length == 0 ? 1 : (int)length, path);
+    folder_name(self, folder);
     if (stat(folder, &about) != 0)
         return; /* report_file has found the file gone */
     mode_t mode = about.st_mode & 07777;

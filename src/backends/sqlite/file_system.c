@@ -1,0 +1,351 @@
+/*
+ * See file_system.h.
+ *
+ * SQLite finds the -wal and -shm files by the name of the database, and its locks
+ * belong to an inode. Two paths to one database are safe only if both lead to the
+ * same folder and the same inodes. They do not if the file itself is mounted
+ * elsewhere, or if one path leads through an overlay and the other to one of its
+ * layers.
+ */
+#include "file_system.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#ifdef __linux__
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#else
+#include <sys/mount.h>
+#include <sys/param.h>
+#endif
+
+#include "errors.h"
+
+#ifdef __linux__
+
+/* ---- file systems -------------------------------------------------------------------------- */
+
+/* All others are local. */
+static const struct {
+    unsigned long magic;
+    sg_sqlite_file_system_kind kind;
+    const char *name;
+} KNOWN[] = {
+    /* Other machines do not see the locks of this kernel. */
+    {0x6969, SG_SQLITE_FILE_SYSTEM_REMOTE, "nfs"},
+    {0x517b, SG_SQLITE_FILE_SYSTEM_REMOTE, "smb"},
+    {0xff534d42, SG_SQLITE_FILE_SYSTEM_REMOTE, "cifs"},
+    {0xfe534d42, SG_SQLITE_FILE_SYSTEM_REMOTE, "smb2"},
+    {0x5346414f, SG_SQLITE_FILE_SYSTEM_REMOTE, "afs"},
+    {0x6b414653, SG_SQLITE_FILE_SYSTEM_REMOTE, "afs"},
+    {0x73757245, SG_SQLITE_FILE_SYSTEM_REMOTE, "coda"},
+    {0x564c, SG_SQLITE_FILE_SYSTEM_REMOTE, "ncp"},
+    {0x01021997, SG_SQLITE_FILE_SYSTEM_REMOTE, "9p"},
+    {0x00c36400, SG_SQLITE_FILE_SYSTEM_REMOTE, "ceph"},
+    {0x0bd00bd0, SG_SQLITE_FILE_SYSTEM_REMOTE, "lustre"},
+    {0x47504653, SG_SQLITE_FILE_SYSTEM_REMOTE, "gpfs"},
+    {0x01161970, SG_SQLITE_FILE_SYSTEM_REMOTE, "gfs2"},
+    {0x7461636f, SG_SQLITE_FILE_SYSTEM_REMOTE, "ocfs2"},
+    {0x786f4256, SG_SQLITE_FILE_SYSTEM_REMOTE, "vboxsf"},
+    {0xbacbacbc, SG_SQLITE_FILE_SYSTEM_REMOTE, "vmhgfs"},
+    {0x19830326, SG_SQLITE_FILE_SYSTEM_REMOTE, "beegfs"},
+    {0x01021994, SG_SQLITE_FILE_SYSTEM_MEMORY, "tmpfs"},
+    {0x858458f6, SG_SQLITE_FILE_SYSTEM_MEMORY, "ramfs"},
+    /* The layers have paths of their own. */
+    {0x794c7630, SG_SQLITE_FILE_SYSTEM_ALIASED, "overlay"},
+    /* "locks.db." or LOCKS~1.DB may be the same file, but the files beside it are not. */
+    {0x4d44, SG_SQLITE_FILE_SYSTEM_ALIASED, "vfat"},
+    {0x2011bab0, SG_SQLITE_FILE_SYSTEM_ALIASED, "exfat"},
+    {0x5346544e, SG_SQLITE_FILE_SYSTEM_ALIASED, "ntfs"},
+    {0x7366746e, SG_SQLITE_FILE_SYSTEM_ALIASED, "ntfs3"},
+};
+#define FUSE_MAGIC 0x65735546UL
+#define OVERLAY_MAGIC 0x794c7630UL
+
+/* FUSE does not say what is behind it; these are known to be local. */
+static const struct {
+    const char *name;
+    sg_sqlite_file_system_kind kind;
+} LOCAL_FUSE[] = {
+    {"fuse.gocryptfs", SG_SQLITE_FILE_SYSTEM_LOCAL},
+    {"fuse.encfs", SG_SQLITE_FILE_SYSTEM_LOCAL},
+    {"fuse.lxcfs", SG_SQLITE_FILE_SYSTEM_LOCAL},
+    /* These show folders that have a path of their own, or names with aliases. */
+    {"fuse.fuse-overlayfs", SG_SQLITE_FILE_SYSTEM_ALIASED},
+    {"fuse.mergerfs", SG_SQLITE_FILE_SYSTEM_ALIASED},
+    {"fuse.bindfs", SG_SQLITE_FILE_SYSTEM_ALIASED},
+    {"fuseblk", SG_SQLITE_FILE_SYSTEM_ALIASED},
+    {"fuse.ntfs-3g", SG_SQLITE_FILE_SYSTEM_ALIASED},
+};
+
+static const char MOUNTS[] = "/proc/self/mountinfo";
+
+/* The type of the mount of path, as mountinfo names it. */
+static bool mount_type(const char *path, char *name, size_t size)
+{
+    struct stat about;
+    char wanted[48];
+    char line[2048];
+    bool found = false;
+    FILE *mounts = stat(path, &about) == 0 ? fopen(MOUNTS, "re") : NULL;
+    if (mounts == NULL)
+        return false;
+    snprintf(wanted, sizeof wanted, "%u:%u", major(about.st_dev), minor(about.st_dev));
+    while (!found && fgets(line, sizeof line, mounts) != NULL) {
+        char device[48];
+        char type[64];
+        const char *rest = strstr(line, " - ");
+        found = rest != NULL && sscanf(line, "%*d %*d %47s", device) == 1 &&
+                strcmp(device, wanted) == 0 && sscanf(rest, " - %63s", type) == 1;
+        if (found)
+            snprintf(name, size, "%s", type);
+    }
+    fclose(mounts);
+    return found;
+}
+
+static sg_sqlite_file_system_kind fuse_kind(const char *path, char *name, size_t size)
+{
+    snprintf(name, size, "fuse");
+    if (mount_type(path, name, size)) {
+        for (size_t i = 0; i < sizeof LOCAL_FUSE / sizeof LOCAL_FUSE[0]; i++) {
+            if (strcmp(name, LOCAL_FUSE[i].name) == 0)
+                return LOCAL_FUSE[i].kind;
+        }
+    }
+    return SG_SQLITE_FILE_SYSTEM_REMOTE;
+}
+
+static unsigned long magic_of(const struct statfs *about)
+{
+    return (unsigned long)about->f_type & 0xffffffffUL;
+}
+
+syncguard_status sg_sqlite_file_system_read(const char *path, sg_sqlite_file_system_kind *kind,
+                                            char *name, size_t size, syncguard_error *err)
+{
+    struct statfs about;
+    if (statfs(path, &about) != 0)
+        return sg_sqlite_fail_errno(err, errno, path, "its file system is unknown");
+    unsigned long magic = magic_of(&about);
+    *kind = SG_SQLITE_FILE_SYSTEM_LOCAL;
+    snprintf(name, size, "local (type %lx)", magic);
+    if (magic == FUSE_MAGIC)
+        *kind = fuse_kind(path, name, size);
+    for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++) {
+        if (KNOWN[i].magic == magic) {
+            *kind = KNOWN[i].kind;
+            snprintf(name, size, "%s", KNOWN[i].name);
+        }
+    }
+    return SYNCGUARD_OK;
+}
+
+/* ---- mounts -------------------------------------------------------------------------------- */
+
+/* A path of ours is shorter: a word that does not fit is none of them. */
+#define WORD_SIZE 1024
+
+/* Reads up to one of ends, which is returned, or EOF. Octal escapes are decoded; a word that is too
+ * long becomes empty. */
+static int word_read(FILE *mounts, const char *ends, char word[WORD_SIZE])
+{
+    size_t length = 0;
+    int c = getc(mounts);
+    for (; c != EOF && strchr(ends, c) == NULL; c = getc(mounts)) {
+        unsigned code = 0;
+        if (c == '\\' && fscanf(mounts, "%3o", &code) == 1)
+            c = (int)(code & 0xff);
+        if (length < WORD_SIZE)
+            word[length++] = (char)c;
+    }
+    word[length < WORD_SIZE ? length : 0] = '\0';
+    return c;
+}
+
+static bool path_is_below(const char *path, const char *folder)
+{
+    size_t length = strlen(folder);
+    return folder[0] == '/' && strncmp(path, folder, length) == 0 &&
+           (path[length] == '/' || path[length] == '\0' || length == 1);
+}
+
+typedef struct mount_search {
+    const char *path;
+    bool is_mount_point;
+    bool is_upper; /* path is, or is below, the upper folder of an overlay */
+    bool is_lower; /* the same for a lower folder */
+} mount_search;
+
+/* Reads the options of an overlay, the rest of its line: "rw,lowerdir=/a:/b,upperdir=/c". */
+static int search_layers(FILE *mounts, mount_search *search)
+{
+    char word[WORD_SIZE];
+    bool lower = false; /* the word is one of several lower folders */
+    int end = ',';
+    while (end != '\n' && end != EOF) {
+        end = word_read(mounts, ",:\n", word);
+        const char *folder = word;
+        if (strncmp(word, "lowerdir=", 9) == 0 || strncmp(word, "lowerdir+=", 10) == 0) {
+            folder = strchr(word, '=') + 1;
+            lower = true;
+        }
+        if (lower && path_is_below(search->path, folder))
+            search->is_lower = true;
+        if (strncmp(word, "upperdir=", 9) == 0 && end != ':' &&
+            path_is_below(search->path, word + 9))
+            search->is_upper = true;
+        lower = lower && end == ':';
+    }
+    return end;
+}
+
+/* A line is "ID PARENT DEVICE ROOT MOUNTPOINT OPTIONS FIELDS... - TYPE SOURCE OPTIONS". */
+static int search_line(FILE *mounts, mount_search *search)
+{
+    char word[WORD_SIZE];
+    int end = ' ';
+    for (int i = 0; i < 5 && end == ' '; i++)
+        end = word_read(mounts, " \n", word);
+    if (end == ' ' && strcmp(word, search->path) == 0)
+        search->is_mount_point = true;
+    while (end == ' ' && strcmp(word, "-") != 0)
+        end = word_read(mounts, " \n", word);
+    if (end == ' ')
+        end = word_read(mounts, " \n", word);
+    bool overlay = strcmp(word, "overlay") == 0;
+    if (end == ' ')
+        end = word_read(mounts, " \n", word);
+    if (end == ' ' && overlay)
+        end = search_layers(mounts, search);
+    while (end == ' ')
+        end = word_read(mounts, " \n", word);
+    return end;
+}
+
+static syncguard_status search_mounts(mount_search *search, syncguard_error *err)
+{
+    FILE *mounts = fopen(MOUNTS, "re");
+    if (mounts == NULL)
+        return sg_sqlite_fail_errno(err, errno, MOUNTS,
+                                    "cannot be read, so the mount of the file is unknown");
+    while (search_line(mounts, search) != EOF)
+        continue;
+    fclose(mounts);
+    return SYNCGUARD_OK;
+}
+
+/* Whether path is a mount point; false in *known if the kernel does not say. */
+static bool is_mount_root(const char *path, bool *known)
+{
+    *known = false;
+#ifdef STATX_ATTR_MOUNT_ROOT
+    struct statx about;
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &about) == 0) {
+        *known = (about.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0;
+        return (about.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+    }
+#else
+    (void)path;
+#endif
+    return false;
+}
+
+syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_error *err)
+{
+    mount_search search = {.path = path};
+    bool known = false;
+    bool mounted = is_mount_root(path, &known);
+    if (!known) {
+        syncguard_status status = search_mounts(&search, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        mounted = search.is_mount_point;
+    }
+    if (mounted)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "%s: is mounted as a single file, without the files beside it: mount "
+                              "the folder",
+                              path);
+    return SYNCGUARD_OK;
+}
+
+/* Inside an overlay the same names may be those of its layers. */
+static bool is_on_overlay(const char *folder)
+{
+    struct statfs about;
+    return statfs(folder, &about) == 0 && magic_of(&about) == OVERLAY_MAGIC;
+}
+
+static syncguard_status refuse_upper(const char *folder, syncguard_error *err)
+{
+    mount_search search = {.path = folder};
+    if (is_on_overlay(folder))
+        return SYNCGUARD_OK;
+    syncguard_status status = search_mounts(&search, err);
+    if (status == SYNCGUARD_OK && search.is_upper)
+        status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                "%s: in the upper folder of an overlay, whose users have other "
+                                "locks: use the path in the overlay",
+                                folder);
+    return status;
+}
+
+bool sg_sqlite_file_system_is_lower(const char *folder)
+{
+    mount_search search = {.path = folder};
+    return !is_on_overlay(folder) && search_mounts(&search, NULL) == SYNCGUARD_OK &&
+           search.is_lower;
+}
+
+#else
+
+syncguard_status sg_sqlite_file_system_read(const char *path, sg_sqlite_file_system_kind *kind,
+                                            char *name, size_t size, syncguard_error *err)
+{
+    struct statfs about;
+    if (statfs(path, &about) != 0)
+        return sg_sqlite_fail_errno(err, errno, path, "its file system is unknown");
+    bool local = (about.f_flags & MNT_LOCAL) != 0;
+    *kind = local ? SG_SQLITE_FILE_SYSTEM_LOCAL : SG_SQLITE_FILE_SYSTEM_REMOTE;
+    snprintf(name, size, "%s", about.f_fstypename);
+    return SYNCGUARD_OK;
+}
+
+/* Only folders are mounted. */
+syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_error *err)
+{
+    (void)path;
+    (void)err;
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status refuse_upper(const char *folder, syncguard_error *err)
+{
+    (void)folder;
+    (void)err;
+    return SYNCGUARD_OK;
+}
+
+bool sg_sqlite_file_system_is_lower(const char *folder)
+{
+    (void)folder;
+    return false;
+}
+
+#endif
+
+syncguard_status sg_sqlite_file_system_refuse(const char *folder, syncguard_error *err)
+{
+    char name[64];
+    sg_sqlite_file_system_kind kind = SG_SQLITE_FILE_SYSTEM_LOCAL;
+    syncguard_status status = sg_sqlite_file_system_read(folder, &kind, name, sizeof name, err);
+    if (status == SYNCGUARD_OK && kind == SG_SQLITE_FILE_SYSTEM_REMOTE)
+        status =
+            syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                           "%s: on a file system that other machines may share (%s)", folder, name);
+    return status == SYNCGUARD_OK ? refuse_upper(folder, err) : status;
+}
