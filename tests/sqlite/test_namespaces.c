@@ -216,6 +216,23 @@ static void a_file_that_is_mounted_alone_is_refused(void **state)
         fail_msg("exit %d, %s", code, line);
 }
 
+/* The link /proc/PID/root reads as "/", where another file has the same path. */
+static void the_root_of_another_process_is_refused(void **state)
+{
+    const test_dir *dir = *state;
+    char line[600], empty[PATH_BYTES], hidden[PATH_BYTES], url[PATH_BYTES + 64];
+    assert_int_equal(mkdir(beside(dir, "empty", empty), 0700), 0);
+    assert_int_equal(mkdir(beside(dir, "hidden", hidden), 0700), 0);
+    child worker = start_worker("over", empty, hidden, "hold", "/dev/null", NULL);
+    if (fgets(line, sizeof line, worker.out) == NULL) /* else it says that it runs */
+        skip_unless_permitted(end_worker(&worker));
+    snprintf(url, sizeof url, "sqlite:/proc/%d/root%s/locks.db", (int)worker.pid, hidden);
+    int code = run_worker(line, sizeof line, "try", url, "k", NULL);
+    assert_int_equal(end_worker(&worker), 0);
+    if (code != 2 || strstr(line, "root of another process") == NULL)
+        fail_msg("exit %d, %s", code, line);
+}
+
 static void files_of_the_first_layout_are_upgraded(void **state)
 {
     const test_dir *dir = *state;
@@ -249,6 +266,7 @@ int main(int argc, char **argv)
         TEST(an_unknown_clock_is_refused),
         TEST(a_clock_that_becomes_unknown_is_refused_for_good),
         TEST(a_file_that_is_mounted_alone_is_refused),
+        TEST(the_root_of_another_process_is_refused),
         TEST(files_of_the_first_layout_are_upgraded),
     };
     if (argc < 2)

@@ -122,6 +122,57 @@ static void root_stays_out_of_the_folders_of_others(void **state)
     refused(file, "another user");
 }
 
+static void make_link(const char *target, const char *path, uid_t owner)
+{
+    (void)unlink(path);
+    assert_int_equal(symlink(target, path), 0);
+    assert_int_equal(lchown(path, owner, owner), 0);
+}
+
+/* With the link repointed there would be two sets of files, and two holders. */
+static void links_of_others_are_not_followed(void **state)
+{
+    const test_dir *dir = *state;
+    char own[PATH_BYTES], theirs[PATH_BYTES], open[PATH_BYTES], link[PATH_BYTES + 16];
+    char file[PATH_BYTES + 48], url[PATH_BYTES + 64], line[600];
+    need_root();
+    assert_int_equal(chmod(dir->path, 0755), 0);
+    assert_int_equal(mkdir(beside(dir, "own", own), 0700), 0);
+    /* In a folder of another user, whoever owns the link. */
+    assert_int_equal(mkdir(beside(dir, "theirs", theirs), 0755), 0);
+    assert_int_equal(chown(theirs, NOBODY, NOBODY), 0);
+    snprintf(link, sizeof link, "%s/ln", theirs);
+    snprintf(file, sizeof file, "%s/locks.db", link);
+    make_link(own, link, NOBODY);
+    refused(file, "another user");
+    make_link(own, link, 0);
+    refused(file, "another user");
+    snprintf(file, sizeof file, "%s/missing/locks.db", link);
+    refused(file, "another user");
+    snprintf(file, sizeof file, "%s/../own/locks.db", theirs);
+    refused(file, "another user");
+    /* In a folder like /tmp, for root and for everybody else. */
+    assert_int_equal(mkdir(beside(dir, "open", open), 0700), 0);
+    assert_int_equal(chmod(open, 01777), 0);
+    snprintf(link, sizeof link, "%s/ln", open);
+    snprintf(file, sizeof file, "%s/locks.db", link);
+    make_link(own, link, NOBODY);
+    refused(file, "a link of another user");
+    make_link(own, link, 0);
+    use(file);
+    assert_int_equal(chown(own, 65533, 65533), 0);
+    snprintf(url, sizeof url, "sqlite:%s/ln/theirs.db", open);
+    assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 0);
+    make_link(own, link, NOBODY);
+    assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 2);
+    if (strstr(line, "InvalidArgument") == NULL || strstr(line, "a link of another user") == NULL)
+        fail_msg("%s", line);
+    /* A link of one's own, relative, to the file itself. */
+    make_link("../own/theirs.db", link, 65533);
+    snprintf(url, sizeof url, "sqlite:%s/./ln", open);
+    assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 1);
+}
+
 static void root_uses_only_files_of_its_own(void **state)
 {
     const test_dir *dir = *state;
@@ -178,9 +229,8 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        TEST(planted_links_are_refused),
-        TEST(root_stays_out_of_the_folders_of_others),
-        TEST(root_uses_only_files_of_its_own),
+        TEST(planted_links_are_refused),           TEST(root_stays_out_of_the_folders_of_others),
+        TEST(links_of_others_are_not_followed),    TEST(root_uses_only_files_of_its_own),
         TEST(folders_that_everybody_may_write_to),
     };
     if (argc < 2)

@@ -9,16 +9,14 @@
  * A user who may write to the folder can plant a link under the name of one of our
  * files, and we would write to its target. So a folder that everybody may write to
  * is used only if it is sticky and the files in it are ours; and root uses only
- * files of its own, in folders that only root can change. Files with a second name
- * are always refused.
+ * files of its own, in folders that only root can change. path.c checks the way there. Files with a
+ * second name are always refused.
  */
 #include "database_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -26,68 +24,7 @@
 #include "errors.h"
 #include "file_system.h"
 
-/* ---- folder and file ----------------------------------------------------------------------- */
-
-/* The part before the last slash, which must be there; "/" for the root. */
-static void folder_of(const char *path, char out[SG_SQLITE_PATH_SIZE])
-{
-    size_t length = (size_t)(strrchr(path, '/') - path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    snprintf(out, SG_SQLITE_PATH_SIZE, "%.*s", length == 0 ? 1 : (int)length, path);
-}
-
-/* Makes a new name survive a crash of the machine. */
-static void sync_folder(const char *folder)
-{
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd); /* not all file systems can */
-        close(fd);
-    }
-}
-
-/* Creates the last folder of the path with 0700, whatever the umask; its parent must exist. */
-static syncguard_status create_folder(const char *folder, syncguard_error *err)
-{
-    char parent[SG_SQLITE_PATH_SIZE];
-    folder_of(folder, parent);
-    if (mkdir(folder, 0700) != 0) {
-        if (errno == EEXIST) /* another process was faster */
-            return SYNCGUARD_OK;
-        if (errno == ENOENT)
-            return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
-                                  "%s: this folder does not exist", parent);
-        return sg_sqlite_fail_errno(err, errno, folder, "the folder cannot be created");
-    }
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fchmod(fd, 0700);
-        close(fd);
-    }
-    sync_folder(parent);
-    return SYNCGUARD_OK;
-}
-
 /* ---- ownership and permissions --------------------------------------------------------------- */
-
-static syncguard_status unsafe(const char *path, const char *what, syncguard_error *err)
-{
-    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s", path, what);
-}
-
-/* For root: no other user may rename or replace what is in this folder. */
-static syncguard_status check_folder_for_root(const char *folder, const struct stat *about,
-                                              syncguard_error *err)
-{
-    mode_t others = about->st_gid == 0 ? 0002 : 0022;
-    if (about->st_uid != 0)
-        return unsafe(folder, "belongs to another user, who could plant files for root to write to",
-                      err);
-    if ((about->st_mode & others) != 0 && (about->st_mode & S_ISVTX) == 0)
-        return unsafe(folder, "others may write here, and plant files for root to write to", err);
-    return SYNCGUARD_OK;
-}
 
 /* The folder of the file, and for root all above it. *shared: others may add names to it. */
 static syncguard_status check_folders(const char *folder, bool *shared, syncguard_error *err)
@@ -101,16 +38,17 @@ static syncguard_status check_folders(const char *folder, bool *shared, syncguar
         if (last) {
             *shared = (about.st_mode & 0002) != 0;
             if (*shared && (about.st_mode & S_ISVTX) == 0)
-                return unsafe(path, "everybody may write here, and so take and drop locks", err);
+                return sg_sqlite_path_unsafe(
+                    path, "everybody may write here, and so take and drop locks", err);
         }
         if (geteuid() != 0)
             return SYNCGUARD_OK;
-        syncguard_status status = check_folder_for_root(path, &about, err);
+        syncguard_status status = sg_sqlite_path_check_for_root(path, &about, err);
         if (status != SYNCGUARD_OK || strcmp(path, "/") == 0)
             return status;
         char child[SG_SQLITE_PATH_SIZE];
         memcpy(child, path, sizeof child);
-        folder_of(child, path);
+        sg_sqlite_path_folder(child, path);
     }
 }
 
@@ -118,12 +56,13 @@ syncguard_status sg_sqlite_file_check(const char *path, const struct stat *about
                                       syncguard_error *err)
 {
     if (!S_ISREG(about->st_mode))
-        return unsafe(path, "not a regular file", err);
+        return sg_sqlite_path_unsafe(path, "not a regular file", err);
     /* The files beside it are found by name: two names would be two sets of them. */
     if (about->st_nlink > 1)
-        return unsafe(path, "has more than one name (hard link)", err);
+        return sg_sqlite_path_unsafe(path, "has more than one name (hard link)", err);
     if (geteuid() == 0 && about->st_uid != 0)
-        return unsafe(path, "belongs to another user; root uses only files of its own", err);
+        return sg_sqlite_path_unsafe(
+            path, "belongs to another user; root uses only files of its own", err);
     return SYNCGUARD_OK;
 }
 
@@ -144,8 +83,8 @@ static syncguard_status check_file(const char *path, bool shared, bool database,
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_file_system_refuse_mount(path, err);
     if (status == SYNCGUARD_OK && shared && about.st_uid != geteuid())
-        status =
-            unsafe(path, "belongs to another user, in a folder that everybody may write to", err);
+        status = sg_sqlite_path_unsafe(
+            path, "belongs to another user, in a folder that everybody may write to", err);
     /* SQLite takes a file of one byte for an empty one. */
     if (status == SYNCGUARD_OK && database && about.st_size > 0 &&
         about.st_size < SG_SQLITE_HEADER_BYTES)
@@ -202,14 +141,14 @@ static syncguard_status create_locked(const char *path, const char *folder, sync
                    : sg_sqlite_fail_errno(err, errno, path, "the file cannot be created");
     (void)fchmod(fd, 0600);
     close(fd);
-    sync_folder(folder);
+    sg_sqlite_path_sync(folder);
     return SYNCGUARD_OK;
 }
 
 syncguard_status sg_sqlite_file_lock_folder(const char *path, int *out, syncguard_error *err)
 {
     char folder[SG_SQLITE_PATH_SIZE];
-    folder_of(path, folder);
+    sg_sqlite_path_folder(path, folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return sg_sqlite_fail_errno(err, errno, folder, "cannot be opened");
@@ -240,7 +179,7 @@ syncguard_status sg_sqlite_file_prepare(const char *path, syncguard_error *err)
     char folder[SG_SQLITE_PATH_SIZE];
     struct stat about;
     bool shared = false;
-    folder_of(path, folder);
+    sg_sqlite_path_folder(path, folder);
     syncguard_status status = check_folders(folder, &shared, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_file_system_refuse(folder, err);
@@ -250,45 +189,4 @@ syncguard_status sg_sqlite_file_prepare(const char *path, syncguard_error *err)
     if (status == SYNCGUARD_OK)
         status = check_files(path, shared, err);
     return status;
-}
-
-/* ---- the path ------------------------------------------------------------------------------ */
-
-/* The folder of given without links, created if it is missing. */
-static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
-                                       syncguard_error *err)
-{
-    char folder[SG_SQLITE_PATH_SIZE];
-    struct stat about;
-    folder_of(given, folder);
-    if (stat(folder, &about) != 0 && errno == ENOENT) {
-        syncguard_status status = create_folder(folder, err);
-        if (status != SYNCGUARD_OK)
-            return status;
-    }
-    if (realpath(folder, whole) == NULL)
-        return sg_sqlite_fail_errno(err, errno, folder, "cannot be inspected");
-    return SYNCGUARD_OK;
-}
-
-syncguard_status sg_sqlite_file_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
-                                        syncguard_error *err)
-{
-    char whole[PATH_MAX];
-    const char *name = ""; /* what follows the resolved part */
-    if (realpath(given, whole) == NULL) {
-        if (errno != ENOENT)
-            return sg_sqlite_fail_errno(err, errno, given, "cannot be inspected");
-        syncguard_status status = resolve_folder(given, whole, err);
-        if (status != SYNCGUARD_OK)
-            return status;
-        name = strrchr(given, '/');
-        if (strcmp(whole, "/") == 0)
-            whole[0] = '\0';
-    }
-    int length = snprintf(out, SG_SQLITE_PATH_SIZE, "%s%s", whole, name);
-    if (length > SG_SQLITE_MAX_PATH_BYTES)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "sqlite: the path is longer than %d bytes", SG_SQLITE_MAX_PATH_BYTES);
-    return SYNCGUARD_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * The database file: its path, its creation, and whether other users could make us write
+ * The database file: its creation, and whether other users could make us write
  * to another file.
  */
 #ifndef SG_SQLITE_DATABASE_FILE_H
@@ -8,20 +8,13 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
+#include "path.h"
 #include "syncguard/error.h"
 #include "syncguard/sys/descriptor.h"
 
-/* SQLite limits names to 512 bytes, its suffixes included. */
-#define SG_SQLITE_MAX_PATH_BYTES 480
-#define SG_SQLITE_PATH_SIZE (SG_SQLITE_MAX_PATH_BYTES + 1)
-/* A path with one of the suffixes of the files beside the database. */
-#define SG_SQLITE_BESIDE_SIZE (SG_SQLITE_PATH_SIZE + 16)
 /* A shorter file is no SQLite database. */
 #define SG_SQLITE_HEADER_BYTES 100
 
-/* Resolves the links of a path with at least one slash; creates its folder if it is missing. */
-syncguard_status sg_sqlite_file_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
-                                        syncguard_error *err);
 /* Creates the file if it is missing; refuses folders and files that are not safe. Busy while
  * another process creates it. */
 syncguard_status sg_sqlite_file_prepare(const char *path, syncguard_error *err);

@@ -1,0 +1,266 @@
+/*
+ * See path.h.
+ *
+ * The user who can change a link on the way to the database decides which files we
+ * use: with the link repointed, the next process finds other files, and there are
+ * two holders. So the path is followed component by component, as realpath does, and
+ * every link and, for root, every folder on the way is checked.
+ */
+#include "path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "errors.h"
+
+#define MOST_LINKS 40 /* as in the kernel */
+
+void sg_sqlite_path_folder(const char *path, char out[SG_SQLITE_PATH_SIZE])
+{
+    size_t length = (size_t)(strrchr(path, '/') - path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    snprintf(out, SG_SQLITE_PATH_SIZE, "%.*s", length == 0 ? 1 : (int)length, path);
+}
+
+void sg_sqlite_path_sync(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd); /* not all file systems can */
+        close(fd);
+    }
+}
+
+/* ---- trust --------------------------------------------------------------------------------- */
+
+syncguard_status sg_sqlite_path_unsafe(const char *path, const char *what, syncguard_error *err)
+{
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s", path, what);
+}
+
+syncguard_status sg_sqlite_path_check_for_root(const char *folder, const struct stat *about,
+                                               syncguard_error *err)
+{
+    mode_t others = about->st_gid == 0 ? 0002 : 0022;
+    if (about->st_uid != 0)
+        return sg_sqlite_path_unsafe(
+            folder, "belongs to another user, who could plant files for root to write to", err);
+    if ((about->st_mode & others) == 0 || (about->st_mode & S_ISVTX) != 0)
+        return SYNCGUARD_OK;
+    return sg_sqlite_path_unsafe(
+        folder,
+        (about->st_mode & 0002) != 0
+            ? "everybody may write here, and plant files for root to write to"
+            : "others may write here, and plant files for root to write to",
+        err);
+}
+
+/* A user without root's rights trusts the owners of the folders on the way, but not everybody. */
+static syncguard_status check_link(const char *path, const struct stat *link,
+                                   const struct stat *folder, syncguard_error *err)
+{
+    bool foreign = link->st_uid != 0 && link->st_uid != geteuid();
+    if (foreign && (geteuid() == 0 || (folder->st_mode & 0002) != 0))
+        return sg_sqlite_path_unsafe(path, "a link of another user, who could repoint it", err);
+    return SYNCGUARD_OK;
+}
+
+/* ---- links --------------------------------------------------------------------------------- */
+
+typedef struct path_walk {
+    char done[PATH_MAX]; /* without links; empty for the root */
+    char rest[PATH_MAX]; /* what is to be followed from there */
+    int links;
+    bool missing; /* the end of the path does not exist */
+} path_walk;
+
+static syncguard_status fail_too_long(const char *path, syncguard_error *err)
+{
+    return sg_sqlite_fail_errno(err, ENAMETOOLONG, path, "cannot be inspected");
+}
+
+/* Puts the first component of rest into name. */
+static bool walk_next(path_walk *walk, char name[PATH_MAX])
+{
+    const char *start = walk->rest + strspn(walk->rest, "/");
+    size_t length = strcspn(start, "/");
+    memcpy(name, start, length);
+    name[length] = '\0';
+    memmove(walk->rest, start + length, strlen(start + length) + 1);
+    return length > 0;
+}
+
+static syncguard_status walk_link(path_walk *walk, const char *path, syncguard_error *err)
+{
+    char target[PATH_MAX];
+    char rest[PATH_MAX];
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length < 0 || ++walk->links > MOST_LINKS)
+        return sg_sqlite_fail_errno(err, length < 0 ? errno : ELOOP, path, "cannot be inspected");
+    target[length] = '\0';
+    memcpy(rest, walk->rest, sizeof rest);
+    int needed = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, rest);
+    if (needed < 0 || (size_t)needed >= sizeof walk->rest)
+        return fail_too_long(path, err);
+    if (target[0] == '/')
+        walk->done[0] = '\0';
+    return SYNCGUARD_OK;
+}
+
+/* Goes to name in the folder done. */
+static syncguard_status walk_enter(path_walk *walk, const char *name, const struct stat *folder,
+                                   syncguard_error *err)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    int length = snprintf(path, sizeof path, "%s/%s", walk->done, name);
+    if (length < 0 || (size_t)length >= sizeof path)
+        return fail_too_long(walk->done, err);
+    if (lstat(path, &about) != 0) {
+        walk->missing = errno == ENOENT;
+        return walk->missing ? SYNCGUARD_OK
+                             : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
+    }
+    if (S_ISLNK(about.st_mode)) {
+        syncguard_status status = check_link(path, &about, folder, err);
+        return status == SYNCGUARD_OK ? walk_link(walk, path, err) : status;
+    }
+    memcpy(walk->done, path, (size_t)length + 1);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status walk_step(path_walk *walk, const char *name, syncguard_error *err)
+{
+    struct stat folder;
+    const char *done = walk->done[0] == '\0' ? "/" : walk->done;
+    if (stat(done, &folder) != 0)
+        return sg_sqlite_fail_errno(err, errno, done, "cannot be inspected");
+    if (!S_ISDIR(folder.st_mode))
+        return sg_sqlite_fail_errno(err, ENOTDIR, done, "cannot be inspected");
+    if (geteuid() == 0) {
+        syncguard_status status = sg_sqlite_path_check_for_root(done, &folder, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+    }
+    if (strcmp(name, ".") == 0)
+        return SYNCGUARD_OK;
+    if (strcmp(name, "..") == 0) {
+        char *last = strrchr(walk->done, '/');
+        if (last != NULL)
+            *last = '\0';
+        return SYNCGUARD_OK;
+    }
+    return walk_enter(walk, name, &folder, err);
+}
+
+/* A link of /proc to the root of another process reads as "/", which would be our own root. */
+static syncguard_status refuse_other_root(const char *given, const char *resolved,
+                                          syncguard_error *err)
+{
+    struct stat there;
+    struct stat here;
+    if (stat(given, &there) != 0 || stat(resolved, &here) != 0)
+        return sg_sqlite_fail_errno(err, errno, given, "cannot be inspected");
+    if (here.st_dev != there.st_dev || here.st_ino != there.st_ino)
+        return sg_sqlite_path_unsafe(
+            given, "leads into the root of another process; use a path of this one", err);
+    return SYNCGUARD_OK;
+}
+
+/* The path without links; *exists is false if its end is missing. */
+static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool *exists,
+                                     syncguard_error *err)
+{
+    path_walk walk = {.links = 0};
+    char name[PATH_MAX];
+    char here[PATH_MAX] = "";
+    if (given[0] != '/' && getcwd(here, sizeof here) == NULL)
+        return sg_sqlite_fail_errno(err, errno, ".", "cannot be inspected");
+    int length = snprintf(walk.rest, sizeof walk.rest, "%s/%s", here, given);
+    if (length < 0 || (size_t)length >= sizeof walk.rest)
+        return fail_too_long(given, err);
+    syncguard_status status = SYNCGUARD_OK;
+    while (status == SYNCGUARD_OK && !walk.missing && walk_next(&walk, name))
+        status = walk_step(&walk, name, err);
+    *exists = status == SYNCGUARD_OK && !walk.missing;
+    memcpy(out, walk.done[0] == '\0' ? "/" : walk.done, sizeof walk.done);
+    if (*exists && walk.links > 0)
+        status = refuse_other_root(given, out, err);
+    return status;
+}
+
+/* ---- the path of the database -------------------------------------------------------------- */
+
+/* Creates the last folder of the path with 0700, whatever the umask; its parent must exist. */
+static syncguard_status create_folder(const char *folder, syncguard_error *err)
+{
+    char parent[SG_SQLITE_PATH_SIZE];
+    char whole[PATH_MAX];
+    char path[PATH_MAX + SG_SQLITE_PATH_SIZE];
+    bool exists = false;
+    sg_sqlite_path_folder(folder, parent);
+    syncguard_status status = follow_links(parent, whole, &exists, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (!exists)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
+                              "%s: this folder does not exist", parent);
+    snprintf(path, sizeof path, "%s%s", whole, strrchr(folder, '/'));
+    if (mkdir(path, 0700) != 0)
+        return errno == EEXIST /* another process was faster */
+                   ? SYNCGUARD_OK
+                   : sg_sqlite_fail_errno(err, errno, folder, "the folder cannot be created");
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fchmod(fd, 0700);
+        close(fd);
+    }
+    sg_sqlite_path_sync(whole);
+    return SYNCGUARD_OK;
+}
+
+/* The folder of given without links, created if it is missing. */
+static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
+                                       syncguard_error *err)
+{
+    char folder[SG_SQLITE_PATH_SIZE];
+    bool exists = false;
+    sg_sqlite_path_folder(given, folder);
+    syncguard_status status = follow_links(folder, whole, &exists, err);
+    if (status != SYNCGUARD_OK || exists)
+        return status;
+    status = create_folder(folder, err);
+    if (status == SYNCGUARD_OK)
+        status = follow_links(folder, whole, &exists, err);
+    if (status == SYNCGUARD_OK && !exists)
+        status = sg_sqlite_fail_errno(err, ENOENT, folder, "cannot be inspected");
+    return status;
+}
+
+syncguard_status sg_sqlite_path_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
+                                        syncguard_error *err)
+{
+    char whole[PATH_MAX];
+    const char *name = ""; /* what follows the resolved part */
+    bool exists = false;
+    syncguard_status status = follow_links(given, whole, &exists, err);
+    if (status == SYNCGUARD_OK && !exists) {
+        status = resolve_folder(given, whole, err);
+        name = strrchr(given, '/');
+        if (strcmp(whole, "/") == 0)
+            whole[0] = '\0';
+    }
+    if (status != SYNCGUARD_OK)
+        return status;
+    int length = snprintf(out, SG_SQLITE_PATH_SIZE, "%s%s", whole, name);
+    if (length > SG_SQLITE_MAX_PATH_BYTES)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "sqlite: the path is longer than %d bytes", SG_SQLITE_MAX_PATH_BYTES);
+    return SYNCGUARD_OK;
+}

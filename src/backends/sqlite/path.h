@@ -1,0 +1,30 @@
+/* The path of the database: links on the way to it, and the folders that they are in. */
+#ifndef SG_SQLITE_PATH_H
+#define SG_SQLITE_PATH_H
+
+#include <sys/stat.h>
+
+#include "syncguard/error.h"
+
+/* SQLite limits names to 512 bytes, its suffixes included. */
+#define SG_SQLITE_MAX_PATH_BYTES 480
+#define SG_SQLITE_PATH_SIZE (SG_SQLITE_MAX_PATH_BYTES + 1)
+/* A path with one of the suffixes of the files beside the database. */
+#define SG_SQLITE_BESIDE_SIZE (SG_SQLITE_PATH_SIZE + 16)
+
+/* The part before the last slash, which must be there; "/" for the root. */
+void sg_sqlite_path_folder(const char *path, char out[SG_SQLITE_PATH_SIZE]);
+/* Makes a new name in the folder survive a crash of the machine. */
+void sg_sqlite_path_sync(const char *folder);
+/* InvalidArgument with a reason. */
+syncguard_status sg_sqlite_path_unsafe(const char *path, const char *what, syncguard_error *err);
+/* For root: no other user may rename or replace what is in this folder. */
+syncguard_status sg_sqlite_path_check_for_root(const char *folder, const struct stat *about,
+                                               syncguard_error *err);
+/* Resolves the links of a path with at least one slash; creates its folder if it is missing.
+ * Refuses links that users who are not trusted can change, and those into the root of another
+ * process. */
+syncguard_status sg_sqlite_path_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
+                                        syncguard_error *err);
+
+#endif
