@@ -130,6 +130,29 @@ static void bad_paths_are_refused(void **state)
     assert_false(exists(beside(dir, "nowhere.db", path)));
 }
 
+/* Nothing was left there by an earlier file. */
+static void read_only_file_systems_are_named(void **state)
+{
+    const test_dir *dir = *state;
+    char command[4 * PATH_BYTES], line[600] = "";
+    snprintf(command, sizeof command,
+             "mount -t tmpfs -o ro none '%s' 2>/dev/null || exit 77; exec '%s' open '%s'",
+             dir->path, worker_path, dir->url);
+    char whole[5 * PATH_BYTES];
+    snprintf(whole, sizeof whole, "unshare -m sh -c \"%s\" 2>/dev/null", command);
+    FILE *answer = popen(whole, "re");
+    assert_non_null(answer);
+    bool said = fgets(line, sizeof line, answer) != NULL;
+    (void)pclose(answer);
+    if (!said) {
+        print_message("mounts are not permitted here\n");
+        skip();
+    }
+    if (strstr(line, "ServiceUnavailable EROFS") == NULL || strstr(line, "earlier") != NULL ||
+        strstr(line, "locks.db: the file cannot be created") == NULL)
+        fail_msg("%s", line);
+}
+
 static void links(void **state)
 {
     const test_dir *dir = *state;
@@ -524,6 +547,7 @@ int main(int argc, char **argv)
         TEST(only_the_last_folder_is_made),
         TEST(relative_and_odd_names_are_plain_files),
         TEST(bad_paths_are_refused),
+        TEST(read_only_file_systems_are_named),
         TEST(links),
         TEST(network_file_systems_are_refused),
         TEST(foreign_files_are_left_untouched),

@@ -130,7 +130,8 @@ static syncguard_status create_locked(const char *path, const char *folder, sync
         return SYNCGUARD_OK;
     for (size_t i = 1; i < SUFFIX_COUNT; i++) {
         snprintf(name, sizeof name, "%s%s", path, SUFFIXES[i]);
-        if (unlink(name) != 0 && errno != ENOENT)
+        /* On a read-only file system unlink fails for missing names, too. */
+        if (lstat(name, &about) == 0 && unlink(name) != 0 && errno != ENOENT)
             return sg_sqlite_fail_errno(err, errno, name,
                                         "left by an earlier file, cannot be removed");
     }
