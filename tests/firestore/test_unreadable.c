@@ -61,7 +61,7 @@ static void nobody_guesses_an_expiry(void **state)
         "{\"stringValue\":\"1\"}",
         "{\"doubleValue\":\"NaN\"}",
         "{\"doubleValue\":1e300}",
-        "{\"doubleValue\":99999999999999.5}",
+        "{\"doubleValue\":9007199254740992.0}",
         "{\"integerValue\":\"12a\"}",
         "{\"integerValue\":\"9007199254740992\"}",
         "{\"integerValue\":\"\"}",
@@ -88,6 +88,26 @@ static void nobody_guesses_an_expiry(void **state)
         assert_int_equal(listed(mine), 0);
     }
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
+    syncguard_close(mine);
+}
+
+/* As another client may have computed it. */
+static void an_expiry_with_a_fraction_is_rounded_up(void **state)
+{
+    syncguard_backend *mine = fake_server_open(&server, NULL);
+    syncguard_lock_info info;
+    syncguard_grant grant;
+    bool locked = false;
+
+    (void)state;
+    plant_again("expiresAtMs", "{\"doubleValue\":99999999999999.5}");
+    assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    assert_true(locked);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(mine, "k", NULL, &info, &err));
+    assert_true(info.expires_at_ms == INT64_C(100000000000000));
+    assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
     syncguard_close(mine);
 }
 
@@ -331,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(nobody_guesses_an_expiry, reset_server),
+        cmocka_unit_test_setup(an_expiry_with_a_fraction_is_rounded_up, reset_server),
         cmocka_unit_test_setup(nor_beside_a_live_one, reset_server),
         cmocka_unit_test_setup(what_is_live_is_held_and_its_owner_may_go_on, reset_server),
         cmocka_unit_test_setup(an_id_that_nobody_can_have, reset_server),

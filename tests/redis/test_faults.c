@@ -254,6 +254,23 @@ static void refused_credentials_are_auth_failed(void **state)
     server_remove(&s);
 }
 
+/* The stored expiry, and the lifetime of the lock and of its index. */
+static void check_stored_lease(int port, const char *key, const char *lock_id, int64_t expires,
+                               int64_t ttl_ms)
+{
+    char digits[40];
+    snprintf(digits, sizeof digits, "\"expiresAtMs\":%lld,", (long long)expires);
+    redisReply *value = raw_at(port, "GET syncguard:%s", key);
+    redisReply *life = raw_at(port, "PTTL syncguard:%s", key);
+    redisReply *index_life = raw_at(port, "PTTL syncguard:id:%s", lock_id);
+    assert_non_null(strstr(value->str, digits));
+    assert_in_range(life->integer, 1, ttl_ms + 1000);
+    assert_in_range(index_life->integer, life->integer - 1000, ttl_ms + 1000);
+    freeReplyObject(value);
+    freeReplyObject(life);
+    freeReplyObject(index_life);
+}
+
 static void full_memory_is_rate_limited(void **state)
 {
     (void)state;
@@ -270,8 +287,20 @@ static void full_memory_is_rate_limited(void **state)
     assert_status(syncguard_acquire(backend, "full", 5000, NULL, &refused, &err),
                   SYNCGUARD_E_RATE_LIMITED);
     assert_string_equal(err.native, "OOM");
-    /* Neither undoing nor releasing needs memory. */
+    /* Held locks are renewed, one by one and in batches, to longer and to shorter leases. */
+    int64_t expires = 0;
+    static const int64_t leases[] = {60000, 5000};
+    for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
+        assert_status(syncguard_extend(backend, grant.lock_id, leases[i], NULL, &expires, &err),
+                      SYNCGUARD_OK);
+        check_stored_lease(s.port, "before", grant.lock_id, expires, leases[i]);
+    }
+    syncguard_extend_op item = {.lock_id = grant.lock_id, .ttl_ms = 30000};
     syncguard_limits limits = {syncguard_clock_ns() + 5000 * SYNCGUARD_NS_PER_MS, NULL};
+    assert_status(backend->ops->extend_many(backend, &item, 1, &limits, &err), SYNCGUARD_OK);
+    assert_status(item.status, SYNCGUARD_OK);
+    check_stored_lease(s.port, "before", grant.lock_id, item.expires_at_ms, 30000);
+    /* Neither undoing nor releasing needs memory. */
     assert_status(backend->ops->undo(backend, "taken back", 10, undone.lock_id, limits.deadline_ns,
                                      &limits, &err),
                   SYNCGUARD_OK);

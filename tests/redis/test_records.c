@@ -69,7 +69,9 @@ static void unreadable_values_are_left_alone(void **state)
         "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
         "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":1e400,\"acquiredAtMs\":1,"
         "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
-        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000.5,\"acquiredAtMs\":1,"
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":nan,\"acquiredAtMs\":1,"
+        "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
+        "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9007199254740991.5,\"acquiredAtMs\":1,"
         "\"key\":\"bad\",\"fence\":\"000000000000001\"}",
         "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":x000000000000,\"acquiredAtMs\":1000000000000,"
         "\"fence\":\"000000000000001\",\"key\":\"bad\"}",
@@ -94,6 +96,57 @@ static void unreadable_values_are_left_alone(void **state)
                       SYNCGUARD_E_INTERNAL);
         assert_string_equal(raw_text("GET syncguard:bad"), values[i]);
         assert_int_equal(raw_int("DBSIZE"), 2);
+    }
+}
+
+/* Both readers of a value, the scripts and the library, come to the same time. */
+static void fractions_are_rounded_up(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t expires_at_ms;
+    } cases[] = {
+        {"9000000000000.75", INT64_C(9000000000001)},
+        {"9000000000000.7512", INT64_C(9000000000001)},
+        {"9000000000000.0000001", INT64_C(9000000000000)},
+        {"9.00000000000025e12", INT64_C(9000000000001)},
+        {"1.25", 2},
+        {"-0.5", 0},
+        {"1.0000000000000001", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char value[300];
+        syncguard_grant grant;
+        syncguard_lock_info info;
+        int64_t expires = 0;
+        bool locked = false;
+        bool live = cases[i].expires_at_ms > 1000;
+        snprintf(value, sizeof value,
+                 "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":%s,\"acquiredAtMs\":1.5,"
+                 "\"key\":\"part\",\"fence\":\"000000000000001\"}",
+                 cases[i].text);
+        plant("part", value);
+        assert_status(syncguard_is_locked(store, "part", NULL, &locked, &err), SYNCGUARD_OK);
+        assert_int_equal(locked, live);
+        if (live) {
+            assert_status(syncguard_acquire(store, "part", 5000, NULL, &grant, &err),
+                          SYNCGUARD_LOCKED);
+            assert_status(syncguard_get_by_key(store, "part", NULL, &info, &err), SYNCGUARD_OK);
+            assert_true(info.expires_at_ms == cases[i].expires_at_ms);
+            assert_status(syncguard_extend(store, OTHER_ID, 7000, NULL, &expires, &err),
+                          SYNCGUARD_OK);
+            assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_OK);
+        } else {
+            /* The script removes only what has the expiry that the library has read. */
+            syncguard_cleanup_op op = {.key = "part",
+                                       .key_length = 4,
+                                       .lock_id = OTHER_ID,
+                                       .expires_at_ms = cases[i].expires_at_ms,
+                                       .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
+            assert_status(store->ops->cleanup(store, &op, &err), SYNCGUARD_OK);
+        }
+        assert_int_equal(raw_int("EXISTS syncguard:part"), 0);
     }
 }
 
@@ -337,6 +390,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_of_others_are_understood, flush_all),
         cmocka_unit_test_setup(unreadable_values_are_left_alone, flush_all),
+        cmocka_unit_test_setup(fractions_are_rounded_up, flush_all),
         cmocka_unit_test_setup(damaged_values_are_held_and_released, flush_all),
         cmocka_unit_test_setup(foreign_types_are_left_alone, flush_all),
         cmocka_unit_test_setup(foreign_index_of_a_dead_lock_is_left_alone, flush_all),

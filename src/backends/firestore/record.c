@@ -77,9 +77,9 @@ static bool read_time(const json_t *value, int64_t *out)
         *out = strtoll(text, NULL, 10);
     } else if (json_is_number(real)) {
         double number = json_number_value(real);
-        if (!(fabs(number) <= (double)SYNCGUARD_MAX_TIME_MS) || number != floor(number))
+        if (!(fabs(number) <= (double)SYNCGUARD_MAX_TIME_MS))
             return false;
-        *out = (int64_t)number;
+        *out = (int64_t)ceil(number); /* changes no comparison with whole milliseconds */
     } else {
         return false;
     }

@@ -9,6 +9,8 @@
  */
 #include "record.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_DEPTH 32
@@ -161,65 +163,77 @@ static bool read_exponent(cursor *c, int *out)
     if (!is_digit(c))
         return false;
     for (; is_digit(c); c->at++)
-        value = value < 10000 ? value * 10 + (*c->at - '0') : value;
+        value = value < 1000000 ? value * 10 + (*c->at - '0') : value;
     *out = negative ? -value : value;
     return true;
 }
 
-/* Appends zeros to the digits of value; false if it becomes too large. */
-static bool add_zeros(int64_t *value, int count)
-{
-    for (; count > 0 && *value != 0; count--) {
-        *value *= 10;
-        if (*value > SYNCGUARD_MAX_TIME_MS)
-            return false;
-    }
-    return true;
-}
+/* No double, and no midpoint between two of them, has more significant digits than this. */
+#define MAX_DIGITS 780
 
-/* Digits, with zeros at their end counted and not yet part of value. */
-static bool add_digits(cursor *c, int64_t *value, int *zeros, int *places)
+typedef struct decimal {
+    char text[MAX_DIGITS + 16]; /* significant digits, then room for an exponent */
+    size_t length;
+    int exponent;
+} decimal;
+
+/* Digits before or behind the point. Those that no longer fit leave a trace for the rounding. */
+static bool add_digits(cursor *c, decimal *d, bool behind_point)
 {
     if (!is_digit(c))
         return false;
     for (; is_digit(c); c->at++) {
-        --*places;
-        if (*c->at == '0') {
-            ++*zeros;
+        if (behind_point)
+            d->exponent--;
+        if (d->length == 0 && *c->at == '0')
+            continue;
+        if (d->length < MAX_DIGITS) {
+            d->text[d->length++] = *c->at;
             continue;
         }
-        if (!add_zeros(value, *zeros + 1))
-            return false;
-        *value += *c->at - '0';
-        *zeros = 0;
+        d->exponent++;
+        if (*c->at != '0' && d->text[MAX_DIGITS - 1] == '0')
+            d->text[MAX_DIGITS - 1] = '1';
     }
-    return *value <= SYNCGUARD_MAX_TIME_MS;
+    return true;
 }
 
-/* A JSON number that is whole, and at most 2^53 - 1 on either side of 0. By hand, because strtod
- * follows the locale. */
+/*
+ * A JSON number of at most 2^53 - 1 on either side of 0, with a fraction rounded up, which changes
+ * no comparison with a whole number of milliseconds. Rounded to a double first, because the scripts
+ * do so and must come to the same number. strtod gets no point, which depends on the locale.
+ */
 static bool read_number(cursor *c, int64_t *out)
 {
-    int64_t value = 0;
-    int zeros = 0, places = 0, exponent = 0;
+    decimal d;
+    int exponent = 0;
+    d.length = 0;
+    d.exponent = 0;
     skip_space(c);
     bool negative = c->at < c->end && *c->at == '-';
     if (negative)
         c->at++;
-    if (!add_digits(c, &value, &zeros, &places))
+    if (!add_digits(c, &d, false))
         return false;
-    places = 0; /* behind the point */
     if (c->at < c->end && *c->at == '.') {
         c->at++;
-        if (!add_digits(c, &value, &zeros, &places))
+        if (!add_digits(c, &d, true))
             return false;
     }
     if (!read_exponent(c, &exponent))
         return false;
-    exponent += places + zeros; /* the last digit of value is not zero */
-    if (value != 0 && (exponent < 0 || !add_zeros(&value, exponent)))
+    double value = 0;
+    if (d.length > 0) {
+        snprintf(d.text + d.length, sizeof d.text - d.length, "e%d", d.exponent + exponent);
+        value = strtod(d.text, NULL);
+    }
+    if (!(value <= (double)SYNCGUARD_MAX_TIME_MS))
         return false;
-    *out = negative ? -value : value;
+    if (negative)
+        value = -value;
+    *out = (int64_t)value;
+    if ((double)*out < value)
+        ++*out;
     return true;
 }
 

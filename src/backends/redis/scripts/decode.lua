@@ -13,8 +13,9 @@
   if not expires then
     local fine, t = pcall(cjson.decode, value)
     if not fine or type(t) ~= 'table' or type(t.expiresAtMs) ~= 'number'
-        or t.expiresAtMs % 1 ~= 0 or math.abs(t.expiresAtMs) > 9007199254740991 then
+        or not (math.abs(t.expiresAtMs) <= 9007199254740991) then -- nor NaN
       return -2
     end
-    id, expires = t.lockId, t.expiresAtMs
+    -- A fraction is rounded up, as in record.c: no comparison with whole milliseconds changes.
+    id, expires = t.lockId, math.ceil(t.expiresAtMs)
   end

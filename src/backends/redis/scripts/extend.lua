@@ -49,7 +49,13 @@ else
     from = last + 1
   end
 end
-local done = redis.pcall('SET', name, text, 'PX', ARGV[2])
+-- At its memory limit a server refuses SET only as a script's first write. So the first one is
+-- PEXPIRE, with the lifetime that the name has anyway, in case SET fails for another reason.
+local left = math.ceil(expires + ARGV[2] - ARGV[1] - now)
+local done = redis.pcall('PEXPIRE', name, left)
+if type(done) == 'number' then
+  done = redis.pcall('SET', name, text, 'PX', ARGV[2])
+end
 if done.err then
   return done
 end
