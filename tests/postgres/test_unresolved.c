@@ -27,12 +27,16 @@ typedef enum mode {
     PASS,
     END_AFTER_COMMIT, /* the server ends the session between the commit and its answer */
     NO_CODE,          /* the answers of one request are an error without a code */
+    COPY_ONCE,        /* the first answer of one request begins a COPY */
+    COPY_ALWAYS,      /* that of every request */
     SILENT            /* from the next request on, a connection gets no answers */
 } mode;
 
 static atomic_int proxy_mode;
 static atomic_bool proxy_closed; /* new connections get nowhere */
 static atomic_int proxy_cuts;    /* counted up: what is connected is cut off */
+static atomic_int proxy_lines;   /* connections that are open */
+static atomic_int copy_type;     /* of the message that begins a COPY: G, H or W */
 
 typedef struct line {
     int client;
@@ -56,6 +60,14 @@ static bool put_error(int fd, const char *fields, size_t count)
     return put(fd, head, 5) && put(fd, fields, count);
 }
 
+/* Text, without a column. */
+static bool put_copy(int fd)
+{
+    unsigned char message[8] = {(unsigned char)atomic_load(&copy_type), 0, 0, 0, 7};
+
+    return put(fd, message, sizeof message);
+}
+
 /* One message of the server. False: the connection is over. */
 static bool pass_message(line *self, const unsigned char *message, size_t length)
 {
@@ -75,6 +87,12 @@ static bool pass_message(line *self, const unsigned char *message, size_t length
         atomic_store(&proxy_mode, PASS);
         self->swallow = true;
         return put_error(self->client, uncoded, sizeof uncoded);
+    }
+    if ((now == COPY_ONCE || now == COPY_ALWAYS) && strcmp(tag, "BEGIN") == 0) {
+        if (now == COPY_ONCE)
+            atomic_store(&proxy_mode, PASS);
+        self->swallow = true;
+        return put_copy(self->client);
     }
     if (now == END_AFTER_COMMIT && strcmp(tag, "COMMIT") == 0) {
         atomic_store(&proxy_mode, PASS);
@@ -135,6 +153,7 @@ static void *serve_line(void *context)
     close(self->client);
     close(self->server);
     free(self);
+    atomic_fetch_sub(&proxy_lines, 1);
     return NULL;
 }
 
@@ -163,6 +182,7 @@ static void *accept_lines(void *context)
         if (connect(self->server, (struct sockaddr *)&address, sizeof address) != 0 ||
             pthread_create(&thread, NULL, serve_line, self) != 0)
             pg_die("the proxy cannot reach the server");
+        atomic_fetch_add(&proxy_lines, 1);
         pthread_detach(thread);
     }
     return NULL;
@@ -306,6 +326,61 @@ static void error_without_a_code_after_a_release(void **state)
     syncguard_lock_dispose(lock);
     syncguard_close(backend);
     syncguard_close(holder);
+}
+
+/* libpq reports a COPY again and again until somebody takes part in it. */
+static void copy_ends_the_connection(void **state)
+{
+    static const char types[] = {'G', 'H', 'W'};
+    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_grant grant;
+
+    (void)state;
+    pair(backend, "copy");
+    for (size_t i = 0; i < sizeof types; i++) {
+        atomic_store(&copy_type, types[i]);
+        atomic_store(&proxy_mode, COPY_ONCE);
+        pair(backend, "copy");
+        assert_int_equal(atomic_load(&proxy_mode), PASS);
+        atomic_store(&proxy_mode, COPY_ALWAYS);
+        assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
+                      syncguard_acquire(backend, "copy", 60000, NULL, &grant, &err));
+        atomic_store(&proxy_mode, PASS);
+        expect_gone(plain, "copy");
+    }
+    syncguard_close(backend);
+}
+
+/* Also one whose caller has left: its connection is closed, and its acquire is not taken for over.
+ */
+static void copy_after_the_caller_left(void **state)
+{
+    syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=copied"));
+    syncguard_call call = call_of(300, NULL);
+    syncguard_grant grant;
+    syncguard_status status;
+    int64_t end;
+    int lines;
+    pid_t pid;
+
+    (void)state;
+    pair(backend, "copied");
+    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                                  "'copied'");
+    assert_true(pid > 1);
+    lines = atomic_load(&proxy_lines);
+    atomic_store(&copy_type, 'G');
+    atomic_store(&proxy_mode, COPY_ONCE);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    status = syncguard_acquire(backend, "copied", 60000, &call, &grant, &err);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
+    for (end = now_ms() + 30000; atomic_load(&proxy_mode) != PASS; sleep_ms(5))
+        assert_true(now_ms() < end);
+    expect_gone(plain, "copied");
+    syncguard_close(backend);
+    for (end = now_ms() + 30000; atomic_load(&proxy_lines) >= lines; sleep_ms(5))
+        assert_true(now_ms() < end);
 }
 
 /* The network breaks before the server gets to it: it is carried out all the same, later. */
@@ -463,6 +538,8 @@ int main(void)
         cmocka_unit_test(session_ended_after_the_commit),
         cmocka_unit_test(error_without_a_code),
         cmocka_unit_test(error_without_a_code_after_a_release),
+        cmocka_unit_test(copy_ends_the_connection),
+        cmocka_unit_test(copy_after_the_caller_left),
         cmocka_unit_test(carried_out_after_the_connection_broke),
         cmocka_unit_test(release_that_was_sent_again),
         cmocka_unit_test(release_that_comes_late_is_reported),

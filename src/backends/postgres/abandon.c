@@ -83,13 +83,14 @@ static bool read_to_end(const sg_pg_connection *connection)
         while (!PQisBusy(pg)) {
             PGresult *result = PQgetResult(pg);
             bool none = !result;
+            bool expected = none || sg_pg_is_expected(result);
             bool end = result && (PQresultStatus(result) == PGRES_PIPELINE_SYNC ||
                                   sg_pg_ends_session(connection, result));
 
             PQclear(result);
             if (end)
                 return true;
-            if (PQstatus(pg) == CONNECTION_BAD)
+            if (!expected || PQstatus(pg) == CONNECTION_BAD || !syncguard_limits_left_ns(&limits))
                 return false;
             /* Nothing was under way, or its end had been read before: libpq would go on saying so
              * for ever. */

@@ -64,6 +64,20 @@ static void note_error(sg_pg_round_trip *trip, const PGresult *result)
         trip->session_over = true;
 }
 
+bool sg_pg_is_expected(const PGresult *result)
+{
+    switch (PQresultStatus(result)) {
+    case PGRES_COMMAND_OK:
+    case PGRES_TUPLES_OK:
+    case PGRES_FATAL_ERROR:
+    case PGRES_PIPELINE_ABORTED:
+    case PGRES_PIPELINE_SYNC:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Keeps or drops answer number *at. True at the end of the pipeline. */
 static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
 {
@@ -116,6 +130,17 @@ static sg_pg_reply classify_results(sg_pg_round_trip *trip)
     return trip->unconfirmed ? SG_PG_UNCONFIRMED : SG_PG_DONE;
 }
 
+/* Answers that are none to our statements: nothing more on this connection can be relied on. */
+static sg_pg_reply round_trip_misled(sg_pg_round_trip *trip)
+{
+    (void)sg_pg_round_trip_broken(trip);
+    trip->status = syncguard_fail(trip->err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
+                                  "the server's answer is none to the request");
+    return SG_PG_BROKEN;
+}
+
+/* The inner loop waits for nothing and looks at no limit, so each of its steps has to use up an
+ * answer: libpq returns the states of a COPY again and again. */
 static sg_pg_reply collect(sg_pg_round_trip *trip)
 {
     PGconn *pg = trip->connection->pg;
@@ -125,10 +150,19 @@ static sg_pg_reply collect(sg_pg_round_trip *trip)
         sg_pg_reply got;
 
         while (!PQisBusy(pg)) {
-            if (take(trip, PQgetResult(pg), &at))
+            PGresult *result = PQgetResult(pg);
+
+            if (result && !sg_pg_is_expected(result)) {
+                PQclear(result);
+                return round_trip_misled(trip);
+            }
+            if (take(trip, result, &at))
                 return classify_results(trip);
             if (PQstatus(pg) == CONNECTION_BAD)
                 return sg_pg_round_trip_broken(trip);
+            /* One more than expected: the end of the pipeline may have an error of its own. */
+            if (at > trip->expected_count + 1)
+                return round_trip_misled(trip);
         }
         got = wait_for(trip, POLLIN);
         if (got != SG_PG_DONE)
