@@ -23,7 +23,8 @@ SYNCGUARD_API void syncguard_report(const syncguard_findings *to, syncguard_seve
 
 /*
  * Topic "clock", for stores whose own clock determines expiry. offset_us is the store's clock less
- * ours, error_us its error bound. An offset only makes the times wrong that people are shown.
+ * ours, error_us its error bound. The times that people are shown are wrong by the offset; locks
+ * are affected when the store's clock is corrected.
  */
 SYNCGUARD_API void syncguard_report_clock(const syncguard_findings *to, int64_t offset_us,
                                           int64_t error_us);
