@@ -181,7 +181,7 @@ static void renew(sg_renewer *renewer, syncguard_lock **batch, size_t count)
     for (size_t i = 0; i < count; i++) {
         int64_t end = sg_lock_lease_end(batch[i]);
         items[i] = (syncguard_extend_op){.lock_id = batch[i]->lock_id,
-                                         .ttl_ms = atomic_load(&batch[i]->ttl_ms)};
+                                         .ttl_ms = sg_lock_renewal_ttl_ms(batch[i])};
         if (end < earliest_end)
             earliest_end = end;
     }

@@ -128,6 +128,7 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
     /* Checked before, too: what the reply confirms too late is lost. */
     if (status == SYNCGUARD_OK && sg_lock_check_lease(lock) == SYNCGUARD_LOST_NO &&
         sg_lock_renewed(lock, op) && sg_lock_check_lease(lock) == SYNCGUARD_LOST_NO) {
+        lock->wanted_ttl_ms = op->ttl_ms;
         sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
         return SYNCGUARD_OK;
     }

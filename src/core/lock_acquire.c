@@ -547,6 +547,7 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     lock->on_release_error_context = options->on_release_error_context;
     atomic_init(&lock->ttl_ms, options->ttl_ms);
     atomic_init(&lock->longest_ttl_ms, options->ttl_ms);
+    lock->wanted_ttl_ms = options->ttl_ms;
     lock->key_length = length;
     lock->name_length = (uint16_t)length;
     memcpy(lock->key, key, length);

@@ -72,12 +72,22 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
     return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
 }
 
-/* The store may still apply an earlier extend of unknown outcome after this one, and would then
- * count its TTL. */
+/* What the store may shorten a lease to that an extend sent at sent_ns, with this TTL, has
+ * confirmed: an earlier extend of unknown outcome may still be applied after it. */
+static int64_t counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_t sent_ns)
+{
+    bool late = sent_ns < lock->unresolved_until_ns && lock->unresolved_ttl_ms < ttl_ms;
+    return late ? lock->unresolved_ttl_ms : ttl_ms;
+}
+
+int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock)
+{
+    return counted_ttl_ms(lock, lock->wanted_ttl_ms, syncguard_clock_ns());
+}
+
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
 {
-    int64_t shortest = lock->unresolved_ttl_ms;
-    int64_t ttl_ms = shortest > 0 && shortest < op->ttl_ms ? shortest : op->ttl_ms;
+    int64_t ttl_ms = counted_ttl_ms(lock, op->ttl_ms, op->first_sent_ns);
     int64_t end = syncguard_clock_after(op->first_sent_ns, ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
     do {
@@ -89,12 +99,16 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
     return true;
 }
 
+/* Of several such extends the shortest TTL counts until the last is past. */
 bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op)
 {
+    int64_t now = syncguard_clock_ns();
+    int64_t until = syncguard_clock_after(now, op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
     int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
-    if (lock->unresolved_ttl_ms == 0 || op->ttl_ms < lock->unresolved_ttl_ms)
-        lock->unresolved_ttl_ms = op->ttl_ms;
+    lock->unresolved_ttl_ms = counted_ttl_ms(lock, op->ttl_ms, now);
+    if (until > lock->unresolved_until_ns)
+        lock->unresolved_until_ns = until;
     if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
         return false;
     while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {
