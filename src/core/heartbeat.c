@@ -56,8 +56,6 @@ static size_t collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syn
             sg_lost_locks_push(&heartbeat->lost, lock);
         } else if (lock->next_ns >= lease_end) { /* not renewed any more: wait for the end */
             break;
-        } else if (now >= lock->hold_end_ns) { /* retried until here, but no further */
-            sg_renewal_queue_postpone_first(queue, lease_end);
         } else if (!sg_lock_try_claim(lock)) {
             sg_renewal_queue_postpone_first(queue, now + CLAIMED_PAUSE_NS);
         } else {

@@ -80,9 +80,17 @@ static int64_t counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_
     return late ? lock->unresolved_ttl_ms : ttl_ms;
 }
 
+int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms)
+{
+    int64_t left_ns = lock->hold_end_ns - syncguard_clock_ns();
+    int64_t left_ms = left_ns > 0 ? (left_ns - 1) / SYNCGUARD_NS_PER_MS + 1 : 1;
+    return left_ms < ttl_ms ? left_ms : ttl_ms;
+}
+
 int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock)
 {
-    return counted_ttl_ms(lock, lock->wanted_ttl_ms, syncguard_clock_ns());
+    int64_t ttl_ms = counted_ttl_ms(lock, lock->wanted_ttl_ms, syncguard_clock_ns());
+    return sg_lock_ttl_within_hold(lock, ttl_ms);
 }
 
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
@@ -90,6 +98,8 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
     int64_t ttl_ms = counted_ttl_ms(lock, op->ttl_ms, op->first_sent_ns);
     int64_t end = syncguard_clock_after(op->first_sent_ns, ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
+    if (end > lock->hold_end_ns)
+        end = lock->hold_end_ns;
     do {
         if (lease < 0)
             return false;

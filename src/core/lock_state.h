@@ -35,7 +35,7 @@ struct syncguard_lock {
     int64_t wanted_ttl_ms;
     int64_t unresolved_ttl_ms;
     int64_t unresolved_until_ns;
-    int64_t hold_end_ns; /* SYNCGUARD_NO_DEADLINE: no max_hold */
+    int64_t hold_end_ns; /* no lease ends later; SYNCGUARD_NO_DEADLINE: no max_hold */
     /* No release removes the lock before; 0: no min_hold. */
     _Atomic int64_t keep_until_ns;
     syncguard_lost_fn on_lost;
@@ -70,6 +70,8 @@ void sg_lock_end_hold(syncguard_lock *lock);
 void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
 /* Why the lock is lost; a lease that is over now is lost from here on. */
 syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock);
+/* ttl_ms, or what is left of the maximum hold if that is less. */
+int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms);
 /* The TTL for the next renewal. */
 int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock);
 /* Notes a confirmed extend; false if the lock was lost meanwhile, which is final. */
