@@ -36,7 +36,7 @@ typedef enum syncguard_lost_reason {
     SYNCGUARD_LOST_NO = 0,
     SYNCGUARD_LOST_ABSENT = 1,      /* the store says that the lock is gone */
     SYNCGUARD_LOST_UNCONFIRMED = 2, /* no renewal was confirmed before the lease ended */
-    SYNCGUARD_LOST_MAX_HOLD = 3,    /* renewal stopped after max_hold_ms, and the lease ran out */
+    SYNCGUARD_LOST_MAX_HOLD = 3,    /* it was held for max_hold_ms */
     SYNCGUARD_LOST_FORKED = 4       /* this is a child of the process that holds it */
 } syncguard_lost_reason;
 
@@ -89,7 +89,8 @@ typedef struct syncguard_lock_options {
     bool retry_unavailable;
     /* Renew in the background, each time a third of ttl_ms has passed. Default false. */
     bool auto_extend;
-    /* Stop renewing this long after the grant; 0 (default): never. */
+    /* With auto_extend: no lease lasts longer than this after the grant; 0 (default): no maximum.
+     */
     int64_t max_hold_ms;
     /* Triggering it ends the acquire; it has no effect later. NULL: none. */
     syncguard_abort *abort_object;

@@ -128,8 +128,9 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_lock_extend_async(
 /*
  * Ends a request early, even while a server hangs; it still completes. After this call an acquire
  * never hands out a lock: one that was granted in the meantime is released in the background; the
- * status is Aborted. A release or extend that was sent may have taken effect; its status is Aborted
- * or its result. False if the completion has been taken, or if the request is not of this queue.
+ * status is Aborted, also if the acquire had failed already. A release or extend that was sent may
+ * have taken effect; its status is Aborted or its result. False if the completion has been taken,
+ * or if the request is not of this queue.
  */
 SYNCGUARD_API bool syncguard_queue_cancel(syncguard_queue *queue, syncguard_request request);
 

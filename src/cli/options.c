@@ -59,7 +59,7 @@ static const option_row rows[] = {
     {CLI_ON_LOST, 0, "on-lost", "kill|warn", ON_LOST, FIELD(warn_if_lost),
      "what to do when the lock is lost (default kill)"},
     {CLI_MAX_HOLD, 0, "max-hold", "TIME", POSITIVE_DURATION, FIELD(max_hold_ms),
-     "stop renewing after this long; the lock is then lost"},
+     "hold the lock for at most this long; it is then lost"},
     {CLI_MIN_HOLD, 0, "min-hold", "TIME", POSITIVE_DURATION, FIELD(min_hold_ms),
      "keep the lock at least this long, even if COMMAND ends sooner"},
     {CLI_OWNER, 0, "owner", "LABEL", TEXT, FIELD(owner),

@@ -212,14 +212,17 @@ static void terminate(supervisor *s)
 static void report_ending(supervisor *s, int64_t left)
 {
     int64_t limit = s->options->max_hold_ms;
-    bool over = limit > 0 && cli_now_ms() - s->started_ms >= limit;
+    int64_t lease_end_ms = cli_now_ms() + left;
+    /* Both count from when the acquire was sent, which was a little before started_ms. */
+    bool over = limit > 0 && lease_end_ms + s->options->ttl_ms / 3 >= s->started_ms + limit;
     const char *store = over ? "" : cli_store_name();
     char span[24];
     cli_format_duration(left, span, sizeof span);
     if (!s->reported)
         cli_message("%s%s%s, the lease of %s ends in %s (ending the command)", store,
                     *store != '\0' ? ": " : "",
-                    over ? "--max-hold is over" : "renewals are not confirmed", s->keys, span);
+                    over ? "--max-hold is nearly over" : "renewals are not confirmed", s->keys,
+                    span);
     s->reported = true;
 }
 
@@ -359,7 +362,10 @@ static void supervisor_init(supervisor *s, const cli_options *options, syncguard
     s->timer = open_timer();
     s->started_ms = cli_now_ms();
     s->kill_at_ms = NEVER;
-    s->lease_grace_ms = min(LEASE_GRACE_MS, options->ttl_ms / 3);
+    int64_t lease_ms = options->ttl_ms;
+    if (options->max_hold_ms > 0)
+        lease_ms = min(lease_ms, options->max_hold_ms);
+    s->lease_grace_ms = min(LEASE_GRACE_MS, lease_ms / 3);
     s->absent_grace_ms = ABSENT_GRACE_MS;
     if (options->grace_ms >= 0)
         s->lease_grace_ms = s->absent_grace_ms = options->grace_ms;

@@ -56,8 +56,6 @@ static size_t collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syn
             sg_lost_locks_push(&heartbeat->lost, lock);
         } else if (lock->next_ns >= lease_end) { /* not renewed any more: wait for the end */
             break;
-        } else if (now >= lock->hold_end_ns) { /* retried until here, but no further */
-            sg_renewal_queue_postpone_first(queue, lease_end);
         } else if (!sg_lock_try_claim(lock)) {
             sg_renewal_queue_postpone_first(queue, now + CLAIMED_PAUSE_NS);
         } else {
@@ -181,7 +179,7 @@ static void renew(sg_renewer *renewer, syncguard_lock **batch, size_t count)
     for (size_t i = 0; i < count; i++) {
         int64_t end = sg_lock_lease_end(batch[i]);
         items[i] = (syncguard_extend_op){.lock_id = batch[i]->lock_id,
-                                         .ttl_ms = atomic_load(&batch[i]->ttl_ms)};
+                                         .ttl_ms = sg_lock_renewal_ttl_ms(batch[i])};
         if (end < earliest_end)
             earliest_end = end;
     }

@@ -112,8 +112,10 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
                                        syncguard_error *err)
 {
     syncguard_backend *backend = lock->backend;
+    int64_t wanted_ttl_ms = op->ttl_ms;
     if (!syncguard_lock_held(lock))
         return SYNCGUARD_ABSENT;
+    op->ttl_ms = sg_lock_ttl_within_hold(lock, wanted_ttl_ms);
     if (op->ttl_ms > atomic_load(&lock->longest_ttl_ms))
         atomic_store(&lock->longest_ttl_ms, op->ttl_ms);
     op->first_sent_ns = syncguard_clock_ns();
@@ -128,6 +130,7 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
     /* Checked before, too: what the reply confirms too late is lost. */
     if (status == SYNCGUARD_OK && sg_lock_check_lease(lock) == SYNCGUARD_LOST_NO &&
         sg_lock_renewed(lock, op) && sg_lock_check_lease(lock) == SYNCGUARD_LOST_NO) {
+        lock->wanted_ttl_ms = wanted_ttl_ms;
         sg_heartbeat_reschedule(&backend->core->heartbeat, lock);
         return SYNCGUARD_OK;
     }

@@ -468,7 +468,7 @@ static void hand_out(sg_acquire *c, syncguard_lock **out)
     (void)syncguard_fence_format(c->op->fence, lock->fence, NULL);
     atomic_store(&lock->expires_at_ms, c->op->expires_at_ms);
     atomic_store(&lock->lease, syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms));
-    lock->hold_end_ns = c->max_hold_ms > 0
+    lock->hold_end_ns = c->max_hold_ms > 0 && c->auto_extend
                             ? syncguard_clock_after(c->op->first_sent_ns, c->max_hold_ms)
                             : SYNCGUARD_NO_DEADLINE;
     if (c->min_hold_ms > 0)
@@ -535,6 +535,9 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
                                       const syncguard_lock_options *options)
 {
     size_t suffix = options->slots > 0 ? SG_SLOT_SUFFIX_SIZE : 1;
+    int64_t ttl_ms = options->ttl_ms;
+    if (options->auto_extend && options->max_hold_ms > 0 && options->max_hold_ms < ttl_ms)
+        ttl_ms = options->max_hold_ms;
     syncguard_lock *lock = syncguard_calloc(1, sizeof *lock + length + suffix);
     if (lock == NULL)
         return NULL;
@@ -545,8 +548,9 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     lock->abort_on_lost = options->abort_on_lost;
     lock->on_release_error = options->on_release_error;
     lock->on_release_error_context = options->on_release_error_context;
-    atomic_init(&lock->ttl_ms, options->ttl_ms);
-    atomic_init(&lock->longest_ttl_ms, options->ttl_ms);
+    atomic_init(&lock->ttl_ms, ttl_ms);
+    atomic_init(&lock->longest_ttl_ms, ttl_ms);
+    lock->wanted_ttl_ms = options->ttl_ms;
     lock->key_length = length;
     lock->name_length = (uint16_t)length;
     memcpy(lock->key, key, length);

@@ -72,14 +72,34 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
     return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
 }
 
-/* The store may still apply an earlier extend of unknown outcome after this one, and would then
- * count its TTL. */
+/* What the store may shorten a lease to that an extend sent at sent_ns, with this TTL, has
+ * confirmed: an earlier extend of unknown outcome may still be applied after it. */
+static int64_t counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_t sent_ns)
+{
+    bool late = sent_ns < lock->unresolved_until_ns && lock->unresolved_ttl_ms < ttl_ms;
+    return late ? lock->unresolved_ttl_ms : ttl_ms;
+}
+
+int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms)
+{
+    int64_t left_ns = lock->hold_end_ns - syncguard_clock_ns();
+    int64_t left_ms = left_ns > 0 ? (left_ns - 1) / SYNCGUARD_NS_PER_MS + 1 : 1;
+    return left_ms < ttl_ms ? left_ms : ttl_ms;
+}
+
+int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock)
+{
+    int64_t ttl_ms = counted_ttl_ms(lock, lock->wanted_ttl_ms, syncguard_clock_ns());
+    return sg_lock_ttl_within_hold(lock, ttl_ms);
+}
+
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
 {
-    int64_t shortest = lock->unresolved_ttl_ms;
-    int64_t ttl_ms = shortest > 0 && shortest < op->ttl_ms ? shortest : op->ttl_ms;
+    int64_t ttl_ms = counted_ttl_ms(lock, op->ttl_ms, op->first_sent_ns);
     int64_t end = syncguard_clock_after(op->first_sent_ns, ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
+    if (end > lock->hold_end_ns)
+        end = lock->hold_end_ns;
     do {
         if (lease < 0)
             return false;
@@ -89,12 +109,16 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
     return true;
 }
 
+/* Of several such extends the shortest TTL counts until the last is past. */
 bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op)
 {
+    int64_t now = syncguard_clock_ns();
+    int64_t until = syncguard_clock_after(now, op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
     int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
-    if (lock->unresolved_ttl_ms == 0 || op->ttl_ms < lock->unresolved_ttl_ms)
-        lock->unresolved_ttl_ms = op->ttl_ms;
+    lock->unresolved_ttl_ms = counted_ttl_ms(lock, op->ttl_ms, now);
+    if (until > lock->unresolved_until_ns)
+        lock->unresolved_until_ns = until;
     if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
         return false;
     while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {

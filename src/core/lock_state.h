@@ -27,13 +27,15 @@ struct syncguard_lock {
     /* The end of the lease on our clock; once lost, and for good, the negative reason. One word, so
      * that a renewal and whoever finds the lease over can never both be believed. */
     _Atomic int64_t lease;
-    _Atomic int64_t ttl_ms;
+    _Atomic int64_t ttl_ms;         /* of the lease as it is counted */
     _Atomic int64_t longest_ttl_ms; /* the longest ever requested: the store may have it */
     _Atomic int64_t expires_at_ms;
-    /* The shortest TTL of an extend of unknown outcome, which the store may still apply; 0: there
-     * was none. Used only by the thread that has the claim. */
+    /* Used only by the thread that has the claim: the TTL that the owner asked for and got; the
+     * shortest TTL of extends of unknown outcome; and until when the store may still apply one. */
+    int64_t wanted_ttl_ms;
     int64_t unresolved_ttl_ms;
-    int64_t hold_end_ns; /* SYNCGUARD_NO_DEADLINE: no max_hold */
+    int64_t unresolved_until_ns;
+    int64_t hold_end_ns; /* no lease ends later; SYNCGUARD_NO_DEADLINE: no max_hold */
     /* No release removes the lock before; 0: no min_hold. */
     _Atomic int64_t keep_until_ns;
     syncguard_lost_fn on_lost;
@@ -68,10 +70,16 @@ void sg_lock_end_hold(syncguard_lock *lock);
 void sg_lock_lose(syncguard_lock *lock, syncguard_lost_reason reason);
 /* Why the lock is lost; a lease that is over now is lost from here on. */
 syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock);
+/* ttl_ms, or what is left of the maximum hold if that is less. */
+int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms);
+/* The TTL for the next renewal. */
+int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock);
 /* Notes a confirmed extend; false if the lock was lost meanwhile, which is final. */
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
-/* Notes an extend of unknown outcome: neither this lease nor a later one is counted longer than its
- * TTL. True if the lease became shorter. */
+/* Notes an extend of unknown outcome, which its caller has just given up: neither this lease nor
+ * one that is confirmed later is counted longer than its TTL, unless the later one is sent when
+ * this one is certainly past: its TTL and a second from now. As long is an acquire of unknown
+ * outcome undone. True if the lease became shorter. */
 bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op);
 
 /* The operations on a handle with limits that were read (lock.c). */

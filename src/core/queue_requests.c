@@ -378,10 +378,12 @@ void sg_request_expire(sg_request *request)
     }
 }
 
-/* A grant that nobody has taken. */
-static void take_back_grant(sg_request *request)
+/* An outcome that nobody has taken: a grant is given back, a failure is no longer told. */
+static void take_back_outcome(sg_request *request)
 {
     request->status = SYNCGUARD_E_ABORTED;
+    if (request->lock == NULL)
+        return;
     request->give_back = true;
     request->lock->keep_until_ns = 0;
     sg_request_make_ready(request, SYNCGUARD_NO_DEADLINE);
@@ -404,8 +406,8 @@ bool sg_request_cancel(sg_request *request)
     if (request->taken)
         return false;
     if (request->listed) {
-        if (acquires && request->lock != NULL && !request->give_back)
-            take_back_grant(request);
+        if (acquires && !request->give_back)
+            take_back_outcome(request);
         return true;
     }
     request->cancelled = true;

@@ -110,10 +110,9 @@ static int64_t renewal_time(const syncguard_lock *lock)
 
 void sg_renewal_schedule(syncguard_lock *lock)
 {
-    int64_t next = renewal_time(lock);
-    if (next >= lock->hold_end_ns)
-        next = sg_lock_lease_end(lock);
-    lock->next_ns = next;
+    int64_t lease_end = sg_lock_lease_end(lock);
+    bool longest = lease_end >= lock->hold_end_ns;
+    lock->next_ns = longest ? lease_end : renewal_time(lock);
 }
 
 void sg_renewal_schedule_retry(syncguard_lock *lock)

@@ -55,7 +55,7 @@ same "warn: said once" 1 "$(grep -c "lock 'k' is lost" warned)"
 
 # --max-hold ends the renewals, then the child.
 begun=$(now_ms)
-exits "max-hold" 76 run --ttl 1500ms --max-hold 1s k -- sleep 60
+exits "max-hold" 76 run --ttl 60s --max-hold 1s k -- sleep 90
 check "max-hold ends it" [ $(($(now_ms) - begun)) -lt 15000 ]
 check "says why" contains "$err" max-hold
 finish

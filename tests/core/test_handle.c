@@ -124,6 +124,61 @@ static void a_longer_extend_follows_an_unanswered_renewal(void **state)
     end(p, lock);
 }
 
+/* Once the late extend can no longer arrive, renewals have the TTL of before again. */
+static void renewals_outlive_an_unanswered_shorter_extend(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 60000, true);
+    int64_t past = syncguard_clock_ns() + 4000 * SYNCGUARD_NS_PER_MS; /* or later */
+    extend_unanswered(lock, 3000);
+    int64_t give_up = past + 26000 * SYNCGUARD_NS_PER_MS;
+    p->on_extend = note_ttl;
+    while (syncguard_lock_remaining_ms(lock) <= 3000 && syncguard_clock_ns() < give_up)
+        sleep_ms(10);
+    assert_true(syncguard_clock_ns() >= past);
+    assert_int_equal(atomic_load(&renewed_ttl_ms), 60000);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
+    end(p, lock);
+}
+
+static syncguard_status answer_slowly(fake_backend *p, syncguard_extend_op *op,
+                                      syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    sleep_ms(1500);
+    return SYNCGUARD_OK;
+}
+
+/* The same for extends by hand. One that was sent before that time and confirmed after it does not
+ * count in full: the late one may have arrived between the two. */
+static void extends_outlive_an_unanswered_shorter_one(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 60000, false);
+    int64_t past = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS; /* or later */
+    extend_unanswered(lock, 5000);
+    p->on_extend = NULL;
+    while (syncguard_clock_ns() < past - 1000 * SYNCGUARD_NS_PER_MS) {
+        assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
+        assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
+        sleep_ms(100);
+    }
+    p->on_extend = answer_slowly;
+    bool early = syncguard_clock_ns() < past - 100 * SYNCGUARD_NS_PER_MS;
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_true(syncguard_clock_ns() > past);
+    if (early)
+        assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
+    p->on_extend = NULL;
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
+    end(p, lock);
+}
+
 static syncguard_status answer_at_the_end(fake_backend *p, syncguard_extend_op *op,
                                           syncguard_error *err)
 {
@@ -249,6 +304,8 @@ int main(void)
         cmocka_unit_test(renewals_follow_an_unanswered_shorter_extend),
         cmocka_unit_test(a_longer_extend_follows_an_unanswered_shorter_one),
         cmocka_unit_test(a_longer_extend_follows_an_unanswered_renewal),
+        cmocka_unit_test(renewals_outlive_an_unanswered_shorter_extend),
+        cmocka_unit_test(extends_outlive_an_unanswered_shorter_one),
         cmocka_unit_test(an_extend_and_a_loss_are_never_both_believed),
         cmocka_unit_test(a_late_extend_is_released),
         cmocka_unit_test(adopting_that_a_fork_interrupted_is_begun_again),

@@ -50,34 +50,45 @@ static void max_hold_ends_the_renewing(void **state)
     fake_backend *p = fake_backend_open(NULL);
     int64_t begun = syncguard_clock_ns();
     syncguard_lock *lock = take_renewed(p, "k", SHORT_TTL_MS, SHORT_TTL_MS / 2);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, SHORT_TTL_MS / 2);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
-    assert_true(ms_since(begun) >= SHORT_TTL_MS);
-    assert_in_range(atomic_load(&p->batches), 0, 1); /* the only one that falls before its end */
+    assert_true(ms_since(begun) >= SHORT_TTL_MS / 2);
+    assert_int_equal(atomic_load(&p->batches), 0); /* the first lease is the longest possible */
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
 
-static _Atomic int64_t last_extend_ns;
-static syncguard_status down_and_noted(fake_backend *p, syncguard_extend_op *op,
-                                       syncguard_error *err)
+static _Atomic int64_t latest_end_ns; /* of the leases that were asked for */
+static syncguard_status note_end(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
-    atomic_store(&last_extend_ns, op->first_sent_ns);
-    return extend_down(p, op, err);
+    int64_t end = op->first_sent_ns + op->ttl_ms * SYNCGUARD_NS_PER_MS;
+    (void)p, (void)err;
+    if (end > atomic_load(&latest_end_ns))
+        atomic_store(&latest_end_ns, end);
+    return SYNCGUARD_OK;
 }
 
-/* A renewal that is being retried when max_hold is over is not renewed after it either. */
-static void max_hold_ends_the_retrying(void **state)
+/* Neither a renewal nor an extend by hand gives a lease that ends later. */
+static void every_lease_ends_with_max_hold(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    p->on_extend = down_and_noted;
-    syncguard_lock *lock = take_renewed(p, "k", TTL_MS, TTL_MS * 2 / 3);
+    p->on_extend = note_end;
+    atomic_store(&latest_end_ns, 0);
+    syncguard_lock *lock = take_renewed(p, "k", TTL_MS, TTL_MS * 4 / 3);
     int64_t hold_end = lock->hold_end_ns;
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
+    assert_true(syncguard_clock_ns() >= hold_end);
     assert_true(atomic_load(&p->batches) > 0);
-    assert_true(atomic_load(&last_extend_ns) < hold_end + 1400 * SYNCGUARD_NS_PER_MS);
+    assert_true(atomic_load(&latest_end_ns) >= hold_end);
+    assert_true(atomic_load(&latest_end_ns) < hold_end + 1000 * SYNCGUARD_NS_PER_MS);
+    syncguard_lock_dispose(lock);
+
+    lock = take_renewed(p, "k", TTL_MS, 10 * TTL_MS);
+    assert_int_equal(syncguard_lock_extend(lock, 100 * TTL_MS, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 2 * TTL_MS, 10 * TTL_MS);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -130,7 +141,7 @@ int main(void)
         cmocka_unit_test(renews_in_batches),
         cmocka_unit_test(a_failed_renewal_is_tried_again),
         cmocka_unit_test(max_hold_ends_the_renewing),
-        cmocka_unit_test(max_hold_ends_the_retrying),
+        cmocka_unit_test(every_lease_ends_with_max_hold),
         cmocka_unit_test(a_tiny_ttl_is_no_busy_loop),
         cmocka_unit_test(extend_by_hand_changes_the_rhythm),
         cmocka_unit_test(detaching_keeps_the_lock_and_ends_the_renewing),

@@ -2,7 +2,7 @@
  * The completion queue over the memory backend and over one that answers what the test says.
  *
  * Interleavings that are made here on purpose:
- *   - cancel: in the ready list, in flight, waiting, granted and not taken, taken
+ *   - cancel: in the ready list, in flight, waiting, granted or failed and not taken, taken
  *   - deadline: in the ready list behind a hung try, waiting, behind an extend
  *   - release: behind an extend in flight, of a lost lock, cancelled, of a blocking lock
  *   - loss: before the grant is taken, inside an extend, withdrawn by the release
@@ -523,6 +523,39 @@ static void cancel_while_waiting(void **state)
     syncguard_close(backend);
 }
 
+static syncguard_status refuse_acquire(fake_backend *p, syncguard_acquire_op *op,
+                                       syncguard_error *e)
+{
+    (void)p, (void)op;
+    return syncguard_fail(e, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "the store is down");
+}
+
+/* An acquire that timed out, and one that failed. */
+static void cancel_of_a_failure_that_was_not_taken(void **state)
+{
+    (void)state;
+    fake_backend *p = open_hanging();
+    syncguard_queue *queue = open_queue(&p->base, 1);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(1);
+    atomic_store(&hangs, true);
+    syncguard_request late = start(queue, "k", &options, NULL);
+    assert_true(readable(queue, 30000));
+    assert_true(syncguard_queue_cancel(queue, late));
+    assert_true(syncguard_queue_cancel(queue, late));
+    assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == late);
+    atomic_store(&hangs, false);
+
+    p->on_acquire = refuse_acquire;
+    syncguard_request failed = start(queue, "k", NULL, NULL);
+    assert_true(readable(queue, 30000));
+    assert_true(syncguard_queue_cancel(queue, failed));
+    assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == failed);
+    assert_false(syncguard_queue_cancel(queue, failed));
+    assert_false(readable(queue, 0));
+    syncguard_queue_close(queue);
+    syncguard_close(&p->base);
+}
+
 /* ---- extend, release, loss --------------------------------------------------------------------
  */
 
@@ -960,6 +993,7 @@ int main(void)
         cmocka_unit_test(a_waiter_with_nothing_to_try_misses_no_attempt),
         cmocka_unit_test(cancel_in_every_state),
         cmocka_unit_test(cancel_while_waiting),
+        cmocka_unit_test(cancel_of_a_failure_that_was_not_taken),
         cmocka_unit_test(an_expiry_is_not_forgotten_by_a_cancel),
         cmocka_unit_test(release_does_not_overtake_an_extend),
         cmocka_unit_test(an_abandoned_release_ends_its_extends),
