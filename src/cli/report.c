@@ -6,7 +6,8 @@
  * messages may come from any thread, so its state is atomic.
  *
  * A message never waits long for its reader: a pipe that nobody drains must stop
- * neither the supervision of a child nor the renewals. What finds no room is lost.
+ * neither the supervision of a child nor the renewals. What finds no room is lost,
+ * except for a record, which is written completely or reported as failed.
  */
 #include <errno.h>
 #include <limits.h>
@@ -24,7 +25,7 @@
 #include "text.h"
 #include "times.h"
 
-enum { UNREAD_MS = 100 };
+enum { UNREAD_MS = 100, RECORD_MS = 10000, RETRY_MS = 10 };
 #define CLEAR "\r\033[K"
 
 static const char *command;
@@ -111,6 +112,35 @@ void cli_message(const char *format, ...)
     va_start(arguments, format);
     print(format, arguments);
     va_end(arguments);
+}
+
+/* A descriptor that is writable but refuses (EAGAIN) is tried again after a pause. */
+static bool record_put(const char *text, size_t length)
+{
+    int64_t end = cli_now_ms() + RECORD_MS;
+    while (length > 0) {
+        struct pollfd stream = {STDERR_FILENO, POLLOUT, 0};
+        int64_t left = end - cli_now_ms();
+        if (left <= 0)
+            return false;
+        if (poll(&stream, 1, (int)left) <= 0)
+            continue; /* a signal, or the time is over */
+        ssize_t done = write(STDERR_FILENO, text, length < PIPE_BUF ? length : PIPE_BUF);
+        if (done < 0 && errno == EAGAIN)
+            poll(NULL, 0, RETRY_MS);
+        else if (done < 0 && errno != EINTR)
+            return false;
+        text += done > 0 ? done : 0;
+        length -= done > 0 ? (size_t)done : 0;
+    }
+    return true;
+}
+
+bool cli_record(const char *line)
+{
+    char text[CLI_RECORD_SIZE + 16];
+    int length = snprintf(text, sizeof text, "syncguard: %s\n", line);
+    return length > 0 && (size_t)length < sizeof text && record_put(text, (size_t)length);
 }
 
 void cli_verbose(const char *format, ...)

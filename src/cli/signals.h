@@ -8,6 +8,8 @@
 
 /* A file that may not grow (ulimit -f) becomes a write error instead of a deadly signal. */
 void cli_signals_ignore_size_limit(void);
+/* A closed pipe becomes a write error, too. For commands without a child. */
+void cli_signals_ignore_pipe(void);
 /* Creates the wake-up pipe, catches the signals that end or stop the command, and unblocks those
  * that it cannot do without. False with errno if there is no pipe. */
 bool cli_signals_start(void);
