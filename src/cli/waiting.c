@@ -176,6 +176,19 @@ static bool try_open_again(void *context, const syncguard_error *err)
     return cli_signals_ended() == 0;
 }
 
+/* The first thing that may take long: a pipe with the URL. -n and -w 0 do not refer to it. */
+static int waiting_read_url(const cli_waiting *waiting)
+{
+    char url[CLI_URL_SIZE];
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.abort_object = waiting->abort_object;
+    if (waiting->options->wait_ms > 0 && waiting->options->wait_ms != SYNCGUARD_WAIT_FOREVER)
+        call.timeout_ms = waiting->options->wait_ms;
+    int code = cli_store_url_within(waiting->options, &call, url);
+    explicit_bzero(url, sizeof url);
+    return code;
+}
+
 int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t owner_pid)
 {
     char label[SYNCGUARD_OWNER_SIZE];
@@ -195,6 +208,9 @@ int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t own
     if (syncguard_abort_create(&waiting->abort_object, &err) != SYNCGUARD_OK)
         return cli_failure(&err);
     cli_signals_abort(waiting->abort_object);
+    int code = waiting_read_url(waiting);
+    if (code != CLI_OK)
+        return code;
     /* As it was given: the library refuses a label that is too long. */
     return cli_open(options, options->owner != NULL ? options->owner : waiting->owner,
                     try_open_again, waiting, &waiting->backend);
