@@ -130,6 +130,14 @@ int cli_signals_next(void)
     return 0;
 }
 
+void cli_signals_forget_user(void)
+{
+    for (size_t i = 0; i < CAUGHT; i++) {
+        if (caught[i] == SIGUSR1 || caught[i] == SIGUSR2)
+            pending[i] = 0;
+    }
+}
+
 int cli_wake_fd(void)
 {
     return wake_pipe[0];

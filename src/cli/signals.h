@@ -20,6 +20,10 @@ int cli_signals_ended(void);
 /* The number of a signal that arrived and was not returned yet, or 0. */
 int cli_signals_next(void);
 
+/* Before the child starts: SIGUSR1 and SIGUSR2 that arrived while there was none are not for it. It
+ * has no handler yet and would die of them. */
+void cli_signals_forget_user(void);
+
 /* Readable after a signal or cli_wake. */
 int cli_wake_fd(void);
 void cli_wake(void);
