@@ -43,7 +43,9 @@ until_true 20 held k
 begun=$(now_ms)
 exits "-n" 1 run -n k -- touch ran
 check "-n is quick" [ $(($(now_ms) - begun)) -lt 5000 ]
-same "-n is quiet" "" "$err"
+check "-n says who holds it, once" one_line "$err"
+exits "-n -q" 1 run -n -q k -- touch ran
+same "-n -q is quiet" "" "$err"
 exits "-n -v" 1 run -n -v k -- touch ran
 check "-n -v names the holder" contains "$err" "'k' is held by tester@"
 exits "-n -E" 9 run -n -E 9 k -- touch ran
