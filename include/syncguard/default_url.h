@@ -30,9 +30,8 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_default_url(char *
  * OK; ABSENT if there is no such file; InvalidArgument if it cannot be read or contains no URL, or
  * if the URL does not fit into buffer; NetworkTimeout; Aborted.
  */
-SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
-syncguard_url_from_file(const char *path, const syncguard_call *call, char *buffer, size_t size,
-                        syncguard_error *err);
+SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_url_from_file(
+    const char *path, const syncguard_call *call, char *buffer, size_t size, syncguard_error *err);
 
 #ifdef __cplusplus
 }

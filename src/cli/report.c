@@ -30,6 +30,7 @@ enum { UNREAD_MS = 100, RECORD_MS = 10000, RETRY_MS = 10 };
 
 static const char *command;
 static char store[512];
+static char url_source[1024];
 static atomic_bool verbose;
 static atomic_bool line_shown;
 static atomic_bool unread; /* the last message found stderr full */
@@ -52,6 +53,16 @@ void cli_set_store(const char *shown)
 const char *cli_store_name(void)
 {
     return store;
+}
+
+void cli_set_source(const char *place)
+{
+    snprintf(url_source, sizeof url_source, "%s", place);
+}
+
+const char *cli_source(void)
+{
+    return url_source;
 }
 
 static bool on_terminal(void)
@@ -216,7 +227,9 @@ static const char *hint(const syncguard_error *err)
     case SYNCGUARD_E_RATE_LIMITED:
         return "a limit of the store or of this process is reached; try again later";
     case SYNCGUARD_E_AUTH_FAILED:
-        return "check user, password and permissions on the store";
+        return strstr(err->message, "permission") != NULL
+                   ? "'syncguard doctor' shows which permissions are missing"
+                   : "check user, password and permissions on the store";
     case SYNCGUARD_E_OUT_OF_MEMORY:
         return "free some memory and try again";
     default:
@@ -229,6 +242,12 @@ int cli_failure(const syncguard_error *err)
     const char *what = err->message[0] != '\0' ? err->message : syncguard_status_text(err->code);
     if (err->code == SYNCGUARD_E_ABORTED)
         return cli_exit_code(err->code);
+    /* With a code of the store it is not about the command line. */
+    if (err->code == SYNCGUARD_E_INVALID_ARGUMENT && err->native[0] != '\0') {
+        cli_message("%s%s%s (%s %s; the URL comes from %s)", store, *store != '\0' ? ": " : "",
+                    what, syncguard_status_name(err->code), err->native, url_source);
+        return CLI_USAGE;
+    }
     if (err->code == SYNCGUARD_E_INVALID_ARGUMENT)
         return cli_usage_error("%s", what);
     cli_message("%s%s%s (%s%s%s: %s)", store, *store != '\0' ? ": " : "", what,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "exitcode.h"
+#include "places.h"
 #include "report.h"
 #include "signals.h"
 #include "store.h"
@@ -56,9 +57,24 @@ static int find_url(const cli_options *options, const syncguard_call *call, char
     return CLI_OK;
 }
 
+/* For messages: the place, and the file if the place names one. */
+static void announce_source(const cli_options *options)
+{
+    cli_place places[CLI_PLACES];
+    size_t used = cli_find_places(options, places);
+    const char *value = used == 0 ? options->backend : used == 1 ? getenv("SYNCGUARD_URL") : NULL;
+    char text[2 * CLI_PLACE_SIZE];
+    bool file = value != NULL && value[0] == '@';
+    snprintf(text, sizeof text, "%s%s%.500s", places[used].name, file ? " " : "",
+             file ? value : "");
+    cli_set_source(text);
+}
+
 int cli_store_url_within(const cli_options *options, const syncguard_call *call, char *buffer)
 {
     static char found[CLI_URL_SIZE];
+    if (found[0] == '\0')
+        announce_source(options);
     int code = found[0] != '\0' ? CLI_OK : find_url(options, call, found);
     if (code == CLI_OK)
         memcpy(buffer, found, sizeof found);
@@ -248,9 +264,11 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
     if (status != SYNCGUARD_OK && cli_signals_ended() != 0)
         return CLI_SIGNAL_BASE + cli_signals_ended();
     syncguard_error ignored;
-    if (status == SYNCGUARD_E_INVALID_ARGUMENT && options->backend == NULL &&
+    if (status == SYNCGUARD_E_INVALID_ARGUMENT &&
+        (options->backend == NULL || options->backend[0] == '@') &&
         !cli_url_usable(url, &ignored)) { /* otherwise it is about the owner label */
-        cli_message("%s ('syncguard config' shows where the URL comes from)", err.message);
+        cli_message("%s (in the URL from %s; 'syncguard config' shows where the URL comes from)",
+                    err.message, cli_source());
         return CLI_USAGE;
     }
     return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
