@@ -16,6 +16,7 @@
 #define SYNCGUARD_BACKEND_H
 
 #include "allocator.h"
+#include "default_url.h"
 #include "options.h"
 
 #ifdef __cplusplus
@@ -47,19 +48,6 @@ SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_open(const char *u
                                                                    const syncguard_options *options,
                                                                    syncguard_backend **out,
                                                                    syncguard_error *err);
-
-/*
- * Writes the URL of this user's default store, which is also that of the command, to buffer. It is
- * the value of the environment variable SYNCGUARD_URL (a URL, or @ and the name of a file), else
- * the first line of syncguard/url in $XDG_CONFIG_HOME (or ~/.config), else the first line of
- * /etc/syncguard/url, else "sqlite:" and the user's file (syncguard/locks.db in $XDG_STATE_HOME or
- * ~/.local/state; for root /var/lib/syncguard/locks.db). Reads files, but does not use the network.
- * InvalidArgument if SYNCGUARD_URL is empty, a file exists but cannot be read or contains no URL,
- * the URL does not fit into buffer, or no folder can be found. In a setuid program the environment
- * is ignored. Thread-safe.
- */
-SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_default_url(char *buffer, size_t size,
-                                                                          syncguard_error *err);
 
 /*
  * Closes a handle. No operation may be running on it. Lock handles and queues made from it keep it

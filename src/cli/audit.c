@@ -46,12 +46,12 @@ static void describe_operator(char *out, size_t size)
     quote(label, out, size);
 }
 
-void cli_audit(const char *action, const char *url, const syncguard_lock_info_raw *lock,
+bool cli_audit(const char *action, const char *url, const syncguard_lock_info_raw *lock,
                const char *result, bool to_syslog)
 {
     char when[32], by[700], key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE];
     char shown[512], store[600];
-    char line[sizeof when + sizeof by + sizeof store + sizeof key + sizeof owner + 200];
+    char line[CLI_RECORD_SIZE];
     cli_url_without_secrets(url, shown, sizeof shown);
     quote(shown, store, sizeof store);
     cli_format_time_utc(cli_wall_ms(), when, sizeof when);
@@ -61,10 +61,11 @@ void cli_audit(const char *action, const char *url, const syncguard_lock_info_ra
     snprintf(line, sizeof line,
              "audit: time=%s operator=%s action=%s store=%s key=%s owner=%s fence=%s result=%s",
              when, by, action, store, key, owner, lock->info.fence, result);
-    cli_message("%s", line);
+    bool written = cli_record(line);
     if (to_syslog) {
         openlog("syncguard", LOG_PID, LOG_AUTH);
         syslog(LOG_NOTICE, "%s", line);
         closelog();
     }
+    return written;
 }

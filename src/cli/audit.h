@@ -5,8 +5,9 @@
 #include <syncguard.h>
 
 /* Writes time, operator, action, store, key, owner, fence and result to stderr, and to syslog if
- * asked for. Neither the lock id nor credentials of the URL are part of it. */
-void cli_audit(const char *action, const char *url, const syncguard_lock_info_raw *lock,
+ * asked for. Neither the lock id nor credentials of the URL are part of it. False if the line could
+ * not be written to stderr. */
+bool cli_audit(const char *action, const char *url, const syncguard_lock_info_raw *lock,
                const char *result, bool to_syslog);
 
 #endif

@@ -168,6 +168,11 @@ void cli_child_signal(const cli_child *child, int number)
     kill(-child->pid, number);
 }
 
+void cli_child_signal_program(const cli_child *child, int number)
+{
+    kill(child->pid, number);
+}
+
 bool cli_child_group_alive(const cli_child *child)
 {
     return kill(-child->pid, 0) == 0 || errno == EPERM;

@@ -35,6 +35,8 @@ int cli_child_start(cli_child *child, char **argv, char **variables, const cli_w
 enum { CLI_CHILD_TOO_LATE = -1 };
 int cli_child_exec_error(cli_child *child);
 void cli_child_signal(const cli_child *child, int number);
+/* Only to the program itself, which must not have been reaped. */
+void cli_child_signal_program(const cli_child *child, int number);
 /* True while the group has a process. */
 bool cli_child_group_alive(const cli_child *child);
 /* Gives the terminal to the child if this process is in its foreground. True if it has it. */

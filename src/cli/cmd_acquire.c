@@ -62,11 +62,10 @@ int cmd_acquire(cli_options *options)
 
     if (options->quiet && options->json)
         return cli_usage_error("-q and --json cannot be used together");
-    int code = cli_refuse_memory(options);
-    if (code != CLI_OK)
-        return code;
     /* This process is about to end, so the label names the one that asked for the lock. */
-    code = cli_waiting_open(&waiting, options, getppid());
+    int code = cli_waiting_open(&waiting, options, getppid());
+    if (code == CLI_OK)
+        code = cli_refuse_memory(options);
     if (code == CLI_OK)
         code = cli_acquire(&waiting, &how, &set);
     if (set != NULL)

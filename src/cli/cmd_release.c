@@ -1,7 +1,8 @@
 /*
  * syncguard release: releases a lock by its id; or, with --key and --force, the lock that another
  * owner holds. The latter looks the id up and releases exactly that one: a grant that comes in
- * between is not touched.
+ * between is not touched. It writes an audit line before the release and one with the result after
+ * it; without the first there is no release.
  */
 #include <stdio.h>
 
@@ -9,6 +10,7 @@
 #include "commands.h"
 #include "exitcode.h"
 #include "report.h"
+#include "signals.h"
 #include "store.h"
 #include "text.h"
 #include "times.h"
@@ -40,6 +42,26 @@ static void report_forced(const syncguard_lock_info_raw *lock)
                 left);
 }
 
+/* Releases the lock between two audit lines. CLI_OK, and *status is the result; or an exit code. */
+static int release_audited(const cli_options *options, const char *url, syncguard_backend *backend,
+                           const syncguard_lock_info_raw *lock, syncguard_status *status,
+                           syncguard_error *err)
+{
+    static const char action[] = "force-release";
+    cli_signals_ignore_pipe();
+    if (!cli_audit(action, url, lock, "requested", options->syslog)) {
+        cli_message("the audit line could not be written, so nothing was released");
+        return CLI_INTERNAL;
+    }
+    *status = syncguard_release(backend, lock->lock_id, NULL, err);
+    const char *result = *status == SYNCGUARD_OK ? "released" : *status < 0 ? "unknown" : "absent";
+    if (!cli_audit(action, url, lock, result, options->syslog)) {
+        cli_message("the audit line with the result (%s) could not be written", result);
+        return CLI_INTERNAL;
+    }
+    return CLI_OK;
+}
+
 static int release_key(const cli_options *options, syncguard_backend *backend)
 {
     syncguard_lock_info_raw lock;
@@ -56,12 +78,9 @@ static int release_key(const cli_options *options, syncguard_backend *backend)
         cli_message("'%s' is not held; nothing was released", key);
         return CLI_CONFLICT;
     }
-    status = syncguard_release(backend, lock.lock_id, NULL, &err);
-    cli_audit("force-release", url, &lock,
-              status == SYNCGUARD_OK ? "released"
-              : status < 0           ? "unknown"
-                                     : "absent",
-              options->syslog);
+    code = release_audited(options, url, backend, &lock, &status, &err);
+    if (code != CLI_OK)
+        return code;
     if (status < 0)
         return cli_failure(&err);
     if (status == SYNCGUARD_OK)

@@ -23,7 +23,7 @@ static const cli_command commands[] = {
      "run a program while holding a lock",
      STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_GRACE | CLI_ON_LOST |
          CLI_MAX_HOLD | CLI_MIN_HOLD | CLI_KEYS | CLI_SLOTS | CLI_OWNER | CLI_METRICS |
-         CLI_EXPORT_URL | CLI_SHELL | CLI_FLOCK,
+         CLI_EXPORT_URL | CLI_SHELL | CLI_FLOCK | CLI_QUIET_HOLDER,
      true, 1, -1, "a key and a command are needed", cmd_run},
     {"acquire", "KEY", "acquire a lock and print its id, fence and expiry",
      STORE | CLI_NONBLOCK | CLI_WAIT | CLI_CONFLICT_CODE | CLI_TTL | CLI_SLOTS | CLI_OWNER |

@@ -81,6 +81,8 @@ static const option_row rows[] = {
     {CLI_FLOCK, 'u', "unlock", NULL, REFUSED, 0,
      "use 'syncguard release'; run releases at the end of the program"},
     {CLI_QUIET, 'q', "quiet", NULL, SWITCH, FIELD(quiet), "print the lock id only"},
+    {CLI_QUIET_HOLDER, 'q', "quiet", NULL, SWITCH, FIELD(quiet),
+     "do not report that another owner holds the lock"},
     {CLI_ID, 0, "id", "LOCKID", TEXT, FIELD(id), "look up by lock id instead of by key"},
     {CLI_KEY, 0, "key", "KEY", TEXT, FIELD(key), "release the lock of this key, whoever holds it"},
     {CLI_FORCE, 0, "force", NULL, SWITCH, FIELD(force),

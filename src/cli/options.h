@@ -34,7 +34,8 @@ enum {
     CLI_METRICS = 1 << 25,
     CLI_MIN_HOLD = 1 << 26,
     CLI_KEYS = 1 << 27,
-    CLI_SLOTS = 1 << 28
+    CLI_SLOTS = 1 << 28,
+    CLI_QUIET_HOLDER = 1 << 29
 };
 
 struct cli_options;

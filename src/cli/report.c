@@ -6,7 +6,8 @@
  * messages may come from any thread, so its state is atomic.
  *
  * A message never waits long for its reader: a pipe that nobody drains must stop
- * neither the supervision of a child nor the renewals. What finds no room is lost.
+ * neither the supervision of a child nor the renewals. What finds no room is lost,
+ * except for a record, which is written completely or reported as failed.
  */
 #include <errno.h>
 #include <limits.h>
@@ -24,11 +25,12 @@
 #include "text.h"
 #include "times.h"
 
-enum { UNREAD_MS = 100 };
+enum { UNREAD_MS = 100, RECORD_MS = 10000, RETRY_MS = 10 };
 #define CLEAR "\r\033[K"
 
 static const char *command;
 static char store[512];
+static char url_source[1024];
 static atomic_bool verbose;
 static atomic_bool line_shown;
 static atomic_bool unread; /* the last message found stderr full */
@@ -51,6 +53,16 @@ void cli_set_store(const char *shown)
 const char *cli_store_name(void)
 {
     return store;
+}
+
+void cli_set_source(const char *place)
+{
+    snprintf(url_source, sizeof url_source, "%s", place);
+}
+
+const char *cli_source(void)
+{
+    return url_source;
 }
 
 static bool on_terminal(void)
@@ -111,6 +123,35 @@ void cli_message(const char *format, ...)
     va_start(arguments, format);
     print(format, arguments);
     va_end(arguments);
+}
+
+/* A descriptor that is writable but refuses (EAGAIN) is tried again after a pause. */
+static bool record_put(const char *text, size_t length)
+{
+    int64_t end = cli_now_ms() + RECORD_MS;
+    while (length > 0) {
+        struct pollfd stream = {STDERR_FILENO, POLLOUT, 0};
+        int64_t left = end - cli_now_ms();
+        if (left <= 0)
+            return false;
+        if (poll(&stream, 1, (int)left) <= 0)
+            continue; /* a signal, or the time is over */
+        ssize_t done = write(STDERR_FILENO, text, length < PIPE_BUF ? length : PIPE_BUF);
+        if (done < 0 && errno == EAGAIN)
+            poll(NULL, 0, RETRY_MS);
+        else if (done < 0 && errno != EINTR)
+            return false;
+        text += done > 0 ? done : 0;
+        length -= done > 0 ? (size_t)done : 0;
+    }
+    return true;
+}
+
+bool cli_record(const char *line)
+{
+    char text[CLI_RECORD_SIZE + 16];
+    int length = snprintf(text, sizeof text, "syncguard: %s\n", line);
+    return length > 0 && (size_t)length < sizeof text && record_put(text, (size_t)length);
 }
 
 void cli_verbose(const char *format, ...)
@@ -186,7 +227,9 @@ static const char *hint(const syncguard_error *err)
     case SYNCGUARD_E_RATE_LIMITED:
         return "a limit of the store or of this process is reached; try again later";
     case SYNCGUARD_E_AUTH_FAILED:
-        return "check user, password and permissions on the store";
+        return strstr(err->message, "permission") != NULL
+                   ? "'syncguard doctor' shows which permissions are missing"
+                   : "check user, password and permissions on the store";
     case SYNCGUARD_E_OUT_OF_MEMORY:
         return "free some memory and try again";
     default:
@@ -199,6 +242,12 @@ int cli_failure(const syncguard_error *err)
     const char *what = err->message[0] != '\0' ? err->message : syncguard_status_text(err->code);
     if (err->code == SYNCGUARD_E_ABORTED)
         return cli_exit_code(err->code);
+    /* With a code of the store it is not about the command line. */
+    if (err->code == SYNCGUARD_E_INVALID_ARGUMENT && err->native[0] != '\0') {
+        cli_message("%s%s%s (%s %s; the URL comes from %s)", store, *store != '\0' ? ": " : "",
+                    what, syncguard_status_name(err->code), err->native, url_source);
+        return CLI_USAGE;
+    }
     if (err->code == SYNCGUARD_E_INVALID_ARGUMENT)
         return cli_usage_error("%s", what);
     cli_message("%s%s%s (%s%s%s: %s)", store, *store != '\0' ? ": " : "", what,

@@ -10,8 +10,15 @@ void cli_set_verbose(bool on);
 /* The server that failures refer to, without secrets; "" if there is none. */
 void cli_set_store(const char *shown);
 const char *cli_store_name(void);
+/* Where its URL comes from: an option, a variable or a file. */
+void cli_set_source(const char *place);
+const char *cli_source(void);
 
 void cli_message(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Writes a line that must not be lost and has no control characters: waits up to 10 seconds for its
+ * reader. False if it could not be written. The caller ignores SIGPIPE. */
+#define CLI_RECORD_SIZE 8192
+bool cli_record(const char *line);
 /* Only with -v. */
 void cli_verbose(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* With -v or on a terminal: for outcomes that a script learns from the exit code. */

@@ -71,6 +71,11 @@ void cli_signals_ignore_size_limit(void)
     sigaction(SIGXFSZ, &act, &size_at_start);
 }
 
+void cli_signals_ignore_pipe(void)
+{
+    set_action(SIGPIPE, SIG_IGN);
+}
+
 /*
  * Whoever started this command may have blocked them: without SIGCHLD it would not learn that the
  * child has ended, without SIGCONT that it goes on. The others stay as they are; a signal that is
@@ -123,6 +128,14 @@ int cli_signals_next(void)
         }
     }
     return 0;
+}
+
+void cli_signals_forget_user(void)
+{
+    for (size_t i = 0; i < CAUGHT; i++) {
+        if (caught[i] == SIGUSR1 || caught[i] == SIGUSR2)
+            pending[i] = 0;
+    }
 }
 
 int cli_wake_fd(void)

@@ -8,6 +8,8 @@
 
 /* A file that may not grow (ulimit -f) becomes a write error instead of a deadly signal. */
 void cli_signals_ignore_size_limit(void);
+/* A closed pipe becomes a write error, too. For commands without a child. */
+void cli_signals_ignore_pipe(void);
 /* Creates the wake-up pipe, catches the signals that end or stop the command, and unblocks those
  * that it cannot do without. False with errno if there is no pipe. */
 bool cli_signals_start(void);
@@ -17,6 +19,10 @@ void cli_signals_abort(syncguard_abort *abort_object);
 int cli_signals_ended(void);
 /* The number of a signal that arrived and was not returned yet, or 0. */
 int cli_signals_next(void);
+
+/* Before the child starts: SIGUSR1 and SIGUSR2 that arrived while there was none are not for it. It
+ * has no handler yet and would die of them. */
+void cli_signals_forget_user(void);
 
 /* Readable after a signal or cli_wake. */
 int cli_wake_fd(void);

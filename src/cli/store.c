@@ -1,6 +1,5 @@
 /* The store that the options name: its URL, what of it may be printed, and the owner label. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,68 +9,83 @@
 #include <unistd.h>
 
 #include "exitcode.h"
+#include "places.h"
 #include "report.h"
 #include "signals.h"
 #include "store.h"
 #include "text.h"
 
-/* The first line of a file, so that a URL with a password need not be an argument. */
-static int read_url(const char *path, char *buffer)
+/* Of the file that place names with @. A wait for a pipe ends by call. */
+static int url_read_file(const char *place, const char *path, const syncguard_call *call,
+                         char *buffer)
 {
-    size_t used = 0;
-    ssize_t got = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0) {
-        char shown[256];
-        int reason = errno;
-        cli_escape(path, shown, sizeof shown);
-        return cli_usage_error("cannot read the URL from '%s': %s", shown, strerror(reason));
+    syncguard_error err;
+    char shown[256];
+    syncguard_status status = syncguard_url_from_file(path, call, buffer, CLI_URL_SIZE, &err);
+    if (status == SYNCGUARD_OK)
+        return CLI_OK;
+    if (cli_signals_ended() != 0)
+        return CLI_SIGNAL_BASE + cli_signals_ended();
+    cli_escape(path, shown, sizeof shown);
+    if (status == SYNCGUARD_ABSENT && *place == '-')
+        return cli_usage_error("%s names the file '%s', which does not exist", place, shown);
+    if (status == SYNCGUARD_ABSENT) {
+        cli_message("%s names the file '%s', which does not exist", place, shown);
+        return CLI_USAGE;
     }
-    while (used < CLI_URL_SIZE - 1 &&
-           (got = read(fd, buffer + used, CLI_URL_SIZE - 1 - used)) != 0) {
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            break;
-        used += (size_t)got;
-    }
-    close(fd);
-    buffer[used] = '\0';
-    size_t length = strcspn(buffer, "\r\n");
-    if (got < 0 || length == 0 || length == CLI_URL_SIZE - 1)
-        return cli_usage_error("the first line of the file given with -b @ is not a URL");
-    while (length > 0 && (buffer[length - 1] == ' ' || buffer[length - 1] == '\t'))
-        length--;
-    buffer[length] = '\0';
-    return CLI_OK;
+    cli_message("%s: %s", place, err.message);
+    return cli_exit_code(status);
 }
 
-static int find_url(const cli_options *options, char *buffer)
+static int find_url(const cli_options *options, const syncguard_call *call, char *buffer)
 {
     syncguard_error err;
     const char *given = options->backend;
+    const char *variable = secure_getenv("SYNCGUARD_URL");
+    if (given == NULL && variable != NULL && variable[0] == '@')
+        return url_read_file("SYNCGUARD_URL", variable + 1, call, buffer);
     if (given == NULL) {
         if (syncguard_default_url(buffer, CLI_URL_SIZE, &err) != SYNCGUARD_OK)
             return cli_failure(&err);
         return CLI_OK;
     }
     if (given[0] == '@')
-        return read_url(given + 1, buffer);
+        return url_read_file("-b", given + 1, call, buffer);
     if (*given == '\0' || strlen(given) >= CLI_URL_SIZE)
         return cli_usage_error("the URL is empty or too long");
     snprintf(buffer, CLI_URL_SIZE, "%s", given);
     return CLI_OK;
 }
 
-int cli_store_url(const cli_options *options, char *buffer)
+/* For messages: the place, and the file if the place names one. */
+static void announce_source(const cli_options *options)
+{
+    cli_place places[CLI_PLACES];
+    size_t used = cli_find_places(options, places);
+    const char *value = used == 0 ? options->backend : used == 1 ? getenv("SYNCGUARD_URL") : NULL;
+    char text[2 * CLI_PLACE_SIZE];
+    bool file = value != NULL && value[0] == '@';
+    snprintf(text, sizeof text, "%s%s%.500s", places[used].name, file ? " " : "",
+             file ? value : "");
+    cli_set_source(text);
+}
+
+int cli_store_url_within(const cli_options *options, const syncguard_call *call, char *buffer)
 {
     static char found[CLI_URL_SIZE];
-    int code = found[0] != '\0' ? CLI_OK : find_url(options, found);
+    if (found[0] == '\0')
+        announce_source(options);
+    int code = found[0] != '\0' ? CLI_OK : find_url(options, call, found);
     if (code == CLI_OK)
         memcpy(buffer, found, sizeof found);
     else
         found[0] = '\0';
     return code;
+}
+
+int cli_store_url(const cli_options *options, char *buffer)
+{
+    return cli_store_url_within(options, NULL, buffer);
 }
 
 static bool is_local(const char *url)
@@ -250,9 +264,11 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
     if (status != SYNCGUARD_OK && cli_signals_ended() != 0)
         return CLI_SIGNAL_BASE + cli_signals_ended();
     syncguard_error ignored;
-    if (status == SYNCGUARD_E_INVALID_ARGUMENT && options->backend == NULL &&
+    if (status == SYNCGUARD_E_INVALID_ARGUMENT &&
+        (options->backend == NULL || options->backend[0] == '@') &&
         !cli_url_usable(url, &ignored)) { /* otherwise it is about the owner label */
-        cli_message("%s ('syncguard config' shows where the URL comes from)", err.message);
+        cli_message("%s (in the URL from %s; 'syncguard config' shows where the URL comes from)",
+                    err.message, cli_source());
         return CLI_USAGE;
     }
     return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);

@@ -10,6 +10,8 @@
 /* The URL, into a buffer of CLI_URL_SIZE bytes. CLI_OK or an exit code. It is found only once: a
  * file may be a pipe. */
 int cli_store_url(const cli_options *options, char *buffer);
+/* The same; waits for a pipe as call says. */
+int cli_store_url_within(const cli_options *options, const syncguard_call *call, char *buffer);
 /* Whether it contains a password, or may do so. */
 bool cli_url_has_password(const char *url);
 /* False, and the reason in err, if no command could open it: its scheme, library or options.

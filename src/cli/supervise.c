@@ -56,6 +56,7 @@ typedef struct supervisor {
     bool killed;
     bool reaped;
     int status;
+    unsigned passed; /* signals that only the program got, as bits */
 } supervisor;
 
 static int64_t min(int64_t a, int64_t b)
@@ -142,6 +143,37 @@ static void on_stopped(supervisor *s, int number)
     on_continued(s);
 }
 
+/* Those that ask a daemon to reload or to report: its workers may have no handler for them. */
+static bool is_for_program_only(int number)
+{
+    return number == SIGHUP || number == SIGUSR1 || number == SIGUSR2;
+}
+
+static void pass_on(supervisor *s, int number)
+{
+    if (is_for_program_only(number)) {
+        s->passed |= 1U << (unsigned)number;
+        cli_child_signal_program(s->child, number);
+    } else {
+        cli_child_signal(s->child, number);
+    }
+    /* A stopped child could not act on it. */
+    if (number == SIGTERM)
+        cli_child_signal(s->child, SIGCONT);
+    if (number == SIGHUP)
+        cli_child_signal_program(s->child, SIGCONT);
+}
+
+/* If the program died of a signal that only it got, its group ends with it, before the release. */
+static void end_group_too(const supervisor *s)
+{
+    int number = WIFSIGNALED(s->status) ? WTERMSIG(s->status) : 0;
+    if (!is_for_program_only(number) || (s->passed & (1U << (unsigned)number)) == 0)
+        return;
+    cli_child_signal(s->child, number);
+    cli_child_signal(s->child, SIGCONT);
+}
+
 static void handle_signals(supervisor *s)
 {
     int number = 0;
@@ -152,9 +184,7 @@ static void handle_signals(supervisor *s)
             on_continued(s);
             continue;
         }
-        cli_child_signal(s->child, number);
-        if (number == SIGTERM || number == SIGHUP)
-            cli_child_signal(s->child, SIGCONT); /* a stopped child could not act on it */
+        pass_on(s, number);
     }
 }
 
@@ -173,6 +203,7 @@ static void reap(supervisor *s)
         }
         s->reaped = true;
         s->status = pid > 0 ? status : 0;
+        end_group_too(s);
         /* If the lock is gone, the rest of its group gets the shorter grace period. */
         if (s->ending)
             s->kill_at_ms = min(s->kill_at_ms, cli_now_ms() + s->absent_grace_ms);
@@ -307,6 +338,7 @@ static int start_child(supervisor *s, char **argv, char **variables)
     int64_t end_ms = lease_end_ms(s);
     if (!syncguard_lock_set_held(s->set))
         return lost_before_start(s);
+    cli_signals_forget_user();
     int code = cli_child_start(s->child, argv, variables,
                                s->options->warn_if_lost ? NULL : &s->watchdog, end_ms);
     s->child->never_ran = code != CLI_OK;

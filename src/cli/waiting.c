@@ -1,7 +1,8 @@
 /*
- * Waiting for a lock. On a terminal one line shows who holds it. Elsewhere nothing
- * is printed without -v, except that a store that does not answer is reported now
- * and then: an acquire that outlasts failures would otherwise be silent for ever.
+ * Waiting for a lock. On a terminal one line shows who holds it. Elsewhere this is
+ * reported after two seconds and then once a minute, and so is a store that does not
+ * answer: a wait would otherwise be silent for ever. With -E a held lock is expected,
+ * and cron would mail the report, so only failures are reported; -q asks for the same.
  */
 #include <errno.h>
 #include <poll.h>
@@ -135,14 +136,13 @@ static bool report_is_due(cli_waiting *waiting, bool terminal)
     return true;
 }
 
-static void report(const char *text, bool terminal, bool failed)
+static void report(const cli_waiting *waiting, const char *text, bool terminal, bool failed)
 {
+    const cli_options *options = waiting->options;
     if (terminal)
         cli_status_line(text);
-    else if (failed)
+    else if (failed || options->verbose || (!options->quiet && options->conflict_code < 0))
         cli_message("%s", text);
-    else
-        cli_verbose("%s", text);
 }
 
 static void on_wait(void *context, int attempts, int64_t since_ms, int64_t left_ms)
@@ -155,7 +155,7 @@ static void on_wait(void *context, int attempts, int64_t since_ms, int64_t left_
     /* For one key the lookup is newer than left_ms. */
     if (report_is_due(waiting, terminal) &&
         look_up_holder(waiting, left_ms, text, sizeof text, &failed))
-        report(text, terminal, failed);
+        report(waiting, text, terminal, failed);
 }
 
 /* After the store could not be opened: reports it and pauses. */
@@ -170,10 +170,23 @@ static bool try_open_again(void *context, const syncguard_error *err)
         return false;
     describe_failure(waiting, err, text, sizeof text);
     if (report_is_due(waiting, terminal))
-        report(text, terminal, true);
+        report(waiting, text, terminal, true);
     if (cli_signals_ended() == 0 && poll(&woken, 1, (int)pause) > 0)
         cli_wake_drain();
     return cli_signals_ended() == 0;
+}
+
+/* The first thing that may take long: a pipe with the URL. -n and -w 0 do not refer to it. */
+static int waiting_read_url(const cli_waiting *waiting)
+{
+    char url[CLI_URL_SIZE];
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.abort_object = waiting->abort_object;
+    if (waiting->options->wait_ms > 0 && waiting->options->wait_ms != SYNCGUARD_WAIT_FOREVER)
+        call.timeout_ms = waiting->options->wait_ms;
+    int code = cli_store_url_within(waiting->options, &call, url);
+    explicit_bzero(url, sizeof url);
+    return code;
 }
 
 int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t owner_pid)
@@ -195,6 +208,9 @@ int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t own
     if (syncguard_abort_create(&waiting->abort_object, &err) != SYNCGUARD_OK)
         return cli_failure(&err);
     cli_signals_abort(waiting->abort_object);
+    int code = waiting_read_url(waiting);
+    if (code != CLI_OK)
+        return code;
     /* As it was given: the library refuses a label that is too long. */
     return cli_open(options, options->owner != NULL ? options->owner : waiting->owner,
                     try_open_again, waiting, &waiting->backend);
@@ -224,37 +240,45 @@ void cli_holder(cli_waiting *waiting, char *out, size_t size)
 }
 
 /* Why the lock was not to be had. */
-static void describe_conflict(cli_waiting *waiting, bool ask, char *out, size_t size)
+static void describe_conflict(cli_waiting *waiting, char *out, size_t size)
 {
     out[0] = '\0';
     if (waiting->options->slots > 0)
         snprintf(out, size, "all %d slots are held", waiting->options->slots);
-    else if (ask)
+    else
         cli_holder(waiting, out, size);
     if (out[0] == '\0')
         snprintf(out, size, "held by another owner until just now");
 }
 
-/* A lock that is held is what -n and -E ask about; a wait that ended in vain is always reported. */
+/* With -E the caller expects a lock that is held, and people at a terminal may still want to know.
+ * -q is about -n; a wait that ended in vain is reported. */
+static bool conflict_is_reported(const cli_options *options, syncguard_status status)
+{
+    if (options->verbose)
+        return true;
+    if (status == SYNCGUARD_LOCKED && options->quiet)
+        return false;
+    return options->conflict_code < 0 || cli_notices();
+}
+
 static int not_acquired(cli_waiting *waiting, syncguard_status status, const syncguard_error *err)
 {
     const cli_options *options = waiting->options;
     char key[4 * SYNCGUARD_KEY_SIZE], waited[24], holder[512];
     if (status != SYNCGUARD_LOCKED && status != SYNCGUARD_E_ACQUISITION_TIMEOUT)
         return cli_failure(err);
-    bool expected = status == SYNCGUARD_LOCKED || options->conflict_code >= 0;
+    int code = options->conflict_code >= 0 ? options->conflict_code : cli_exit_code(status);
+    if (!conflict_is_reported(options, status))
+        return code;
     cli_format_duration(waited_ms(waiting), waited, sizeof waited);
-    describe_conflict(waiting, !expected || cli_notices(), holder, sizeof holder);
+    describe_conflict(waiting, holder, sizeof holder);
     cli_escape(waiting->key, key, sizeof key);
-    if (status == SYNCGUARD_LOCKED && options->slots > 0)
-        cli_notice("'%s': %s", key, holder);
-    else if (status == SYNCGUARD_LOCKED)
-        cli_notice("'%s' is %s", key, holder);
-    else if (expected)
-        cli_notice("gave up on '%s' after %s: %s", key, waited, holder);
+    if (status == SYNCGUARD_LOCKED)
+        cli_message("'%s'%s %s", key, options->slots > 0 ? ":" : " is", holder);
     else
         cli_message("gave up on '%s' after %s: %s", key, waited, holder);
-    return options->conflict_code >= 0 ? options->conflict_code : cli_exit_code(status);
+    return code;
 }
 
 /* A key that a run around this one holds is never released while this one waits. */

@@ -1,6 +1,4 @@
 /* Where locks go when the caller names no store: as configured, else into an embedded file. */
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +6,8 @@
 #include <unistd.h>
 
 #include "core/default_url.h"
-#include "syncguard/backend.h"
+#include "core/url_file.h"
+#include "syncguard/default_url.h"
 #include "syncguard/sys/cancel.h"
 #include "syncguard/sys/environment.h"
 #include "syncguard/sys/fail.h"
@@ -93,41 +92,10 @@ static bool put_user_file(writer *w)
 
 /* ---- configured ---------------------------------------------------------------------------- */
 
-/* The first line of a file, without blanks at its end. ABSENT if there is no such file. */
-static syncguard_status read_line(const char *path, char *line, size_t size, syncguard_error *err)
+static syncguard_status put_file(writer *w, const char *path, bool pipes, syncguard_error *err)
 {
-    ssize_t got = -1;
-    size_t used = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return SYNCGUARD_ABSENT;
-    while (fd >= 0 && used + 1 < size && (got = read(fd, line + used, size - 1 - used)) != 0) {
-        if (got < 0 && errno != EINTR)
-            break;
-        used += got > 0 ? (size_t)got : 0;
-    }
-    int error = errno;
-    if (fd >= 0)
-        close(fd);
-    if (got < 0)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "cannot read the URL from %s: %s", path, syncguard_errno_text(error));
-    line[used] = '\0';
-    used = strcspn(line, "\r\n");
-    while (used > 0 && (line[used - 1] == ' ' || line[used - 1] == '\t'))
-        used--;
-    line[used] = '\0';
-    if (used == 0 || used > SYNCGUARD_URL_MAX_BYTES)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "the first line of %s is not a URL", path);
-    return SYNCGUARD_OK;
-}
-
-static syncguard_status put_file(writer *w, const char *path, syncguard_error *err)
-{
-    char line[SYNCGUARD_URL_MAX_BYTES + 2];
-    syncguard_status status = read_line(path, line, sizeof line, err);
+    char line[SYNCGUARD_URL_MAX_BYTES + 1];
+    syncguard_status status = sg_url_file_read(path, NULL, pipes, line, sizeof line, err);
 
     if (status == SYNCGUARD_OK)
         put(w, line);
@@ -145,7 +113,7 @@ static syncguard_status put_environment(writer *w, const char *given, syncguard_
         put(w, given);
         return SYNCGUARD_OK;
     }
-    syncguard_status status = put_file(w, given + 1, err);
+    syncguard_status status = put_file(w, given + 1, true, err);
     if (status == SYNCGUARD_ABSENT)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "SYNCGUARD_URL names the file %s, which does not exist", given + 1);
@@ -168,9 +136,9 @@ static syncguard_status put_configured(writer *w, syncguard_error *err)
         int length = snprintf(path, sizeof path, "%s%s/syncguard/url", config ? config : home,
                               config ? "" : "/.config");
         if (length > 0 && (size_t)length < sizeof path)
-            status = put_file(w, path, err);
+            status = put_file(w, path, false, err);
     }
-    return status == SYNCGUARD_ABSENT ? put_file(w, SYSTEM_FILE, err) : status;
+    return status == SYNCGUARD_ABSENT ? put_file(w, SYSTEM_FILE, false, err) : status;
 }
 
 /* ---- both ---------------------------------------------------------------------------------- */

@@ -143,6 +143,11 @@ static syncguard_status load(const char *name, const char *path, const syncguard
     module = dlsym(handle, symbol);
     if (!module)
         return refuse(err, "the file of the backend %s is no module: it has no %s", name, symbol);
+    if (module->abi != SYNCGUARD_ABI)
+        return refuse(err,
+                      "%s was built for another version of the library (ABI %d, here %d): install "
+                      "both from the same version",
+                      path, (int)module->abi, SYNCGUARD_ABI);
     status = syncguard_module_register(module, err);
     if (status == SYNCGUARD_OK)
         *out = module;

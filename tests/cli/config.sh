@@ -87,6 +87,14 @@ for url in pw-marker-2 'redis://:pw-marker-2@host:99999'; do
     [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ] || [ "${url#redis}" = "$url" ] || continue
     SYNCGUARD_URL=$url exits "not valid" 64 list
     check "where it is from" contains "$err" "'syncguard config' shows where the URL comes from"
+    check "which variable" contains "$err" "in the URL from SYNCGUARD_URL;"
+    echo "$url" >bad-url
+    exits "in a file" 64 list -b @bad-url
+    check "which file" contains "$err" "in the URL from -b @bad-url;"
+    cp bad-url "$file"
+    exits "in the user's file" 64 list
+    check "that file" contains "$err" "in the URL from $file;"
+    rm "$file"
     exits "not valid" 64 list -b "$url"
     check "with -b that is known" contains "$err" "(see 'syncguard list --help')"
 done

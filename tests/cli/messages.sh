@@ -15,6 +15,22 @@ check "but with -v also here" contains "$err" "gave up on 'busy'"
 check "and who is waited for" grep -Eq "waiting for 'busy': held by deploy@web1:311 for [0-9.]+m?s, lease" err
 exits "-v" 0 run -v free -- true
 check "durations in one form" grep -Eq 'acquired after [0-9.]+m?s, fence' err
+exits "-n: who holds it" 1 run -n busy -- true
+check "once" grep -Eqx "syncguard: 'busy' is held by deploy@web1:311, expires in [0-9]m[0-9]+s" err
+exits "acquire -n" 1 acquire -n busy
+check "too" contains "$err" "held by deploy@web1:311"
+for command in "run -n -q busy -- true" "run -n -E 1 busy -- true" "acquire -n -q busy" "acquire -n -E 1 busy"; do
+    # shellcheck disable=SC2086 # words
+    exits "$command" 1 $command
+    same "$command: silent" "" "$err"
+done
+exits "a wait of some seconds" 75 run -w 4s busy -- true
+check "says so meanwhile" grep -Eq \
+    "^syncguard: waiting for 'busy' \([0-9.]+s so far\): held by deploy@web1:311 for .*, lease ends in [0-9]m" err
+exits "-q" 75 run -q -w 4s busy -- true
+check "does not" lacks "$err" "waiting for"
+exits "-E" 3 run -E 3 -w 4s busy -- true
+same "does not either" "" "$err"
 exits "free it" 0 release --key busy --force
 
 # A lost lock: which one, and who has it now.

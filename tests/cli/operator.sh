@@ -21,6 +21,7 @@ check "says when the holder learns of it" contains "$err" 'at its next renewal'
 time='[0-9-]{10}T[0-9:]{8}Z'
 check "an audit line" grep -Eqx "syncguard: audit: time=$time operator=\"$(id -un)@.*\" \
 action=force-release store=\"sqlite:$WORK/locks.db\" key=\"deploy\" owner=\"ci@build7:311\" fence=000000000000001 result=released" err
+check "one before the release" grep -Eqx "syncguard: audit: time=$time .* fence=000000000000001 result=requested" err
 check "never the id" lacks "$err" "$id"
 check "free" free deploy
 wait $holder
@@ -36,7 +37,7 @@ USER=forged LOGNAME=forged exits "release" 0 release --key $'a"b\nc' --force
 check "operator" lacks "$err" forged
 check "quotes" contains "$err" 'key="a\x22b\x0ac" owner="x\x22 result=none \x1b[31m"'
 same "no escape" 0 "$(LC_ALL=C grep -c $'\x1b' err)"
-same "three lines" 3 "$(wc -l <err)"
+same "four lines" 4 "$(wc -l <err)"
 
 # --syslog: a library takes the place of syslog and writes it down.
 cat >shim.c <<'C'
@@ -75,6 +76,7 @@ if cc -shared -fPIC -U_FORTIFY_SOURCE -o shim.so shim.c 2>/dev/null; then
     check "nothing without --syslog" [ ! -e syslog ]
     exits "acquire" 0 acquire --owner me logged
     LD_PRELOAD=$preload run_sg release --key logged --force --syslog
+    same "two lines in syslog" 2 "$(wc -l <syslog)"
     check "syslog has the same line" \
         grep -Eq '^<[0-9]+>audit: time=.* key="logged" owner="me" fence=000000000000002 result=released$' syslog
 fi

@@ -43,7 +43,9 @@ until_true 20 held k
 begun=$(now_ms)
 exits "-n" 1 run -n k -- touch ran
 check "-n is quick" [ $(($(now_ms) - begun)) -lt 5000 ]
-same "-n is quiet" "" "$err"
+check "-n says who holds it, once" one_line "$err"
+exits "-n -q" 1 run -n -q k -- touch ran
+same "-n -q is quiet" "" "$err"
 exits "-n -v" 1 run -n -v k -- touch ran
 check "-n -v names the holder" contains "$err" "'k' is held by tester@"
 exits "-n -E" 9 run -n -E 9 k -- touch ran
@@ -105,6 +107,43 @@ until_true 20 has_lines got 1
 kill -HUP $holder
 wait $holder
 same "other signals" 3 $?
+
+# SIGHUP, SIGUSR1 and SIGUSR2 go to the program only; its workers may have no handler.
+for name in HUP USR1 USR2; do
+    rm -f up worker got
+    "$SG" run k -- sh -c 'sleep 60 & echo $! >worker; trap "echo got >got" '$name'; echo $$ >up
+        until [ -s got ]; do sleep 0.05; done; kill -0 "$(cat worker)" && exit 3' &
+    holder=$!
+    check "SIG$name: it runs" until_true 20 test -s up
+    kill -$name $holder
+    wait $holder
+    same "SIG$name: the worker lives" 3 $?
+    check "SIG$name: still" kill "$(cat worker)"
+    # A program that dies of it takes its group along.
+    rm -f up worker
+    "$SG" run k -- sh -c 'sleep 60 & echo $! >worker; echo $$ >up; wait; sleep 60' &
+    holder=$!
+    check "SIG$name: it runs" until_true 20 test -s up
+    kill -$name $holder
+    wait $holder
+    code=$?
+    same "SIG$name: the program dies" $((128 + $(kill -l $name))) $code
+    check "SIG$name: and its worker" until_true 10 gone "$(cat worker)"
+done
+# What arrives while there is no program yet is not for it.
+rm -f up
+"$SG" run k -- sh -c 'echo $$ >up; exec sleep 60' &
+holder=$!
+check "held" until_true 20 test -s up
+"$SG" run -v k -- sh -c 'sleep 0.5; exit 6' 2>waiting &
+waiter=$!
+check "it waits" until_true 20 grep -q waiting waiting
+kill -USR1 $waiter
+kill -USR2 $waiter
+kill -TERM $holder
+wait $holder
+wait $waiter
+same "the program runs" 6 $?
 
 # Signals that the command needs may be blocked when it starts; the child finds them as they were.
 begun=$(now_ms)

@@ -33,6 +33,35 @@ done
 timeout -s KILL 30 "$SG" run -v --ttl 1500ms --max-hold 1s k -- sleep 60 2>&9
 same "max-hold" 76 $?
 
+# Without its audit line a forced release does not happen.
+exits "acquire" 0 acquire taken
+timeout -s KILL 60 "$SG" release --key taken --force 2>&9
+same "nobody reads the audit line" 70 $?
+"$SG" release --key taken --force 2>/dev/full
+same "a full disk" 70 $?
+"$SG" release --key taken --force 2>&-
+same "no stderr" 70 $?
+mkfifo closed
+exec 8<>closed 7>closed 8>&-
+"$SG" release --key taken --force 2>&7
+same "a closed pipe" 70 $?
+exec 7>&-
+check "still held" held taken
+# A slow reader gets both lines.
+mkfifo slow
+exec 8<>slow
+dd if=/dev/zero of=slow oflag=nonblock bs=4096 2>/dev/null
+"$SG" release --key taken --force 2>&8 &
+release=$!
+sleep 1
+timeout 20 grep -am1 'result=released' slow >lines &
+wait $release
+same "a slow reader" 0 $?
+wait $!
+check "the result" grep -qa 'key="taken".*result=released' lines
+check "released" free taken
+exec 8>&-
+
 # Whoever reads again gets the next message.
 dd if=full of=/dev/null bs=65536 count=1 2>/dev/null
 timeout -s KILL 30 "$SG" run k -- ./nothing-there 2>&9

@@ -30,7 +30,7 @@ bad "one string" run k -c true true
 bad "one string" run -c true k true
 bad "together" acquire -q --json k
 bad "-n" run k -n true
-bad "-q" run -q k true
+bad "-q" list -q
 bad "--nope" run --nope k true
 bad "-w needs a value" run -w
 bad "--ttl needs a value" acquire k --ttl

@@ -218,7 +218,7 @@ static void test_configured(char *buffer, size_t size)
     setenv("XDG_CONFIG_HOME", folder, 1);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    fputs("memory:?timeout_ms=7 \nnot this\n", file);
+    fputs("# the store\n\n\t memory:?timeout_ms=7 \nnot this\n", file);
     fclose(file);
     assert_int_equal(syncguard_default_url(buffer, size, &err), SYNCGUARD_OK);
     assert_string_equal(buffer, "memory:?timeout_ms=7");
