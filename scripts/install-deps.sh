@@ -84,6 +84,7 @@ cmd:mandoc mandoc
 cmd:hyperfine hyperfine
 cmd:zsh zsh
 cmd:fish fish
+cmd:promtool ?prometheus
 cmd:java ?default-jre-headless
 EMULATOR ?google-cloud-cli-firestore-emulator
 LIST
@@ -171,7 +172,7 @@ install_as_root() {
     if [ -d /run/systemd/system ]; then
         for package in "$@"; do
             case $package in
-            redis-server | postgresql | pgbouncer)
+            redis-server | postgresql | pgbouncer | prometheus)
                 systemctl disable --quiet "$package" || true ;;
             esac
         done

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syncguard.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,7 +20,43 @@
 
 /* The names of several keys (label_of in cmd_run.c), each byte of which may become two. */
 #define LABEL_SIZE (2 * CLI_KEY_NAMES_SIZE)
-#define SERIES 6
+#define FOLDER_LOCK_MS 1000
+
+/* Those from FIRST_KEPT on describe the last run that had the lock and the last success. A run that
+ * does not get the lock copies them from the file that it replaces. */
+enum {
+    ACQUIRED,
+    WAIT,
+    ATTEMPT_CODE,
+    ATTEMPT_TIME,
+    HOLD,
+    FIRST_KEPT = HOLD,
+    LOST,
+    CODE,
+    COMPLETION,
+    SUCCESS,
+    SERIES
+};
+
+#define TEXT_SIZE (SERIES * (LABEL_SIZE + 512))
+
+/* The text of help is the same in every file: the node_exporter merges them. */
+static const struct {
+    const char *name;
+    const char *help;
+} all_series[SERIES] = {
+    [ACQUIRED] = {"acquired", "Whether the last attempt got the lock."},
+    [WAIT] = {"wait_seconds", "Time that the last attempt waited for the lock."},
+    [ATTEMPT_CODE] = {"attempt_exit_code", "Exit code of the last attempt, with or without lock."},
+    [ATTEMPT_TIME] = {"attempt_timestamp_seconds", "When the last attempt ended."},
+    [HOLD] = {"hold_seconds", "Time that the last run with the lock held it."},
+    [LOST] = {"lost", "Whether the last run with the lock lost it before its program ended."},
+    [CODE] = {"exit_code",
+              "Exit code of the last run with the lock; 128 plus its number for a signal."},
+    [COMPLETION] = {"completion_timestamp_seconds", "When the last run with the lock ended."},
+    [SUCCESS] = {"success_timestamp_seconds",
+                 "When the last run with the lock and exit code 0 ended; 0 if there was none."},
+};
 
 /* As the text format wants the value of a label. The key is UTF-8 (the library has checked it). */
 static void escape_label(const char *text, char *out, size_t size)
@@ -32,36 +70,62 @@ static void escape_label(const char *text, char *out, size_t size)
     out[used] = '\0';
 }
 
-typedef struct series {
-    const char *name;
-    const char *help;
-    int64_t thousandths;
-} series;
-
-/* The text of help is the same in every file: the node_exporter merges them. */
-static size_t make_text(const char *key, const cli_run_figures *figures, int code, char *out,
-                        size_t size)
+/* The value of a series in text, in thousandths; -1 if it is not there or not as make_text writes
+ * it: at most 15 digits with three decimals. */
+static int64_t find_value(const char *text, const char *name, const char *label)
 {
-    const series all[SERIES] = {
-        {"acquired", "Whether the last run got the lock.", figures->acquired ? 1000 : 0},
-        {"wait_seconds", "Time that the last run waited for the lock.", figures->waited_ms},
-        {"hold_seconds", "Time that the last run held the lock.", figures->held_ms},
-        {"lost", "Whether the last run lost the lock before its program ended.",
-         figures->lost ? 1000 : 0},
-        {"exit_code", "Exit code of the last run; 128 plus its number for a signal.",
-         (int64_t)code * 1000},
-        {"completion_timestamp_seconds", "When the last run ended.", cli_wall_ms()},
-    };
-    char label[LABEL_SIZE];
+    char start[LABEL_SIZE + 128];
+    int length = snprintf(start, sizeof start, "\nsyncguard_run_%s{key=\"%s\"} ", name, label);
+    const char *found = strstr(text, start);
+    if (found == NULL)
+        return -1;
+    const char *digits = found + length;
+    size_t whole = strspn(digits, "0123456789");
+    int64_t value = 0;
+    if (whole == 0 || whole > 12 || digits[whole] != '.' ||
+        strspn(digits + whole + 1, "0123456789") != 3 || digits[whole + 4] != '\n')
+        return -1;
+    for (size_t i = 0; i < whole + 4; i++)
+        value = digits[i] == '.' ? value : value * 10 + (digits[i] - '0');
+    return value;
+}
+
+/* In thousandths; -1 for a series that is not written. */
+static void collect_values(const char *old, const char *label, const cli_run_figures *figures,
+                           int code, int64_t values[SERIES])
+{
+    int64_t now = cli_wall_ms();
+    values[ACQUIRED] = figures->acquired ? 1000 : 0;
+    values[WAIT] = figures->waited_ms;
+    values[ATTEMPT_CODE] = (int64_t)code * 1000;
+    values[ATTEMPT_TIME] = now;
+    for (int i = FIRST_KEPT; i < SERIES; i++)
+        values[i] = find_value(old, all_series[i].name, label);
+    if (figures->acquired) {
+        values[HOLD] = figures->held_ms;
+        values[LOST] = figures->lost ? 1000 : 0;
+        values[CODE] = values[ATTEMPT_CODE];
+        values[COMPLETION] = now;
+    }
+    if (figures->acquired && code == 0 && !figures->lost)
+        values[SUCCESS] = now;
+    else if (values[SUCCESS] < 0)
+        values[SUCCESS] = 0;
+}
+
+/* 0 if it does not fit. */
+static size_t make_text(const char *label, const int64_t values[SERIES], char *out, size_t size)
+{
     size_t used = 0;
-    escape_label(key, label, sizeof label);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (int i = 0; i < SERIES; i++) {
+        if (values[i] < 0)
+            continue;
+        const char *name = all_series[i].name;
         int length = snprintf(out + used, size - used,
                               "# HELP syncguard_run_%s %s\n# TYPE syncguard_run_%s gauge\n"
                               "syncguard_run_%s{key=\"%s\"} %lld.%03lld\n",
-                              all[i].name, all[i].help, all[i].name, all[i].name, label,
-                              (long long)(all[i].thousandths / 1000),
-                              (long long)(all[i].thousandths % 1000));
+                              name, all_series[i].help, name, name, label,
+                              (long long)(values[i] / 1000), (long long)(values[i] % 1000));
         if (length < 0 || (size_t)length >= size - used)
             return 0;
         used += (size_t)length;
@@ -83,19 +147,58 @@ static bool write_all(int fd, const char *text, size_t length)
     return true;
 }
 
+/* Length of the folder in path, with its slash; 0 if path has none. */
+static int folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? (int)(slash - path) + 1 : 0;
+}
+
 /* A new file in the folder of path. The name is hidden and does not end in .prom, so the
  * node_exporter never reads it. False: errno says why. */
 static bool make_temporary(const char *path, char *name, size_t size, int *fd)
 {
-    const char *slash = strrchr(path, '/');
-    int folder = slash != NULL ? (int)(slash - path) + 1 : 0;
-    int length = snprintf(name, size, "%.*s.syncguard-metrics.XXXXXX", folder, path);
+    int length = snprintf(name, size, "%.*s.syncguard-metrics.XXXXXX", folder_length(path), path);
     if (length < 0 || (size_t)length >= size) {
         errno = ENAMETOOLONG;
         return false;
     }
     *fd = mkostemp(name, O_CLOEXEC);
     return *fd >= 0;
+}
+
+/*
+ * Locks the folder of path, so that of two runs that end together the later one reads what the
+ * earlier one wrote. Closing the descriptor unlocks it. Whoever may read the folder can lock it, so
+ * after a second, or where folders cannot be locked, the run goes on without: -1 or unlocked.
+ */
+static int lock_folder(const char *path)
+{
+    char name[PATH_MAX];
+    int length = snprintf(name, sizeof name, "%.*s.", folder_length(path), path);
+    if (length < 0 || (size_t)length >= sizeof name)
+        return -1;
+    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int64_t end_ms = cli_now_ms() + FOLDER_LOCK_MS;
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+           cli_now_ms() < end_ms)
+        poll(NULL, 0, 10);
+    return fd;
+}
+
+/* The text of the file behind a line feed, so that each of its lines begins with one; "" if it
+ * cannot be read or is larger than any that this command writes. */
+static void read_old(const char *path, char *out, size_t size)
+{
+    size_t used = 1;
+    ssize_t got = 0;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    out[0] = '\n';
+    while (fd >= 0 && used < size && (got = read(fd, out + used, size - used)) > 0)
+        used += (size_t)got;
+    if (fd >= 0)
+        close(fd);
+    out[got == 0 && used < size ? used : 0] = '\0';
 }
 
 static bool replace(const char *path, const char *text, size_t length)
@@ -116,14 +219,32 @@ static bool replace(const char *path, const char *text, size_t length)
     return error == 0;
 }
 
+/* False: errno says why. */
+static bool update(const char *path, const char *key, const cli_run_figures *figures, int code)
+{
+    char label[LABEL_SIZE], old[TEXT_SIZE], text[TEXT_SIZE];
+    int64_t values[SERIES];
+    int folder = lock_folder(path);
+    escape_label(key, label, sizeof label);
+    read_old(path, old, sizeof old);
+    collect_values(old, label, figures, code, values);
+    size_t length = make_text(label, values, text, sizeof text);
+    errno = EOVERFLOW;
+    bool done = length > 0 && replace(path, text, length);
+    int error = errno;
+    if (folder >= 0)
+        close(folder);
+    errno = error;
+    return done;
+}
+
 void cli_metrics_write(const char *path, const char *key, const cli_run_figures *figures, int code)
 {
-    char text[SERIES * (LABEL_SIZE + 512)], shown[1024];
+    char shown[1024];
     struct stat found;
-    size_t length = make_text(key, figures, code, text, sizeof text);
     cli_escape(path, shown, sizeof shown);
     if (lstat(path, &found) == 0 && !S_ISREG(found.st_mode))
         cli_message("the metrics are not written: '%s' is not a regular file", shown);
-    else if (length == 0 || !replace(path, text, length))
+    else if (!update(path, key, figures, code))
         cli_message("the metrics cannot be written to '%s': %s", shown, strerror(errno));
 }

@@ -61,18 +61,43 @@ same 'exit code 76 of the program is no loss' "76.000 0.000" "$(value exit_code)
 "$SG" run --metrics "$PROM" job -- "$WORK/none" 2>/dev/null
 same 'no such program' 127.000 "$(value exit_code)"
 
-# Somebody else holds the lock.
+# Somebody else holds the lock: the last run that had it and the last success stay.
+kept() {
+    grep -E '^syncguard_run_(hold_seconds|lost|exit_code|completion_timestamp_seconds|success_timestamp_seconds)\{' "$PROM"
+}
+"$SG" run --metrics "$PROM" job -- true
+success=$(value success_timestamp_seconds)
+same 'a success is the end of its run' "$(value completion_timestamp_seconds)" "$success"
+"$SG" run --metrics "$PROM" job -- sh -c 'exit 9'
+same 'a failure keeps the last success' "9.000 $success" "$(value exit_code) $(value success_timestamp_seconds)"
+check 'a failure ends after the last success' awk "BEGIN { exit !($(value completion_timestamp_seconds) > $success) }"
+last=$(kept)
 id=$("$SG" acquire -q --ttl 1m job)
 "$SG" run -n -E 0 --metrics "$PROM" job -- true
-same 'skipped' "0.000 0.000 0.000" "$(value exit_code) $(value acquired) $(value hold_seconds)"
+same 'skipped' "0.000 0.000" "$(value attempt_exit_code) $(value acquired)"
+same 'skipped: the last run stays' "$last" "$(kept)"
+same 'five series stay' 5 "$(kept | wc -l)"
+check 'skipped: the attempt is later' awk "BEGIN { exit !($(value attempt_timestamp_seconds) >= $(value completion_timestamp_seconds)) }"
+check 'skipped: well formed' well_formed
 "$SG" run -w 1 --metrics "$PROM" job -- true 2>/dev/null
-same 'gave up' "75.000 0.000" "$(value exit_code) $(value acquired)"
+same 'gave up' "75.000 0.000" "$(value attempt_exit_code) $(value acquired)"
+same 'gave up: the last run stays' "$last" "$(kept)"
 check 'waited' awk "BEGIN { exit !($(value wait_seconds) >= 1) }"
 "$SG" release "$id"
 
 # The store cannot be reached.
 "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
-same 'no store' "69.000 0.000" "$(value exit_code) $(value acquired)"
+same 'no store' "69.000 0.000" "$(value attempt_exit_code) $(value acquired)"
+same 'no store: the last run stays' "$last" "$(kept)"
+# Nothing is kept of another key or of a file that is not ours, and there was no success.
+"$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" jo -- true 2>/dev/null
+same 'another key' 'syncguard_run_success_timestamp_seconds{key="jo"} 0.000' "$(kept)"
+check 'another key: well formed' well_formed
+for value in 1e9 -1.000 9999999999999999.000 1.0000 x; do
+    echo "syncguard_run_success_timestamp_seconds{key=\"job\"} $value" >"$PROM"
+    "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
+    same "not ours: $value" 0.000 "$(value success_timestamp_seconds)"
+done
 
 # The lock is taken away while the program runs.
 "$SG" run --ttl 3s --metrics "$PROM" job -- sh -c "
@@ -127,4 +152,20 @@ done
 wait
 check 'several at once' well_formed
 check 'no temporary file' alone
+# A skipped run that ends together with a successful one does not put the old figures back.
+for round in 1 2 3 4 5 6 7 8; do
+    "$SG" run --metrics "$PROM" job -- sh -c "exit $round"
+    "$SG" run --metrics "$PROM" job -- true &
+    for _ in 1 2 3 4; do
+        "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null &
+    done
+    wait
+    same "round $round: the success is kept" 0.000 "$(value exit_code)"
+done
+# A folder that somebody else keeps locked delays a run, no more.
+exec 9<"$WORK/folder"
+flock 9
+"$SG" run --metrics "$PROM" job -- sh -c 'exit 3' 9<&-
+same 'locked folder' "3 3.000" "$? $(value exit_code)"
+exec 9<&-
 finish
