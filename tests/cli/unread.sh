@@ -42,6 +42,7 @@ same "a full disk" 70 $?
 "$SG" release --key taken --force 2>&-
 same "no stderr" 70 $?
 mkfifo closed
+# shellcheck disable=SC2094 # a FIFO: its reader goes, its writer stays
 exec 8<>closed 7>closed 8>&-
 "$SG" release --key taken --force 2>&7
 same "a closed pipe" 70 $?

@@ -47,6 +47,7 @@ for command in "run -w 1s -b @fifo k -- true" "acquire -w 1s -b @fifo k"; do
     same "$command ends" 69 $code
     check "$command says why" grep -q "no URL came from the pipe fifo in time" err
 done
+# shellcheck disable=SC2317 # until_true calls it
 has_opened() { [ -n "$(find "/proc/$1/fd" -lname "*/$2")" ]; }
 for signal in TERM HUP; do
     for options in "" "-n" "-w 1h"; do

@@ -54,8 +54,8 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
                              const char *const *values, const syncguard_limits *limits,
                              PGresult **result, syncguard_error *err);
 
-/* False for a state that no statement of ours leads to, such as those of a COPY. libpq may report it
- * for ever: the connection must end. */
+/* False for a state that no statement of ours leads to, such as those of a COPY. libpq may report
+ * it for ever: the connection must end. */
 bool sg_pg_is_expected(const PGresult *result);
 /* True if result says that the server has ended the session: nothing more of it is carried out. A
  * pooler may say so too, of a session that goes on. */

@@ -149,6 +149,19 @@ syncguard_status sg_sqlite_file_system_read(const char *path, sg_sqlite_file_sys
 /* A path of ours is shorter: a word that does not fit is none of them. */
 #define WORD_SIZE 1024
 
+/* The byte that three octal digits stand for. */
+static int escape_read(FILE *mounts)
+{
+    int code = 0;
+    for (int i = 0; i < 3; i++) {
+        int digit = getc(mounts);
+        if (digit < '0' || digit > '7')
+            return '\\';
+        code = code * 8 + (digit - '0');
+    }
+    return code & 0xff;
+}
+
 /* Reads up to one of ends, which is returned, or EOF. Octal escapes are decoded; a word that is too
  * long becomes empty. */
 static int word_read(FILE *mounts, const char *ends, char word[WORD_SIZE])
@@ -156,11 +169,9 @@ static int word_read(FILE *mounts, const char *ends, char word[WORD_SIZE])
     size_t length = 0;
     int c = getc(mounts);
     for (; c != EOF && strchr(ends, c) == NULL; c = getc(mounts)) {
-        unsigned code = 0;
-        if (c == '\\' && fscanf(mounts, "%3o", &code) == 1)
-            c = (int)(code & 0xff);
+        int byte = c == '\\' ? escape_read(mounts) : c;
         if (length < WORD_SIZE)
-            word[length++] = (char)c;
+            word[length++] = (char)byte;
     }
     word[length < WORD_SIZE ? length : 0] = '\0';
     return c;
