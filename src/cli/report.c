@@ -198,7 +198,21 @@ static const char *tls_hint(const syncguard_error *err)
         return "the store did not answer in time; if its port speaks no TLS, use redis://";
     if (strncmp(store, "redis://", 8) == 0 && strcmp(err->native, "EOF") == 0)
         return "is the store running? if its port speaks TLS, use rediss://";
+    if (strncmp(store, "rediss://", 9) == 0 && strcmp(err->native, "EOF") == 0)
+        return "is the store running? if it wants a client certificate, use tls_cert and tls_key";
     return NULL;
+}
+
+/* No password helps against a certificate that is not accepted. */
+static const char *certificate_hint(const syncguard_error *err)
+{
+    if (strstr(err->message, "certificate") == NULL)
+        return NULL;
+    if (strncmp(store, "redis", 5) == 0)
+        return "check the server's certificate, tls_ca and tls_server_name";
+    if (strncmp(store, "postgres", 8) == 0)
+        return "check the server's certificate, sslrootcert and the name of the host";
+    return "check the server's certificate and ca_file";
 }
 
 /* For a store that is a file: it has no name here, and there is no server to check. */
@@ -217,6 +231,8 @@ static const char *hint(const syncguard_error *err)
 {
     if (tls_hint(err) != NULL)
         return tls_hint(err);
+    if (certificate_hint(err) != NULL)
+        return certificate_hint(err);
     if (file_hint(err) != NULL)
         return file_hint(err);
     switch (err->code) {
@@ -242,10 +258,12 @@ int cli_failure(const syncguard_error *err)
     const char *what = err->message[0] != '\0' ? err->message : syncguard_status_text(err->code);
     if (err->code == SYNCGUARD_E_ABORTED)
         return cli_exit_code(err->code);
-    /* With a code of the store it is not about the command line. */
-    if (err->code == SYNCGUARD_E_INVALID_ARGUMENT && err->native[0] != '\0') {
-        cli_message("%s%s%s (%s %s; the URL comes from %s)", store, *store != '\0' ? ": " : "",
-                    what, syncguard_status_name(err->code), err->native, url_source);
+    /* With a code of the store, or a path in front, it is not about the command line. */
+    bool coded = err->native[0] != '\0';
+    if (err->code == SYNCGUARD_E_INVALID_ARGUMENT && (coded || what[0] == '/')) {
+        cli_message("%s%s%s (%s%s%s; the URL comes from %s)", store, *store != '\0' ? ": " : "",
+                    what, syncguard_status_name(err->code), coded ? " " : "", err->native,
+                    url_source);
         return CLI_USAGE;
     }
     if (err->code == SYNCGUARD_E_INVALID_ARGUMENT)
