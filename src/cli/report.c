@@ -227,6 +227,17 @@ static const char *file_hint(const syncguard_error *err)
     return NULL;
 }
 
+/* The user is known, and its password is right. */
+static bool lacks_permission(const syncguard_error *err)
+{
+    static const char *const codes[] = {"NOPERM", "42501", "PERMISSION_DENIED"};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (strcmp(err->native, codes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static const char *hint(const syncguard_error *err)
 {
     if (tls_hint(err) != NULL)
@@ -243,9 +254,8 @@ static const char *hint(const syncguard_error *err)
     case SYNCGUARD_E_RATE_LIMITED:
         return "a limit of the store or of this process is reached; try again later";
     case SYNCGUARD_E_AUTH_FAILED:
-        return strstr(err->message, "permission") != NULL
-                   ? "'syncguard doctor' shows which permissions are missing"
-                   : "check user, password and permissions on the store";
+        return lacks_permission(err) ? "'syncguard doctor' shows which permissions are missing"
+                                     : "check user, password and permissions on the store";
     case SYNCGUARD_E_OUT_OF_MEMORY:
         return "free some memory and try again";
     default:

@@ -45,9 +45,12 @@ static int find_url(const cli_options *options, const syncguard_call *call, char
     if (given == NULL && variable != NULL && variable[0] == '@')
         return url_read_file("SYNCGUARD_URL", variable + 1, call, buffer);
     if (given == NULL) {
-        if (syncguard_default_url(buffer, CLI_URL_SIZE, &err) != SYNCGUARD_OK)
-            return cli_failure(&err);
-        return CLI_OK;
+        syncguard_status status = syncguard_default_url(buffer, CLI_URL_SIZE, &err);
+        if (status == SYNCGUARD_E_INVALID_ARGUMENT) {
+            cli_message("%s", err.message); /* it names the variable or the file */
+            return CLI_USAGE;
+        }
+        return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
     }
     if (given[0] == '@')
         return url_read_file("-b", given + 1, call, buffer);

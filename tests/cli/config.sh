@@ -101,6 +101,13 @@ for url in pw-marker-2 'redis://:pw-marker-2@host:99999'; do
     check "with -b that is known" contains "$err" "(see 'syncguard list --help')"
 done
 
+# A file that cannot be read is named, and is not a fault of the command line.
+mkdir "$file"
+exits "a folder in place of the file" 64 run -n k true
+check "names it" contains "$err" "cannot read the URL from $file: it is not a regular file"
+check "not the options" lacks "$err" "--help"
+rmdir "$file"
+
 # A file that is refused is not a fault of the command line.
 mkdir shared
 chmod 777 shared
