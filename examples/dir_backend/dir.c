@@ -113,6 +113,12 @@ static syncguard_status remove_lock(const held *key, syncguard_error *err)
     return SYNCGUARD_OK;
 }
 
+/* The boot clock determines expiry; the record's time of day leaves the same of the lease. */
+static void set_now(stored *lock, int64_t now_boot_ms)
+{
+    lock->record.now_ms = lock->record.expires_at_ms - (lock->expires_boot_ms - now_boot_ms);
+}
+
 /* ---- one key at a time --------------------------------------------------------------------- */
 
 /* Waits for the flock within the limits. The kernel takes it from a process that dies. */
@@ -403,8 +409,10 @@ static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *
 
     if (status != SYNCGUARD_OK)
         return status;
-    if (key.live)
+    if (key.live) {
+        set_now(&key.lock, key.now_ms);
         op->record = key.lock.record;
+    }
     leave(&key);
     return key.live ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
 }
@@ -434,6 +442,7 @@ static syncguard_status list_all(dir_backend *dir, bool expired, const syncguard
             bool listed =
                 expired ? is_old(&lock, now_ms) : syncguard_is_live(lock.expires_boot_ms, now_ms);
 
+            set_now(&lock, now_ms);
             if (listed && !fn(context, &lock.record))
                 break;
             page = syncguard_limits_from_now(limits, span_ns);

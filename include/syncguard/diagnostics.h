@@ -16,6 +16,36 @@
 extern "C" {
 #endif
 
+/*
+ * A live lock without key, lock id and owner: for logs and displays. See syncguard_hash for what
+ * its hashes hide and what they do not hide.
+ *
+ * now_ms is when the store was read, on the clock of the other two times, whatever the local clock
+ * shows: the lock has been held for now_ms - acquired_at_ms, and its lease ends in expires_at_ms -
+ * now_ms. On SQLite and in memory the boot clock determines expiry; there now_ms is the time of day
+ * that leaves exactly what the boot clock leaves of the lease (if the machine's clock was set
+ * between the acquire and the latest extend, the age is off by that step).
+ */
+typedef struct syncguard_lock_info {
+    char key_hash[SYNCGUARD_HASH_SIZE];
+    char lock_id_hash[SYNCGUARD_HASH_SIZE];
+    char fence[SYNCGUARD_FENCE_SIZE];
+    int64_t expires_at_ms;
+    int64_t acquired_at_ms;
+    int64_t now_ms;
+} syncguard_lock_info;
+
+/*
+ * A live lock with key, lock id and owner label. For debugging, never for logs: anyone who has the
+ * lock id can release the lock.
+ */
+typedef struct syncguard_lock_info_raw {
+    syncguard_lock_info info;
+    char key[SYNCGUARD_KEY_SIZE]; /* as stored: in NFC */
+    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
+    char owner[SYNCGUARD_OWNER_SIZE]; /* "" when none was given */
+} syncguard_lock_info_raw;
+
 /* The live lock of a key: OK fills *info; ABSENT if there is none (the key is free or its lock has
  * expired). */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_get_by_key(syncguard_backend *backend,

@@ -101,27 +101,6 @@ typedef struct syncguard_grant {
     int64_t expires_at_ms;
 } syncguard_grant;
 
-/* A live lock without key, lock id and owner: for logs and displays. See syncguard_hash for what
- * its hashes hide and what they do not hide. */
-typedef struct syncguard_lock_info {
-    char key_hash[SYNCGUARD_HASH_SIZE];
-    char lock_id_hash[SYNCGUARD_HASH_SIZE];
-    char fence[SYNCGUARD_FENCE_SIZE];
-    int64_t expires_at_ms;
-    int64_t acquired_at_ms;
-} syncguard_lock_info;
-
-/*
- * A live lock with key, lock id and owner label. For debugging, never for logs: anyone who has the
- * lock id can release the lock.
- */
-typedef struct syncguard_lock_info_raw {
-    syncguard_lock_info info;
-    char key[SYNCGUARD_KEY_SIZE]; /* as stored: in NFC */
-    char lock_id[SYNCGUARD_LOCK_ID_SIZE];
-    char owner[SYNCGUARD_OWNER_SIZE]; /* "" when none was given */
-} syncguard_lock_info_raw;
-
 /* True if lock_id is exactly 22 base64url characters. NULL is false. */
 SYNCGUARD_API bool syncguard_lock_id_valid(const char *lock_id);
 

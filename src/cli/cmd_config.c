@@ -35,17 +35,17 @@ int cmd_config(cli_options *options)
     if (code != CLI_OK)
         return code;
     cli_url_without_secrets(url, shown, sizeof shown);
-    bool usable = cli_url_usable(url, &err);
+    bool valid = cli_url_valid(url, &err);
     if (options->json) {
         cli_json_begin(&json);
         cli_json_text(&json, "store", shown);
         cli_json_text(&json, "source", places[used].name);
-        cli_json_bool(&json, "usable", usable);
+        cli_json_bool(&json, "valid", valid);
         cli_json_end(&json);
     } else {
         print_text(places, used, shown);
     }
-    if (!usable)
+    if (!valid)
         cli_message("no command can use this URL: %s", err.message);
-    return usable ? CLI_OK : CLI_USAGE;
+    return valid ? CLI_OK : CLI_USAGE;
 }

@@ -19,7 +19,7 @@ static void print_line(const syncguard_lock_info_raw *lock)
     char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], ago[24];
     cli_escape(lock->key, key, sizeof key);
     cli_escape(lock->owner[0] != '\0' ? lock->owner : "-", owner, sizeof owner);
-    cli_format_duration(cli_wall_ms() - lock->info.expires_at_ms, ago, sizeof ago);
+    cli_format_duration(lock->info.now_ms - lock->info.expires_at_ms, ago, sizeof ago);
     printf("%s  (of %s, expired %s ago)\n", key, owner, ago);
 }
 

@@ -31,11 +31,10 @@ static int release_id(const char *lock_id, syncguard_backend *backend)
 static void report_forced(const syncguard_lock_info_raw *lock)
 {
     char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24], left[24];
-    int64_t now = cli_wall_ms();
     cli_escape(lock->key, key, sizeof key);
     cli_escape(lock->owner[0] != '\0' ? lock->owner : "an unnamed owner", owner, sizeof owner);
-    cli_format_duration(now - lock->info.acquired_at_ms, held, sizeof held);
-    cli_format_duration(lock->info.expires_at_ms - now, left, sizeof left);
+    cli_format_duration(lock->info.now_ms - lock->info.acquired_at_ms, held, sizeof held);
+    cli_format_duration(lock->info.expires_at_ms - lock->info.now_ms, left, sizeof left);
     cli_message("released '%s': %s had held it for %s", key, owner, held);
     cli_message("the holder learns of it at its next renewal, in %s at the latest; until then it "
                 "may still work",

@@ -12,19 +12,57 @@ static void print(void *context, const char *line)
     puts(line);
 }
 
+static void count(void *context, const char *line)
+{
+    (void)line;
+    ++*(size_t *)context;
+}
+
+typedef struct setting_up {
+    const char *store;
+    size_t changes;
+} setting_up;
+
+/* The library logs what it changes. */
+static void on_log(void *context, syncguard_log_level level, const char *message)
+{
+    setting_up *s = context;
+    if (level != SYNCGUARD_LOG_INFO) {
+        cli_log(NULL, level, message);
+        return;
+    }
+    s->changes++;
+    printf("%s: %s\n", s->store, message);
+}
+
+/* A store that would not be sent a statement needs none. */
+static void report_no_changes(const char *url, const char *store, const syncguard_options *options)
+{
+    size_t statements = 0;
+    (void)!syncguard_setup(url, options, count, &statements, NULL);
+    printf("%s: %s\n", store,
+           statements > 0 ? "nothing to do, it is set up already"
+                          : "nothing to do, this store needs no setup");
+}
+
 int cmd_setup(cli_options *options)
 {
     char url[CLI_URL_SIZE], shown[512];
+    setting_up state = {shown, 0};
     syncguard_options store = SYNCGUARD_OPTIONS_INIT;
     syncguard_error err;
     int code = cli_store_url(options, url);
     if (code != CLI_OK)
         return code;
     cli_announce_store(url, shown, sizeof shown);
-    store.log = cli_log;
+    store.log = on_log;
+    store.log_context = &state;
     if (syncguard_setup(url, &store, options->print ? print : NULL, NULL, &err) != SYNCGUARD_OK)
-        return cli_failure(&err);
-    if (!options->print)
-        cli_notice("%s is ready", shown);
+        return cli_open_failure(options, url, &err);
+    if (options->print || state.changes > 0)
+        return CLI_OK;
+    if (!cli_url_valid(url, &err)) /* without anything to set up nobody has read its options */
+        return cli_open_failure(options, url, &err);
+    report_no_changes(url, shown, &store);
     return CLI_OK;
 }

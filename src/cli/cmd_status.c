@@ -28,7 +28,6 @@ static void line(const char *name, const char *value)
 static void print_text(const cli_options *options, bool held, const syncguard_lock_info_raw *lock)
 {
     char when[40], span[24];
-    int64_t now = cli_wall_ms();
     printf("state: %s\n", held ? "held" : "free");
     if (held || options->count > 0)
         line("key", held ? lock->key : options->operands[0]);
@@ -36,10 +35,10 @@ static void print_text(const cli_options *options, bool held, const syncguard_lo
         return;
     line("owner", lock->owner[0] != '\0' ? lock->owner : "-");
     cli_format_time(lock->info.acquired_at_ms, when, sizeof when);
-    cli_format_duration(now - lock->info.acquired_at_ms, span, sizeof span);
+    cli_format_duration(lock->info.now_ms - lock->info.acquired_at_ms, span, sizeof span);
     printf("held for: %s (since %s)\n", span, when);
     cli_format_time(lock->info.expires_at_ms, when, sizeof when);
-    cli_format_duration(lock->info.expires_at_ms - now, span, sizeof span);
+    cli_format_duration(lock->info.expires_at_ms - lock->info.now_ms, span, sizeof span);
     printf("expires in: %s (at %s, unless renewed)\n", span, when);
     line("fence", lock->info.fence);
     if (options->raw)

@@ -83,6 +83,7 @@ void cli_json_lock(cli_json *json, const syncguard_lock_info_raw *lock, bool wit
     cli_json_text(json, "fence", lock->info.fence);
     cli_json_int(json, "acquiredAtMs", lock->info.acquired_at_ms);
     cli_json_int(json, "expiresAtMs", lock->info.expires_at_ms);
+    cli_json_int(json, "nowMs", lock->info.now_ms);
     cli_json_text(json, "keyHash", lock->info.key_hash);
     cli_json_text(json, "lockIdHash", lock->info.lock_id_hash);
     if (with_id)

@@ -12,6 +12,7 @@
 #include "exitcode.h"
 #include "report.h"
 #include "signals.h"
+#include "watchdog.h"
 
 #define STORE (CLI_BACKEND | CLI_VERBOSE | CLI_HELP)
 
@@ -137,6 +138,7 @@ static void occupy_closed_streams(void)
 int main(int argc, char **argv)
 {
     occupy_closed_streams();
+    cli_watchdog_note_arguments(argc, argv);
     cli_signals_ignore_size_limit();
     int code = dispatch(argc, argv);
     /* Output that could not be written (a full disk, a closed pipe) is a failure. */

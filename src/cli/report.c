@@ -198,7 +198,21 @@ static const char *tls_hint(const syncguard_error *err)
         return "the store did not answer in time; if its port speaks no TLS, use redis://";
     if (strncmp(store, "redis://", 8) == 0 && strcmp(err->native, "EOF") == 0)
         return "is the store running? if its port speaks TLS, use rediss://";
+    if (strncmp(store, "rediss://", 9) == 0 && strcmp(err->native, "EOF") == 0)
+        return "is the store running? if it wants a client certificate, use tls_cert and tls_key";
     return NULL;
+}
+
+/* No password helps against a certificate that is not accepted. */
+static const char *certificate_hint(const syncguard_error *err)
+{
+    if (strstr(err->message, "certificate") == NULL)
+        return NULL;
+    if (strncmp(store, "redis", 5) == 0)
+        return "check the server's certificate, tls_ca and tls_server_name";
+    if (strncmp(store, "postgres", 8) == 0)
+        return "check the server's certificate, sslrootcert and the name of the host";
+    return "check the server's certificate and ca_file";
 }
 
 /* For a store that is a file: it has no name here, and there is no server to check. */
@@ -213,10 +227,23 @@ static const char *file_hint(const syncguard_error *err)
     return NULL;
 }
 
+/* The user is known, and its password is right. */
+static bool lacks_permission(const syncguard_error *err)
+{
+    static const char *const codes[] = {"NOPERM", "42501", "PERMISSION_DENIED"};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (strcmp(err->native, codes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static const char *hint(const syncguard_error *err)
 {
     if (tls_hint(err) != NULL)
         return tls_hint(err);
+    if (certificate_hint(err) != NULL)
+        return certificate_hint(err);
     if (file_hint(err) != NULL)
         return file_hint(err);
     switch (err->code) {
@@ -227,9 +254,8 @@ static const char *hint(const syncguard_error *err)
     case SYNCGUARD_E_RATE_LIMITED:
         return "a limit of the store or of this process is reached; try again later";
     case SYNCGUARD_E_AUTH_FAILED:
-        return strstr(err->message, "permission") != NULL
-                   ? "'syncguard doctor' shows which permissions are missing"
-                   : "check user, password and permissions on the store";
+        return lacks_permission(err) ? "'syncguard doctor' shows which permissions are missing"
+                                     : "check user, password and permissions on the store";
     case SYNCGUARD_E_OUT_OF_MEMORY:
         return "free some memory and try again";
     default:
@@ -242,10 +268,12 @@ int cli_failure(const syncguard_error *err)
     const char *what = err->message[0] != '\0' ? err->message : syncguard_status_text(err->code);
     if (err->code == SYNCGUARD_E_ABORTED)
         return cli_exit_code(err->code);
-    /* With a code of the store it is not about the command line. */
-    if (err->code == SYNCGUARD_E_INVALID_ARGUMENT && err->native[0] != '\0') {
-        cli_message("%s%s%s (%s %s; the URL comes from %s)", store, *store != '\0' ? ": " : "",
-                    what, syncguard_status_name(err->code), err->native, url_source);
+    /* With a code of the store, or a path in front, it is not about the command line. */
+    bool coded = err->native[0] != '\0';
+    if (err->code == SYNCGUARD_E_INVALID_ARGUMENT && (coded || what[0] == '/')) {
+        cli_message("%s%s%s (%s%s%s; the URL comes from %s)", store, *store != '\0' ? ": " : "",
+                    what, syncguard_status_name(err->code), coded ? " " : "", err->native,
+                    url_source);
         return CLI_USAGE;
     }
     if (err->code == SYNCGUARD_E_INVALID_ARGUMENT)

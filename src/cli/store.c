@@ -45,9 +45,12 @@ static int find_url(const cli_options *options, const syncguard_call *call, char
     if (given == NULL && variable != NULL && variable[0] == '@')
         return url_read_file("SYNCGUARD_URL", variable + 1, call, buffer);
     if (given == NULL) {
-        if (syncguard_default_url(buffer, CLI_URL_SIZE, &err) != SYNCGUARD_OK)
-            return cli_failure(&err);
-        return CLI_OK;
+        syncguard_status status = syncguard_default_url(buffer, CLI_URL_SIZE, &err);
+        if (status == SYNCGUARD_E_INVALID_ARGUMENT) {
+            cli_message("%s", err.message); /* it names the variable or the file */
+            return CLI_USAGE;
+        }
+        return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
     }
     if (given[0] == '@')
         return url_read_file("-b", given + 1, call, buffer);
@@ -222,7 +225,7 @@ static bool file_of(const char *url, char path[CLI_URL_SIZE])
  * Opening a server's handle sends nothing. For a file its options are checked with a path that
  * cannot exist, so that nothing is created or opened.
  */
-bool cli_url_usable(const char *url, syncguard_error *err)
+bool cli_url_valid(const char *url, syncguard_error *err)
 {
     char copy[CLI_URL_SIZE + 32], path[CLI_URL_SIZE];
     syncguard_backend *backend = NULL;
@@ -237,6 +240,18 @@ bool cli_url_usable(const char *url, syncguard_error *err)
     explicit_bzero(copy, sizeof copy);
     syncguard_close(backend);
     return status != SYNCGUARD_E_INVALID_ARGUMENT;
+}
+
+int cli_open_failure(const cli_options *options, const char *url, const syncguard_error *err)
+{
+    syncguard_error ignored;
+    if (err->code != SYNCGUARD_E_INVALID_ARGUMENT ||
+        (options->backend != NULL && options->backend[0] != '@') ||
+        cli_url_valid(url, &ignored)) /* then it is about the owner label or the file */
+        return cli_failure(err);
+    cli_message("%s (in the URL from %s; 'syncguard config' shows where the URL comes from)",
+                err->message, cli_source());
+    return CLI_USAGE;
 }
 
 int cli_open(const cli_options *options, const char *owner, cli_open_again *again, void *context,
@@ -263,15 +278,7 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
     } while (status != SYNCGUARD_OK && again != NULL && !is_local(url) && again(context, &err));
     if (status != SYNCGUARD_OK && cli_signals_ended() != 0)
         return CLI_SIGNAL_BASE + cli_signals_ended();
-    syncguard_error ignored;
-    if (status == SYNCGUARD_E_INVALID_ARGUMENT &&
-        (options->backend == NULL || options->backend[0] == '@') &&
-        !cli_url_usable(url, &ignored)) { /* otherwise it is about the owner label */
-        cli_message("%s (in the URL from %s; 'syncguard config' shows where the URL comes from)",
-                    err.message, cli_source());
-        return CLI_USAGE;
-    }
-    return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
+    return status == SYNCGUARD_OK ? CLI_OK : cli_open_failure(options, url, &err);
 }
 
 bool cli_store_file(const cli_options *options, char *path)
@@ -290,7 +297,7 @@ int cli_open_existing(const cli_options *options, syncguard_backend **out)
     if (code != CLI_OK)
         return code;
     if (!file_of(url, path) || stat(path, &about) == 0 || errno != ENOENT ||
-        !cli_url_usable(url, &err))
+        !cli_url_valid(url, &err))
         return cli_open(options, NULL, NULL, NULL, out);
     cli_url_without_secrets(url, shown, sizeof shown);
     cli_message("%s does not exist yet, so no lock is held there", shown);

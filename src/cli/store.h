@@ -16,7 +16,10 @@ int cli_store_url_within(const cli_options *options, const syncguard_call *call,
 bool cli_url_has_password(const char *url);
 /* False, and the reason in err, if no command could open it: its scheme, library or options.
  * Neither sends nor creates anything. */
-bool cli_url_usable(const char *url, syncguard_error *err);
+bool cli_url_valid(const char *url, syncguard_error *err);
+/* Reports why the store could not be opened or set up: if the URL is wrong, with the place that it
+ * comes from. Returns the exit code. */
+int cli_open_failure(const cli_options *options, const char *url, const syncguard_error *err);
 /* Refuses memory: for a command that needs a store which outlives it. CLI_OK or an exit code. */
 int cli_refuse_memory(const cli_options *options);
 /* The URL without user, password and options: safe to print. */

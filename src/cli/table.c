@@ -70,10 +70,9 @@ static void choose_widths(cli_table *table)
 static void print_row(const cli_table *table, const syncguard_lock_info_raw *lock)
 {
     char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24], left[24];
-    int64_t now = cli_wall_ms();
     shown_texts(lock, key, owner);
-    cli_format_duration(now - lock->info.acquired_at_ms, held, sizeof held);
-    cli_format_duration(lock->info.expires_at_ms - now, left, sizeof left);
+    cli_format_duration(lock->info.now_ms - lock->info.acquired_at_ms, held, sizeof held);
+    cli_format_duration(lock->info.expires_at_ms - lock->info.now_ms, left, sizeof left);
     cell(table->out, key, table->key_width);
     cell(table->out, owner, table->owner_width);
     fprintf(table->out, "%-8s  %-10s  %s%s%s\n", held, left, lock->info.fence,

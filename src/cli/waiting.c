@@ -48,9 +48,9 @@ static void describe_holder(const cli_waiting *waiting, const syncguard_lock_inf
     const char *so_far = waited_ms(waiting) >= 1000 ? " so far)" : "";
     cli_escape(waiting->key, key, sizeof key);
     cli_escape(info->owner[0] != '\0' ? info->owner : "an unnamed owner", owner, sizeof owner);
-    cli_format_duration(cli_wall_ms() - info->info.acquired_at_ms, since, sizeof since);
+    cli_format_duration(info->info.now_ms - info->info.acquired_at_ms, since, sizeof since);
     cli_format_duration(waited_ms(waiting), waited, sizeof waited);
-    cli_format_duration(info->info.expires_at_ms - cli_wall_ms(), left, sizeof left);
+    cli_format_duration(info->info.expires_at_ms - info->info.now_ms, left, sizeof left);
     snprintf(out, size, "waiting for '%s'%s%s%s: held by %s for %s, lease ends in %s", key,
              *so_far != '\0' ? " (" : "", *so_far != '\0' ? waited : "", so_far, owner, since,
              left);
@@ -235,7 +235,7 @@ void cli_holder(cli_waiting *waiting, char *out, size_t size)
     if (find_holder(waiting, &call, &lock, NULL) != SYNCGUARD_OK)
         return;
     cli_escape(lock.owner[0] != '\0' ? lock.owner : "an unnamed owner", owner, sizeof owner);
-    cli_format_duration(lock.info.expires_at_ms - cli_wall_ms(), left, sizeof left);
+    cli_format_duration(lock.info.expires_at_ms - lock.info.now_ms, left, sizeof left);
     snprintf(out, size, "held by %s, expires in %s", owner, left);
 }
 

@@ -13,11 +13,13 @@
  * It is started before the child, which reports its group to it before it executes
  * its program: at no moment does a program run that nobody would kill. It leads a
  * session of its own, keeps no other descriptor open, and uses async-signal-safe
- * calls only.
+ * calls only. In ps it has a title of its own: its copy of the arguments is
+ * overwritten.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -35,6 +37,30 @@ enum {
     MAX_POLL_MS = 3600000
 };
 #define NEVER INT64_MAX
+
+/* The arguments of this process, as ps reads them: strings that follow each other. */
+static struct {
+    char *text;
+    size_t size;
+} arguments;
+
+void cli_watchdog_note_arguments(int argc, char **argv)
+{
+    arguments.text = argc > 0 ? argv[0] : NULL;
+    arguments.size = 0;
+    for (int i = 0; i < argc && argv[i] == arguments.text + arguments.size; i++)
+        arguments.size += strlen(argv[i]) + 1;
+}
+
+/* Cut to the room that the arguments had. Zeros at the end are not shown. */
+static void set_title(const char *title)
+{
+    if (arguments.size == 0)
+        return;
+    memset(arguments.text, 0, arguments.size);
+    size_t length = strlen(title);
+    memcpy(arguments.text, title, length < arguments.size ? length : arguments.size - 1);
+}
 
 static void close_all_but(int kept)
 {
@@ -80,7 +106,7 @@ static pid_t follow_lease(int pipe_end)
     }
 }
 
-static void watchdog_main(int pipe_end, int64_t grace_ms)
+static void watchdog_main(int pipe_end, const char *title, int64_t grace_ms)
 {
     struct timespec pause = {(time_t)(grace_ms / 1000), (long)(grace_ms % 1000) * 1000000};
 
@@ -89,6 +115,7 @@ static void watchdog_main(int pipe_end, int64_t grace_ms)
 #ifdef __linux__
     prctl(PR_SET_NAME, "syncguard-watch");
 #endif
+    set_title(title);
     pid_t group = follow_lease(pipe_end);
     if (group <= 0)
         _exit(0);
@@ -102,13 +129,15 @@ static void watchdog_main(int pipe_end, int64_t grace_ms)
 void cli_watchdog_start(cli_watchdog *watchdog, int64_t grace_ms)
 {
     int ends[2];
+    char title[48];
     sigset_t before;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return;
+    snprintf(title, sizeof title, "syncguard watchdog of %ld", (long)getpid());
     cli_signals_block(&before);
     pid_t pid = fork();
     if (pid == 0)
-        watchdog_main(ends[0], grace_ms); /* all signals stay blocked */
+        watchdog_main(ends[0], title, grace_ms); /* all signals stay blocked */
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     close(ends[0]);
     if (pid < 0) {

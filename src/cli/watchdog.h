@@ -16,6 +16,8 @@ typedef struct cli_watchdog {
         -1, -1                                                                                     \
     }
 
+/* For the title of the watchdog in ps, which needs their memory. */
+void cli_watchdog_note_arguments(int argc, char **argv);
 /* Leaves pid at -1 if there is no process or descriptor for it. It kills nothing before it is fed.
  */
 void cli_watchdog_start(cli_watchdog *watchdog, int64_t grace_ms);

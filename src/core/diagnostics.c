@@ -26,6 +26,7 @@ static void sanitise(const syncguard_backend *backend, const syncguard_record *r
     memcpy(info->fence, record->fence, sizeof info->fence);
     info->expires_at_ms = record->expires_at_ms;
     info->acquired_at_ms = record->acquired_at_ms;
+    info->now_ms = record->now_ms;
 }
 
 static void reveal(const syncguard_backend *backend, const syncguard_record *record,

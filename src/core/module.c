@@ -122,6 +122,8 @@ static bool find_file(const char *name, const char *suffix, char *path, size_t s
     return length > 0 && (size_t)length < size && access(path, F_OK) == 0;
 }
 
+#define OTHER_VERSION "another version of the library: install both from the same version"
+
 static syncguard_status load(const char *name, const char *path, const syncguard_module **out,
                              syncguard_error *err)
 {
@@ -135,6 +137,9 @@ static syncguard_status load(const char *name, const char *path, const syncguard
     if (!handle) {
         const char *why = dlerror();
 
+        /* The loader looks for the symbols of its version before we can see its number. */
+        if (why && strstr(why, "SYNCGUARD_SYS_"))
+            return refuse(err, "%s was built for " OTHER_VERSION " (%s)", path, why);
         return refuse(err, "the backend's module cannot be loaded: %s", why ? why : name);
     }
     snprintf(symbol, sizeof symbol, "syncguard_module_%s", name);
@@ -144,10 +149,8 @@ static syncguard_status load(const char *name, const char *path, const syncguard
     if (!module)
         return refuse(err, "the file of the backend %s is no module: it has no %s", name, symbol);
     if (module->abi != SYNCGUARD_ABI)
-        return refuse(err,
-                      "%s was built for another version of the library (ABI %d, here %d): install "
-                      "both from the same version",
-                      path, (int)module->abi, SYNCGUARD_ABI);
+        return refuse(err, "%s was built for " OTHER_VERSION " (ABI %d, here %d)", path,
+                      (int)module->abi, SYNCGUARD_ABI);
     status = syncguard_module_register(module, err);
     if (status == SYNCGUARD_OK)
         *out = module;

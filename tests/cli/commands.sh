@@ -159,8 +159,9 @@ check "version" grep -Eqx 'syncguard [0-9]+\.[0-9]+\.[0-9]+' out
 exits "version --json" 0 version --json
 check "a version" [ -n "$(json version)" ]
 exits "setup" 0 setup
-exits "setup again" 0 setup
+same "setup says why it did nothing" "$SYNCGUARD_URL: nothing to do, this store needs no setup" "$out"
 exits "setup --print" 0 setup --print
+same "no statements" "" "$out"
 run_sg doctor
 check "doctor: exit code $code" [ "$code" -le 2 ]
 run_sg doctor --json

@@ -94,19 +94,38 @@ for url in pw-marker-2 'redis://:pw-marker-2@host:99999'; do
     cp bad-url "$file"
     exits "in the user's file" 64 list
     check "that file" contains "$err" "in the URL from $file;"
+    exits "setup, too" 64 setup
+    check "that file" contains "$err" "in the URL from $file;"
     rm "$file"
     exits "not valid" 64 list -b "$url"
     check "with -b that is known" contains "$err" "(see 'syncguard list --help')"
 done
+
+# A file that cannot be read is named, and is not a fault of the command line.
+mkdir "$file"
+exits "a folder in place of the file" 64 run -n k true
+check "names it" contains "$err" "cannot read the URL from $file: it is not a regular file"
+check "not the options" lacks "$err" "--help"
+rmdir "$file"
+
+# A file that is refused is not a fault of the command line.
+mkdir shared
+chmod 777 shared
+SYNCGUARD_URL=sqlite:$WORK/shared/x.db exits "an unsafe folder" 64 run -n k true
+check "names it" contains "$err" "$WORK/shared: "
+check "and the place of the URL" contains "$err" "the URL comes from SYNCGUARD_URL)"
+check "not the options" lacks "$err" "--help"
 
 # A URL that no command can use: config says so, and where it is from.
 SYNCGUARD_URL=bogus://x exits "an unknown scheme" 64 config
 check "where it is from" grep -Eqx -- '-> SYNCGUARD_URL +used' out
 check "what is wrong" contains "$err" "no command can use this URL: the scheme bogus is not known"
 exits "as JSON" 64 config --json -b bogus://x
-same "not usable" false "$(json usable)"
+same "not valid" false "$(json valid)"
 exits "another one" 0 config --json -b "sqlite:$WORK/nothing.db"
-same "usable" true "$(json usable)"
+same "valid" true "$(json valid)"
+exits "a server that is down" 0 config --json -b redis://127.0.0.1:1
+check "is not said to be usable" lacks "$out" usable
 for command in config list doctor "status k" "release aaaaaaaaaaaaaaaaaaaaaa"; do
     # shellcheck disable=SC2086 # words
     exits "$command: a wrong option, and no file" 64 $command -b "sqlite:$WORK/nothing.db?durablity=full"

@@ -40,9 +40,24 @@ for i in 1 2 3 4; do
 done
 check "at most one per second" [ $(($(now_ms) - begun)) -ge 2900 ]
 check "the program runs on" kill -0 "$(cat up)"
+watchdog=$(watchdog_of "$runner")
+same "ps tells them apart" "syncguard watchdog of $runner" "$(ps -o args= -p "$watchdog" | sed 's/ *$//')"
+check "run keeps its own title" contains "$(ps -o args= -p "$runner")" "run --ttl 60s"
+check "the environment is not touched" cmp "/proc/$watchdog/environ" "/proc/$runner/environ"
 sleep 0.2 # it is told of the group at once, but after its start
 kill -9 $runner
 check "the new watchdog kills the program" until_true 20 gone "$(cat up)"
 kill -9 "$(cat up)" 2>/dev/null
+wait
+
+# Arguments with less room than the title: it is cut.
+cp "$(command -v sleep)" s
+(exec -a x "$SG" run t ./s 60) &
+runner=$!
+until_true 20 sh -c "ps -o args= --ppid $runner | grep -q '^./s'"
+watchdog=$(watchdog_of "$runner")
+same "a short title" "syncguard watc" "$(ps -o args= -p "$watchdog" | sed 's/ *$//')"
+check "the environment is whole" cmp "/proc/$watchdog/environ" "/proc/$runner/environ"
+kill $runner
 wait
 finish

@@ -131,6 +131,41 @@ static void leases_do_not_follow_the_wall_clock(void **state)
     syncguard_lock_dispose(longer);
 }
 
+static bool check_ages(void *context, const syncguard_lock_info *info)
+{
+    const char *key_hash = context;
+
+    if (strcmp(info->key_hash, key_hash) != 0)
+        return true;
+    assert_in_range(info->now_ms - info->acquired_at_ms, 0, LATE_MS);
+    assert_in_range(info->expires_at_ms - info->now_ms, 60000 - LATE_MS, 60000);
+    return true;
+}
+
+static void ages_do_not_follow_the_wall_clock(void **state)
+{
+    static const int steps[] = {STEP_S, -STEP_S};
+    key name = fresh_key("step-age");
+    char key_hash[SYNCGUARD_HASH_SIZE];
+    syncguard_grant grant;
+    syncguard_lock_info info;
+
+    (void)state;
+    if (clock_decides())
+        return;
+    assert_true(syncguard_hash(name.text, key_hash));
+    grant = take(name.text, 60000);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&wall_shift_s, steps[i]);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
+        check_ages(key_hash, &info);
+        assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &info, &err));
+        check_ages(key_hash, &info);
+        assert_status(SYNCGUARD_OK, syncguard_list(store, NULL, check_ages, key_hash, &err));
+    }
+    give_back(&grant);
+}
+
 static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     (void)lock;
@@ -170,6 +205,7 @@ static const struct CMUnitTest tests[] = {
     TEST(timeouts_do_not_follow_the_wall_clock),
     TEST(waiters_wake_at_the_expiry_all_the_same),
     TEST(leases_do_not_follow_the_wall_clock),
+    TEST(ages_do_not_follow_the_wall_clock),
     TEST(renewals_go_on),
 };
 const contract_group clock_group = {"clock", tests, sizeof tests / sizeof tests[0]};

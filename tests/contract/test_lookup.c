@@ -79,6 +79,37 @@ static void lookups_by_key_and_by_id_agree(void **state)
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(store, grant.lock_id, NULL, &by_id, &err));
 }
 
+/* The lock was acquired or extended after began, of now_ms(). */
+static void check_ages(const syncguard_lock_info *info, int64_t ttl_ms, int64_t began)
+{
+    const int64_t rounding_ms = 20;
+    int64_t passed_ms = now_ms() - began + rounding_ms;
+
+    assert_in_range(info->now_ms - info->acquired_at_ms, 0, passed_ms);
+    assert_in_range(info->expires_at_ms - info->now_ms, ttl_ms - passed_ms, ttl_ms + rounding_ms);
+}
+
+static void lookups_tell_the_time_of_the_store(void **state)
+{
+    key name = fresh_key("now");
+    int64_t began = now_ms();
+    syncguard_grant grant = take(name.text, 300000);
+    syncguard_lock_info info, later;
+    syncguard_lock_info_raw raw;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
+    check_ages(&info, 300000, began);
+    sleep_ms(300);
+    assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &later, &err));
+    check_ages(&later, 300000, began);
+    assert_true(later.now_ms - info.now_ms >= 250);
+    assert_status(SYNCGUARD_OK, syncguard_extend(store, grant.lock_id, 600000, NULL, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, name.text, NULL, &raw, &err));
+    check_ages(&raw.info, 600000, began);
+    give_back(&grant);
+}
+
 static void raw_twins_tell_key_id_and_owner(void **state)
 {
     key name = fresh_key("raw");
@@ -180,7 +211,8 @@ static bool on_info(void *context, const syncguard_lock_info *info)
             continue;
         all->seen[i]++;
         if (info->expires_at_ms != all->grants[i].expires_at_ms ||
-            strcmp(info->fence, all->grants[i].fence) != 0 ||
+            strcmp(info->fence, all->grants[i].fence) != 0 || info->now_ms < info->acquired_at_ms ||
+            info->now_ms > info->expires_at_ms ||
             contains(info, sizeof *info, all->grants[i].lock_id))
             all->mismatches++;
     }
@@ -305,6 +337,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(is_locked_follows_the_lock),
     cmocka_unit_test(reading_changes_nothing),
     cmocka_unit_test(lookups_by_key_and_by_id_agree),
+    cmocka_unit_test(lookups_tell_the_time_of_the_store),
     cmocka_unit_test(raw_twins_tell_key_id_and_owner),
     cmocka_unit_test(an_owner_does_not_outlive_its_grant),
     cmocka_unit_test(owns_is_true_only_for_the_holder),

@@ -49,6 +49,16 @@ refuse() { # FOLDER URL WORDS...
     esac
 }
 
+# A module of an earlier version needs symbols of that version, which the loader does not find.
+real=$(dirname "$library")/libsyncguard-sqlite.so.0
+if [ -e "$real" ]; then
+    mkdir "$home/older"
+    cp "$library" "$home/older/libsyncguard.so.0"
+    sed 's/SYNCGUARD_SYS_[0-9]/SYNCGUARD_SYS_x/g' "$real" >"$home/older/libsyncguard-sqlite.so.0"
+    expect "$home/older" 'sqlite:/tmp/secret' 'InvalidArgument' \
+        "$home/older/libsyncguard-sqlite.so.0 was built for another version"
+fi
+
 expect "$home" 'memory:' 'Ok:'
 expect "$home" 'postgres://u:secret@h' 'ServiceUnavailable' 'the fake was asked'
 expect "$home" 'PostgreSQL://u:secret@h' 'the fake was asked'

@@ -45,13 +45,58 @@ static void setup_twice(void **state)
     PQfinish(pg);
 }
 
+/* Appends each line. */
+static void keep_line(void *context, syncguard_log_level level, const char *message)
+{
+    char *lines = context;
+
+    assert_int_equal(level, SYNCGUARD_LOG_INFO);
+    strncat(lines, message, 1023 - strlen(lines));
+    strncat(lines, "\n", 1023 - strlen(lines));
+}
+
+static void setup_logs_what_it_changes(void **state)
+{
+    const char *url = pg_url(server, "logged", NULL);
+    PGconn *pg = fresh_database("logged");
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    char lines[1024] = "";
+
+    (void)state;
+    options.log = keep_line;
+    options.log_context = lines;
+    assert_status(SYNCGUARD_OK, syncguard_setup(url, &options, NULL, NULL, &err));
+    assert_string_equal(lines, "created the table \"syncguard_locks\"\n"
+                               "created the table \"syncguard_fence_counters\"\n");
+    lines[0] = '\0';
+    assert_status(SYNCGUARD_OK, syncguard_setup(url, &options, NULL, NULL, &err));
+    assert_string_equal(lines, "");
+    pg_sql(pg, "ALTER TABLE syncguard_locks DROP COLUMN owner");
+    pg_sql(pg, "DROP INDEX syncguard_locks_expires_at_ms_idx");
+    assert_status(SYNCGUARD_OK, syncguard_setup(url, &options, NULL, NULL, &err));
+    assert_string_equal(lines, "added the column owner to the table \"syncguard_locks\"\n"
+                               "created an index on the expiry of the table \"syncguard_locks\"\n");
+    PQfinish(pg);
+}
+
 #define CALLERS 12
+
+static atomic_int changes;
+
+static void count_change(void *context, syncguard_log_level level, const char *message)
+{
+    (void)context;
+    (void)message;
+    atomic_fetch_add(&changes, level == SYNCGUARD_LOG_INFO);
+}
 
 static void *set_up(void *context)
 {
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_error own;
 
-    return (void *)(intptr_t)syncguard_setup(context, NULL, NULL, NULL, &own);
+    options.log = count_change;
+    return (void *)(intptr_t)syncguard_setup(context, &options, NULL, NULL, &own);
 }
 
 static void setup_by_many_at_once(void **state)
@@ -72,6 +117,7 @@ static void setup_by_many_at_once(void **state)
             pthread_join(threads[i], &result);
             assert_int_equal((int)(intptr_t)result, SYNCGUARD_OK);
         }
+        assert_int_equal(atomic_exchange(&changes, 0), 2); /* of all together */
     }
     PQfinish(pg);
 }
@@ -413,6 +459,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_schema_says_what_to_do),
         cmocka_unit_test(setup_twice),
+        cmocka_unit_test(setup_logs_what_it_changes),
         cmocka_unit_test(setup_by_many_at_once),
         cmocka_unit_test(refused_setup_ends_its_session),
         cmocka_unit_test(printed_statements_do_it_alone),

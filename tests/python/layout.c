@@ -66,6 +66,7 @@ static void results(void)
     FIELD(syncguard_lock_info, fence);
     FIELD(syncguard_lock_info, expires_at_ms);
     FIELD(syncguard_lock_info, acquired_at_ms);
+    FIELD(syncguard_lock_info, now_ms);
     WHOLE(syncguard_lock_info);
     FIELD(syncguard_capabilities, backend);
     FIELD(syncguard_capabilities, supports_fencing);

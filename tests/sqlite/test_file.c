@@ -130,27 +130,42 @@ static void bad_paths_are_refused(void **state)
     assert_false(exists(beside(dir, "nowhere.db", path)));
 }
 
-/* Nothing was left there by an earlier file. */
-static void read_only_file_systems_are_named(void **state)
+/* The answer of a worker that opens the database on a read-only file system; prepare: shell
+ * commands that end with making it so. */
+static void open_read_only(const test_dir *dir, const char *prepare, char *line, size_t size)
 {
-    const test_dir *dir = *state;
-    char command[4 * PATH_BYTES], line[600] = "";
+    char command[5 * PATH_BYTES];
     snprintf(command, sizeof command,
-             "mount -t tmpfs -o ro none '%s' 2>/dev/null || exit 77; exec '%s' open '%s'",
-             dir->path, worker_path, dir->url);
-    char whole[5 * PATH_BYTES];
+             "mount -t tmpfs %s none '%s' 2>/dev/null || exit 77; %s exec '%s' open '%s'",
+             prepare == NULL ? "-o ro" : "", dir->path, prepare == NULL ? "" : prepare, worker_path,
+             dir->url);
+    char whole[6 * PATH_BYTES];
     snprintf(whole, sizeof whole, "unshare -m sh -c \"%s\" 2>/dev/null", command);
     FILE *answer = popen(whole, "re");
     assert_non_null(answer);
-    bool said = fgets(line, sizeof line, answer) != NULL;
+    bool said = fgets(line, (int)size, answer) != NULL;
     (void)pclose(answer);
     if (!said) {
         print_message("mounts are not permitted here\n");
         skip();
     }
+}
+
+static void read_only_file_systems_are_named(void **state)
+{
+    const test_dir *dir = *state;
+    char line[600] = "", prepare[2 * PATH_BYTES];
+    open_read_only(dir, NULL, line, sizeof line);
+    /* Nothing was left there by an earlier file. */
     if (strstr(line, "ServiceUnavailable EROFS") == NULL || strstr(line, "earlier") != NULL ||
         strstr(line, "locks.db: the file cannot be created") == NULL)
         fail_msg("%s", line);
+    snprintf(prepare, sizeof prepare, "'%s' open '%s' >/dev/null; mount -o remount,ro '%s';",
+             worker_path, dir->url, dir->path);
+    open_read_only(dir, prepare, line, sizeof line);
+    if (strstr(line, "ServiceUnavailable EROFS") == NULL ||
+        strstr(line, "locks.db: cannot be written") == NULL)
+        fail_msg("with a database: %s", line);
 }
 
 static void links(void **state)
@@ -322,6 +337,9 @@ static void permissions(void **state)
     bool root = geteuid() == 0;
     use_once(dir->file);
 
+    static const char *const others[] = {"locks.db-wal", "locks.db-shm", "locks.db-wake"};
+    for (size_t i = 0; i < 3; i++)
+        (void)unlink(beside(dir, others[i], url));
     assert_int_equal(chmod(dir->path, 0555), 0);
     snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
     int code = root ? run_worker(line, sizeof line, "as", "65534", "open", url, NULL)
@@ -329,6 +347,15 @@ static void permissions(void **state)
     assert_int_equal(code, 2);
     if (strstr(line, "AuthFailed EACCES") == NULL || strstr(line, "new.db") == NULL)
         fail_msg("folder not writable: %s", line);
+
+    assert_int_equal(root ? chown(dir->file, 65534, 65534) : 0, 0);
+    code = root ? run_worker(line, sizeof line, "as", "65534", "open", dir->url, NULL)
+                : run_worker(line, sizeof line, "open", dir->url, NULL);
+    assert_int_equal(code, 2);
+    if (strstr(line, "AuthFailed SQLITE_READONLY") == NULL ||
+        strstr(line, "its folder is not writable") == NULL)
+        fail_msg("no files beside it: %s", line);
+    assert_int_equal(root ? chown(dir->file, 0, 0) : 0, 0);
 
     assert_int_equal(chmod(dir->file, root ? 0600 : 0000), 0);
     code = root ? run_worker(line, sizeof line, "as", "65534", "open", dir->url, NULL)

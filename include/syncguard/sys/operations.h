@@ -17,6 +17,7 @@ typedef struct syncguard_record {
     char fence[SYNCGUARD_FENCE_SIZE];
     int64_t expires_at_ms;
     int64_t acquired_at_ms;
+    int64_t now_ms; /* when it was read: see syncguard_lock_info */
 } syncguard_record;
 
 /* Called for each lock that list finds; ends the list by returning false. */
@@ -79,8 +80,7 @@ typedef struct syncguard_extend_op { /* the arguments of the slot extend */
     int64_t first_sent_ns;
     /* out, ABSENT: as in release */
     syncguard_event_reason reason;
-    /* out, in a batch: OK, ABSENT, or a failure (the core then extends this lock alone)
-     */
+    /* out, in a batch: OK, ABSENT, or a failure (the core then extends this lock alone) */
     syncguard_status status;
 } syncguard_extend_op;
 

@@ -17,6 +17,7 @@
 #include <openssl/x509_vfy.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "syncguard/sys/environment.h"
@@ -220,6 +221,14 @@ static syncguard_status init_locks(sg_firestore_pool *pool, syncguard_error *err
     return status;
 }
 
+/* A pipe would block whoever reads it. */
+static bool is_readable_file(const char *path)
+{
+    struct stat about;
+
+    return access(path, R_OK) == 0 && stat(path, &about) == 0 && S_ISREG(about.st_mode);
+}
+
 syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const char *ca_file,
                                         bool tls, syncguard_error *err)
 {
@@ -231,7 +240,7 @@ syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const
     if (status != SYNCGUARD_OK)
         return status;
     pthread_once(&curl_once, start_curl);
-    if (ca_file && access(ca_file, R_OK) != 0)
+    if (ca_file && !is_readable_file(ca_file))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the file given by option ca_file cannot be read");
     pool->trust.ca_file = syncguard_strdup(ca_file);

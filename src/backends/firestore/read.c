@@ -41,7 +41,8 @@ static syncguard_status lookup_key(const sg_firestore_context *ctx, syncguard_lo
 
     if (status != SYNCGUARD_OK)
         return status;
-    if (lock.has_expiry && !syncguard_is_live(lock.record.expires_at_ms, syncguard_wall_ms()))
+    lock.record.now_ms = syncguard_wall_ms();
+    if (lock.has_expiry && !syncguard_is_live(lock.record.expires_at_ms, lock.record.now_ms))
         return SYNCGUARD_ABSENT;
     if (!lock.complete)
         return sg_firestore_fail_unreadable(&lock, ctx->err);
@@ -62,6 +63,7 @@ static syncguard_status lookup_id(const sg_firestore_context *ctx, syncguard_loo
     if (found.live_count != 1)
         return SYNCGUARD_ABSENT;
     op->record = found.live.record;
+    op->record.now_ms = found.at.wall_ms;
     return SYNCGUARD_OK;
 }
 
@@ -81,12 +83,10 @@ typedef struct listing {
     bool no_memory;
 } listing;
 
-static bool is_wanted(const listing *l, int64_t expires_at_ms)
+static bool is_wanted(const listing *l, const syncguard_record *record)
 {
-    int64_t now_ms = syncguard_wall_ms();
-
-    return l->expired ? now_ms - expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS
-                      : syncguard_is_live(expires_at_ms, now_ms);
+    return l->expired ? record->now_ms - record->expires_at_ms > SYNCGUARD_CLEANUP_GUARD_MS
+                      : syncguard_is_live(record->expires_at_ms, record->now_ms);
 }
 
 static bool show(void *context, const json_t *document, const char *name)
@@ -96,7 +96,8 @@ static bool show(void *context, const json_t *document, const char *name)
 
     (void)name;
     sg_firestore_lock_decode(document, &lock);
-    if (lock.has_expiry && !is_wanted(l, lock.record.expires_at_ms))
+    lock.record.now_ms = syncguard_wall_ms();
+    if (lock.has_expiry && !is_wanted(l, &lock.record))
         return true;
     if (lock.complete)
         return l->fn(l->context, &lock.record);

@@ -274,7 +274,7 @@ static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locke
 }
 
 /* With the mutex held. The fence was given out by syncguard_fence_next, so it has its digits. */
-static void copy_record(const entry *e, syncguard_record *record)
+static void copy_record(const entry *e, int64_t now, syncguard_record *record)
 {
     memcpy(record->key, e->key, (size_t)e->key_length + 1);
     memcpy(record->lock_id, e->lock_id, SYNCGUARD_LOCK_ID_SIZE);
@@ -284,6 +284,7 @@ static void copy_record(const entry *e, syncguard_record *record)
     (void)syncguard_fence_format(e->fence, record->fence, NULL);
     record->expires_at_ms = e->expires_at_ms;
     record->acquired_at_ms = e->acquired_at_ms;
+    record->now_ms = e->expires_at_ms - (e->expires_boot_ms - now);
 }
 
 static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *op,
@@ -291,6 +292,7 @@ static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *
 {
     memory *m = of(backend);
     syncguard_status status = SYNCGUARD_ABSENT;
+    int64_t now;
     entry *e;
 
     (void)err;
@@ -300,8 +302,9 @@ static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *
     else
         e = find_key(m, op->key, op->key_length,
                      sg_memory_table_hash(op->key, op->key_length, m->seed));
-    if (e && is_live(e, boot_ms())) {
-        copy_record(e, &op->record);
+    now = boot_ms();
+    if (e && is_live(e, now)) {
+        copy_record(e, now, &op->record);
         status = SYNCGUARD_OK;
     }
     pthread_mutex_unlock(&m->mutex);
@@ -326,7 +329,7 @@ static size_t list_some(memory *m, bool expired, entry **at, syncguard_record *r
     pthread_mutex_lock(&m->mutex);
     for (scanned = 0; *at && scanned < LIST_SCAN && found < LIST_COPY; scanned++) {
         if (is_listed(*at, expired, now))
-            copy_record(*at, &records[found++]);
+            copy_record(*at, now, &records[found++]);
         *at = (*at)->next;
     }
     pthread_mutex_unlock(&m->mutex);

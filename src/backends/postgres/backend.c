@@ -160,7 +160,8 @@ syncguard_status syncguard_postgres_setup(const syncguard_postgres_options *post
     limits.deadline_ns = syncguard_clock_after(syncguard_clock_ns(), config.common.timeout_ms);
     status = sg_pg_check_out(pool, &limits, &connection, err);
     if (status == SYNCGUARD_OK)
-        status = sg_pg_schema_create(connection, &config.locks, &config.fences, &limits, err);
+        status = sg_pg_schema_create(connection, &config.locks, &config.fences, &config.common,
+                                     &limits, err);
     if (connection && (status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_ABORTED))
         sg_pg_abandon(connection, NULL);
     else if (connection)

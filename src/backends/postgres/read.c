@@ -38,13 +38,12 @@ static syncguard_status read_record(const PGresult *result, int row, bool expire
                                     syncguard_record *record, syncguard_error *err)
 {
     size_t length = 0;
-    int64_t now = 0;
 
     memset(record, 0, sizeof *record);
     if (!sg_pg_expiry(result, row, R_EXPIRES, &record->expires_at_ms) ||
-        !sg_pg_int64(result, row, R_NOW, &now))
+        !sg_pg_int64(result, row, R_NOW, &record->now_ms))
         return unreadable(err);
-    if (syncguard_is_live(record->expires_at_ms, now) == expired)
+    if (syncguard_is_live(record->expires_at_ms, record->now_ms) == expired)
         return SYNCGUARD_ABSENT;
     if (PQgetisnull(result, row, R_KEY) ||
         syncguard_key_normalise(PQgetvalue(result, row, R_KEY), record->key, &length, NULL) !=

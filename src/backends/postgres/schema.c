@@ -104,6 +104,9 @@ syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_ta
     return status;
 }
 
+/* Of the statements below: from it on, set-ups exclude each other. */
+enum { SETUP_LOCK_LINE = 1 };
+
 /* The statements of a set-up, in order. Returns their number. */
 static int write_lines(const sg_pg_table *locks, const sg_pg_table *fences,
                        char lines[MAX_LINES][LINE_SIZE])
@@ -145,9 +148,10 @@ void sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
     }
 }
 
+/* before: what was there when other set-ups could no longer change it. */
 static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *locks,
                                const sg_pg_table *fences, const syncguard_limits *limits,
-                               bool has_index, syncguard_error *err)
+                               facts *before, syncguard_error *err)
 {
     char lines[MAX_LINES][LINE_SIZE];
     int count = write_lines(locks, fences, lines);
@@ -156,28 +160,56 @@ static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *
 
     for (i = 0; i < count && status == SYNCGUARD_OK; i++) {
         /* An index of another name does as well. */
-        if (has_index && strncmp(lines[i], "CREATE INDEX", 12) == 0)
+        if (before->has_index && strncmp(lines[i], "CREATE INDEX", 12) == 0)
             continue;
         status = sg_pg_query(connection, lines[i], 0, NULL, limits, NULL, err);
+        if (status == SYNCGUARD_OK && i == SETUP_LOCK_LINE)
+            status = read_facts(connection, locks, fences, limits, before, err);
     }
     return status;
 }
 
-syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_table *locks,
-                                     const sg_pg_table *fences, const syncguard_limits *limits,
-                                     syncguard_error *err)
+static void log_change(const syncguard_options *options, const char *change, const char *table)
 {
+    char line[256];
+
+    if (!options->log)
+        return;
+    snprintf(line, sizeof line, "%s %s", change, table);
+    options->log(options->log_context, SYNCGUARD_LOG_INFO, line);
+}
+
+static void log_changes(const syncguard_options *options, const facts *before,
+                        const sg_pg_table *locks, const sg_pg_table *fences)
+{
+    if (!before->locks_there)
+        log_change(options, "created the table", locks->quoted);
+    else if (!before->has_owner)
+        log_change(options, "added the column owner to the table", locks->quoted);
+    if (before->locks_there && !before->has_index)
+        log_change(options, "created an index on the expiry of the table", locks->quoted);
+    if (!before->fences_there)
+        log_change(options, "created the table", fences->quoted);
+}
+
+syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_table *locks,
+                                     const sg_pg_table *fences, const syncguard_options *options,
+                                     const syncguard_limits *limits, syncguard_error *err)
+{
+    facts before;
     facts f;
-    syncguard_status status = read_facts(connection, locks, fences, limits, &f, err);
+    syncguard_status status = read_facts(connection, locks, fences, limits, &before, err);
 
     if (status != SYNCGUARD_OK)
         return status;
-    if (f.locks_there && f.fences_there && f.complete && f.has_owner && f.has_index)
-        return evaluate(&f, err);
+    if (before.locks_there && before.fences_there && before.complete && before.has_owner &&
+        before.has_index)
+        return evaluate(&before, err);
     /* Without the right to create it is still useful to hear what is wrong with what is there. */
-    status = create(connection, locks, fences, limits, f.has_index, err);
+    status = create(connection, locks, fences, limits, &before, err);
     if (status != SYNCGUARD_OK)
         return status;
+    log_changes(options, &before, locks, fences);
     status = read_facts(connection, locks, fences, limits, &f, err);
     return status == SYNCGUARD_OK ? evaluate(&f, err) : status;
 }

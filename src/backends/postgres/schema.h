@@ -13,10 +13,10 @@
 syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_table *locks,
                                     const sg_pg_table *fences, const syncguard_limits *limits,
                                     bool *has_owner, bool *has_index, syncguard_error *err);
-/* Creates what is missing. */
+/* Creates what is missing, and tells the log of options what that was. */
 syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_table *locks,
-                                     const sg_pg_table *fences, const syncguard_limits *limits,
-                                     syncguard_error *err);
+                                     const sg_pg_table *fences, const syncguard_options *options,
+                                     const syncguard_limits *limits, syncguard_error *err);
 /* Prints the statements that create everything. */
 void sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
                         syncguard_print_fn print, void *context);

@@ -31,6 +31,7 @@ static syncguard_status read_answer(const redisReply *reply, int64_t *now, syncg
     sg_redis_legibility found = SG_REDIS_UNREADABLE;
     if (value->type == REDIS_REPLY_STRING)
         found = sg_redis_record_read(value->str, (size_t)value->len, record);
+    record->now_ms = *now;
     *whole = found == SG_REDIS_WHOLE;
     return found != SG_REDIS_UNREADABLE ? SYNCGUARD_OK : sg_redis_fail_record(err);
 }
@@ -189,6 +190,7 @@ static void show_one(const sg_redis_backend *backend, const redisReply *name,
         return;
     if (record.key[0] != '\0' && !has_its_name(backend, name, record.key))
         return;
+    record.now_ms = now;
     if (found == SG_REDIS_WHOLE)
         w->stop = !w->fn(w->context, &record);
     else

@@ -23,6 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "syncguard/sys/alloc.h"
 #include "syncguard/sys/fail.h"
@@ -140,13 +142,39 @@ static BIO_METHOD *make_method(void)
     return method;
 }
 
+/* OpenSSL opens files in a blocking way: with a pipe, opening a handle would never end. */
+static syncguard_status check_file(const char *option, const char *path, syncguard_error *err)
+{
+    struct stat about;
+    if (path == NULL)
+        return SYNCGUARD_OK;
+    if (stat(path, &about) != 0 || access(path, R_OK) != 0)
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "redis: %s cannot be read: %s", option, syncguard_errno_text(errno));
+    if (!S_ISREG(about.st_mode))
+        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                              "redis: %s cannot be read: it is not a regular file", option);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status check_files(const sg_redis_config *config, syncguard_error *err)
+{
+    syncguard_status status = check_file("tls_ca", config->tls_ca, err);
+    if (status == SYNCGUARD_OK)
+        status = check_file("tls_cert", config->tls_cert, err);
+    return status == SYNCGUARD_OK ? check_file("tls_key", config->tls_key, err) : status;
+}
+
 static syncguard_status load_files(const sg_redis_config *config, SSL_CTX *context,
                                    syncguard_error *err)
 {
+    syncguard_status status = check_files(config, err);
+    if (status != SYNCGUARD_OK)
+        return status;
     if (config->tls_ca != NULL) {
         if (SSL_CTX_load_verify_locations(context, config->tls_ca, NULL) != 1)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "redis: tls_ca cannot be read");
+                                  "redis: tls_ca contains no certificate");
     } else if (SSL_CTX_set_default_verify_paths(context) != 1) {
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: no certificate store");
     }
@@ -154,11 +182,11 @@ static syncguard_status load_files(const sg_redis_config *config, SSL_CTX *conte
         const char *key = config->tls_key != NULL ? config->tls_key : config->tls_cert;
         if (SSL_CTX_use_certificate_chain_file(context, config->tls_cert) != 1)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "redis: tls_cert cannot be read");
+                                  "redis: tls_cert contains no certificate");
         if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 ||
             SSL_CTX_check_private_key(context) != 1)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "redis: tls_key cannot be read or does not fit tls_cert");
+                                  "redis: tls_key contains no key or does not fit tls_cert");
     }
     return SYNCGUARD_OK;
 }
@@ -255,6 +283,24 @@ syncguard_status sg_redis_tls_session(sg_redis_tls *tls, int fd, const char *hos
     return status;
 }
 
+/* What makes the verdict on a server's certificate a better one. */
+static const char *verdict_remedy(long verdict)
+{
+    switch (verdict) {
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        return ": it is for another name than that of the host; tls_server_name sets the name";
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+        return ": tls_ca names the file of the CA that signed it";
+    default:
+        return "";
+    }
+}
+
 /* One step of the handshake. OK: done. ABSENT: *events must come first. */
 static syncguard_status step(SSL *ssl, short *events, syncguard_error *err)
 {
@@ -271,8 +317,8 @@ static syncguard_status step(SSL *ssl, short *events, syncguard_error *err)
     long verdict = SSL_get_verify_result(ssl);
     if (verdict != X509_V_OK && SSL_get_verify_mode(ssl) != SSL_VERIFY_NONE)
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "TLS",
-                              "redis: the server's certificate is not accepted (%s)",
-                              X509_verify_cert_error_string(verdict));
+                              "redis: the server's certificate is not accepted (%s)%s",
+                              X509_verify_cert_error_string(verdict), verdict_remedy(verdict));
     if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_UNEXPECTED_MESSAGE)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
                               "redis: the server answers without TLS on this port");

@@ -1,7 +1,9 @@
 /* See connection.h. */
 #include "connection.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "errors.h"
 #include "syncguard/sys/fail.h"
@@ -33,6 +35,15 @@ static const char *const SQL[SG_SQLITE_STATEMENT_COUNT] = {
         " boot_expires_ms = ?5 WHERE lock_id = ?1",
 };
 
+/* The file's mode is not at fault if nobody can write to its file system. */
+static syncguard_status fail_readonly(const char *path, syncguard_error *err)
+{
+    if (access(path, W_OK) != 0 && errno == EROFS)
+        return sg_sqlite_fail_errno(err, EROFS, path, "cannot be written");
+    return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "EACCES", "%s: may be read but not written",
+                          path);
+}
+
 syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_error *err)
 {
     sqlite3 *db = NULL;
@@ -47,8 +58,7 @@ syncguard_status sg_sqlite_connect(const char *path, sqlite3 **out, syncguard_er
     if (code != SQLITE_OK)
         status = sg_sqlite_fail(db, path, code, err);
     else if (sqlite3_db_readonly(db, "main") == 1)
-        status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "EACCES",
-                                "%s: may be read but not written", path);
+        status = fail_readonly(path, err);
     if (status != SYNCGUARD_OK) {
         sqlite3_close(db);
         return status;

@@ -65,6 +65,11 @@ syncguard_status sg_sqlite_fail(sqlite3 *db, const char *path, int code, syncgua
         return SG_SQLITE_BUSY;
     if (primary == SQLITE_NOMEM)
         return syncguard_fail_memory(err);
+    if (code == SQLITE_READONLY_DIRECTORY)
+        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, "SQLITE_READONLY",
+                              "%s: its folder is not writable, so the files beside it cannot be "
+                              "created",
+                              path);
     const struct failure *failure = FAILURES;
     while (failure->code != primary && failure->code != SQLITE_ERROR)
         failure++;

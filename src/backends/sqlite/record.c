@@ -49,12 +49,12 @@ static bool read_text(sqlite3_stmt *statement, int column, char *out, size_t siz
  * later is of an earlier boot. What remains counts until it expires: a lock of an
  * earlier boot may so be held for its TTL once more, but a live one is never freed.
  */
-static bool remaining_ms(const sg_sqlite_boot *boot, sqlite3_stmt *statement, int64_t now_ns,
-                         int64_t *out)
+static bool read_remaining(const sg_sqlite_boot *boot, sqlite3_stmt *statement,
+                           sg_sqlite_record *record)
 {
     char id[SG_SQLITE_BOOT_ID_SIZE];
     size_t length = 0;
-    int64_t now_ms = sg_sqlite_boot_ms(boot, now_ns);
+    int64_t now_ms = sg_sqlite_boot_ms(boot, record->read_ns);
     int64_t set_ms = 0;
     int64_t expires_ms = 0;
     if (!read_text(statement, BOOT_ID, id, sizeof id, &length) ||
@@ -62,13 +62,25 @@ static bool remaining_ms(const sg_sqlite_boot *boot, sqlite3_stmt *statement, in
         !read_time(statement, BOOT_EXPIRES, &expires_ms))
         return false;
     bool unknown = length == 0 || boot->id[0] == '\0';
-    if (unknown ? now_ms < set_ms : strcmp(id, boot->id) != 0)
-        *out = -now_ms; /* dead at least since this boot began */
+    record->of_this_boot = unknown ? now_ms >= set_ms : strcmp(id, boot->id) == 0;
+    if (!record->of_this_boot)
+        record->remaining_ms = -now_ms; /* dead at least since this boot began */
     else if (syncguard_is_live(expires_ms, now_ms))
-        *out = syncguard_remaining_ms(expires_ms, now_ms);
+        record->remaining_ms = syncguard_remaining_ms(expires_ms, now_ms);
     else
-        *out = expires_ms - now_ms;
+        record->remaining_ms = expires_ms - now_ms;
     return true;
+}
+
+/* The time of day that leaves of the lease what the boot clock leaves, so that steps of the wall
+ * clock since the expiry was written do not count. Of an earlier boot only the wall clock tells. */
+static int64_t now_of_record(const sg_sqlite_record *record)
+{
+    if (!record->of_this_boot)
+        return syncguard_wall_ms();
+    int64_t left_ms =
+        record->live ? record->remaining_ms - SYNCGUARD_TIME_TOLERANCE_MS : record->remaining_ms;
+    return record->stored.expires_at_ms - left_ms;
 }
 
 /* Only the expiry must be readable: a damaged lock is held until it expires, and fails whoever
@@ -79,12 +91,13 @@ bool sg_sqlite_record_read(const sg_sqlite *sqlite, sqlite3_stmt *statement,
     syncguard_record *stored = &record->stored;
     size_t length = 0;
     bool keyed = read_text(statement, KEY, stored->key, sizeof stored->key, &record->key_length);
-    if (!remaining_ms(&sqlite->boot, statement, record->read_ns, &record->remaining_ms))
+    if (!read_remaining(&sqlite->boot, statement, record))
         return false;
     record->found = true;
     record->live = record->remaining_ms > 0;
     record->dated = read_time(statement, EXPIRES_AT, &stored->expires_at_ms);
     (void)read_time(statement, ACQUIRED_AT, &stored->acquired_at_ms);
+    stored->now_ms = now_of_record(record);
     (void)read_text(statement, OWNER, stored->owner, sizeof stored->owner, &length);
     (void)read_text(statement, LOCK_ID, stored->lock_id, sizeof stored->lock_id, &length);
     (void)read_text(statement, FENCE, stored->fence, sizeof stored->fence, &length);

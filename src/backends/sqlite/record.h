@@ -7,6 +7,7 @@
 typedef struct sg_sqlite_record {
     bool found;
     bool live;
+    bool of_this_boot;    /* else it is dead */
     bool dated;           /* stored.expires_at_ms could be read */
     bool whole;           /* everything that a lookup returns could be read */
     int64_t read_ns;      /* our clock, after the record was read */

@@ -196,13 +196,18 @@ class Lock(Owner):
 
 @dataclass(frozen=True)
 class LockInfo:
-    """A live lock without its key, lock id and owner, so that it may be logged and shown. Times: seconds since 1970."""
+    """A live lock without its key, lock id and owner, so that it may be logged and shown.
+
+    Times are seconds since 1970 on the clock of the store, whatever the local clock shows. now is when the store was
+    read: the lock has been held for now - acquired_at, and its lease ends in expires_at - now.
+    """
 
     key_hash: str
     lock_id_hash: str
     fence: str
     expires_at: float
     acquired_at: float
+    now: float
 
 
 def lock_options(ttl: Seconds, auto_extend: bool, max_hold: Optional[Seconds], min_hold: Seconds,
@@ -275,7 +280,7 @@ class Backend(Owner):
         if self._call(lib.syncguard_get_by_key, text(key, "key"), limits(timeout), byref(info)) == ABSENT:
             return None
         return LockInfo(info.key_hash.decode(), info.lock_id_hash.decode(), info.fence.decode(),
-                        info.expires_at_ms / 1000, info.acquired_at_ms / 1000)
+                        info.expires_at_ms / 1000, info.acquired_at_ms / 1000, info.now_ms / 1000)
 
     def release(self, lock_id: str, *, timeout: Optional[Seconds] = None) -> bool:
         """Releases a detached lock by its id. Returns False if there is no such lock."""

@@ -55,7 +55,7 @@ class LockOptions(Structure):
 
 class LockInfoStruct(Structure):
     _fields_ = [("key_hash", c_char * 25), ("lock_id_hash", c_char * 25), ("fence", c_char * 16),
-                ("expires_at_ms", c_int64), ("acquired_at_ms", c_int64)]
+                ("expires_at_ms", c_int64), ("acquired_at_ms", c_int64), ("now_ms", c_int64)]
 
 
 class Capabilities(Structure):

@@ -1,0 +1,13 @@
+#!/bin/bash
+# A role that may not create tables (PostgreSQL): not its password is at fault.
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+url=$2
+case $url in *\?*) own=$url'&' ;; *) own=$url'?' ;; esac
+
+exits "rows are enough" 0 run -n -b "$url" k true
+exits "tables of its own" 77 setup -b "${own}lock_table=own_locks&fence_table=own_fences"
+check "lacks a right" contains "$err" "lacks a right"
+check "points to doctor" contains "$err" "'syncguard doctor' shows which permissions are missing"
+check "blames no password" lacks "$err" "password"
+finish
