@@ -29,8 +29,8 @@ FAULTS = []
 USUAL = set()  # what a finding says that all files on this machine have
 
 
-def examine(url, *before):
-    """The findings that are not fine; before: words before the command."""
+def all_findings(url, *before):
+    """before: words before the command."""
     done = subprocess.run([*before, COMMAND, "doctor", "--json", "-b", url], capture_output=True,
                           text=True, check=False, timeout=120)
     findings = [json.loads(line) for line in done.stdout.splitlines()]
@@ -42,7 +42,13 @@ def examine(url, *before):
         if sorted(f) != ["change", "severity", "text", "topic", "why"] or not f["text"] \
                 or bool(f["why"]) != bad or bool(f["change"]) != bad:
             FAULTS.append("not in the form of a finding: %s" % f)
-    return [f for f in findings if f["severity"] != "fine" and f["text"] not in USUAL]
+    return findings
+
+
+def examine(url, *before):
+    """The findings that are not fine."""
+    return [f for f in all_findings(url, *before)
+            if f["severity"] != "fine" and f["text"] not in USUAL]
 
 
 def expect(what, url, *wanted, before=(), text=""):
@@ -54,6 +60,15 @@ def expect(what, url, *wanted, before=(), text=""):
     elif text and not any(text in f["text"] for f in found):
         FAULTS.append("%s: no finding says '%s': %s" % (what, text, found))
     print("%-40s %s" % (what, ", ".join(got) or "fine"))
+    return found
+
+
+def expect_fine(what, url, topic, text):
+    """A finding that is fine says this."""
+    found = [f for f in all_findings(url) if f["topic"] == topic]
+    if not any(f["severity"] == "fine" and text in f["text"] for f in found):
+        FAULTS.append("%s: no fine finding says '%s': %s" % (what, text, found))
+    print("%-40s fine, %s" % (what, text))
 
 
 def unchanged(what, snapshot, url):
@@ -77,7 +92,31 @@ def clock_cases(url):
     expect("clock +0.5s", url, before=("env", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", "+0.5s"))
 
 
+class Clock:
+    """Servers that are started inside have a wall clock that differs by this many seconds."""
+
+    def __init__(self, shift):
+        library = subprocess.run(["faketime", "-f", "+0s", "printenv", "LD_PRELOAD"], check=True,
+                                 capture_output=True, text=True).stdout.strip()
+        # Before a library for malloc that asks for the time while it starts, as that of Redis does.
+        library += " libc.so.6"
+        self.names = {"LD_PRELOAD": library, "FAKETIME": shift, "DONT_FAKE_MONOTONIC": "1",
+                      "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+    def __enter__(self):
+        os.environ.update(self.names)
+
+    def __exit__(self, *_):
+        for name in self.names:
+            del os.environ[name]
+
+
 # --- Redis ---
+
+class Replica(servers.Redis):
+    def __init__(self, folder, port, config=""):
+        super().__init__(folder, True, "replicaof 127.0.0.1 %d\n%s" % (port, config))
+
 
 class Redis(servers.Redis):
     def __init__(self, folder):
@@ -137,6 +176,7 @@ def redis_eviction(store, url):
 
 
 def redis_replicas(store, url):
+    store.configure(repl_diskless_sync_delay="0")
     expect("missing replica", url + "?wait_replicas=1", "block replication")
     folder = os.path.join(store.folder, "replica")
     os.mkdir(folder)
@@ -146,6 +186,34 @@ def redis_replicas(store, url):
         expect("waited for", url + "?wait_replicas=1")
         expect("one too few", url + "?wait_replicas=2", "block replication")
         expect("a replica", replica.url(), "block replication", text="replica")
+
+
+def redis_replica_clocks(store, url):
+    url += "?wait_replicas=1"
+    for what, shift, config, wanted in (
+            ("ahead", "+3s", "", "ahead"), ("behind", "-3s", "", "behind"), ("right", "+0.1s", "", ""),
+            ("hidden", "+3s", "replica-announce-port 1\n", None),
+            ("closed", "+3s", "requirepass other\n", None)):
+        folder = tempfile.mkdtemp(dir=store.folder)
+        replica = Replica(folder, store.port, config)
+        with Clock(shift):
+            replica.start()
+        try:
+            store.await_replicas(1)
+            what = "a replica whose clock is " + what
+            if wanted:
+                found = expect(what, url, "warn replica_clock", text="127.0.0.1:%d" % replica.port)
+                if not any(wanted + ":" in f["why"] for f in found):
+                    FAULTS.append("%s: %s" % (what, found))
+            elif wanted is None:
+                expect(what, url)
+                expect_fine(what, url, "replica_clock", "cannot be read")
+            else:
+                expect(what, url)
+                expect_fine(what, url, "replica_clock", "offset to the primary")
+        finally:
+            replica.stop()
+        store.await_replicas(0)
 
 
 def redis_permissions(store, url):
@@ -184,6 +252,7 @@ def redis_cases(store):
     redis_persistence(store, url)
     redis_eviction(store, url)
     redis_replicas(store, url)
+    redis_replica_clocks(store, url)
     redis_permissions(store, url)
     expect("TLS off for another host", url.replace("127.0.0.1", "0.0.0.0"), "warn tls", text="off")
     store.cli("SET", "syncguard:broken", "{}")
@@ -353,6 +422,23 @@ def postgres_tls(store, url):
 def postgres_standby(store):
     standby = store.standby
     expect("a standby that confirms", store.url())
+    one = store.url().replace(",127.0.0.1:%d" % standby.port, "")
+    expect_fine("a standby that the URL does not name", one, "replica_clock", "one server only")
+    for shift, wanted in (("+3s", "ahead:"), ("-3s", "behind:"), ("+0.1s", "")):
+        standby.stop()
+        expect_fine("a standby that is down", store.url() + "?connect_timeout=9", "replica_clock",
+                    "cannot be read")
+        with Clock(shift):
+            standby.start()
+        while "sync" not in store.execute("SELECT sync_state FROM pg_stat_replication"):
+            time.sleep(0.05)
+        what = "a standby with a clock of " + shift
+        if not wanted:
+            expect(what, store.url())
+            continue
+        found = expect(what, store.url(), "warn replica_clock", text=":%d:" % standby.port)
+        if not any(wanted in f["why"] for f in found):
+            FAULTS.append("%s: %s" % (what, found))
     expect("the standby", standby.url(), "block role")
     store.sql("ALTER SYSTEM RESET synchronous_standby_names")
     store.sql("SELECT pg_reload_conf()")
@@ -511,6 +597,7 @@ def sqlite_cases(store):
     expect("durability", url + "?durability=normal", "warn durability")
     sqlite_permissions(store)
     sqlite_mounts(store)
+    sqlite_space(store)
     memory = "/dev/shm"
     if os.path.isdir(memory) and subprocess.run(["stat", "-f", "-c", "%T", memory], check=True,
                                                 capture_output=True).stdout == b"tmpfs\n":

@@ -138,6 +138,7 @@ static void report_file(const diagnosis *self)
     report_mode(self, about.st_mode & 0777);
     report_folder(self);
     report_rights(self);
+    report_space(self);
 }
 
 static syncguard_status fail_busy(const diagnosis *self, syncguard_error *err)
