@@ -173,6 +173,12 @@ def redis_eviction(store, url):
     store.configure(maxmemory="0")
     expect("no memory limit", url)
     store.configure(maxmemory_policy="noeviction")
+    used = int(store.info("used_memory"))
+    for what, limit, wanted in (("memory that is used up", used // 2, "block memory"),
+                                ("memory that is almost used up", used * 20 // 19, "warn memory")):
+        store.configure(maxmemory=str(limit))
+        expect(what, url, wanted)
+    store.configure(maxmemory="0")
 
 
 def redis_replicas(store, url):
@@ -579,6 +585,28 @@ def sqlite_mounts(store):
            before=overlay, text="lower folder")
     expect("an overlay", "sqlite:%s/merged/own.db" % place, "warn file_system", before=overlay,
            text="overlay")
+
+
+def sqlite_space(store):
+    """A file system that is full, or out of inodes; a quota cannot be set up everywhere."""
+    if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
+        print("mounts are not permitted here")
+        return
+    place = os.path.join(store.folder, "small")
+    os.mkdir(place, 0o700)
+    url = "sqlite:%s/locks.db" % place
+
+    def on_tmpfs(options, script):
+        return ("unshare", "-m", "sh", "-ec",
+                "mount -t tmpfs -o mode=700,%s none '%s'; '%s' run -q -b '%s' k true\n%s\nexec \"$@\""
+                % (options, place, COMMAND, url, script), "sh")
+    fill = "dd if=/dev/zero of='%s/other' bs=4k 2>/dev/null || :" % place
+    expect("a small file system", url, "warn file_system", before=on_tmpfs("size=200k", ":"))
+    for size in ("200k", "1m"):
+        expect("a full one of " + size, url, "warn file_system", "block space",
+               before=on_tmpfs("size=" + size, fill), text="full")
+    expect("no inode", url, "warn file_system", "block space", text="inode", before=on_tmpfs(
+        "nr_inodes=20", "for i in $(seq 30); do touch '%s'/$i 2>/dev/null || :; done" % place))
 
 
 def sqlite_cases(store):

@@ -70,6 +70,33 @@ static void diagnose_eviction(const syncguard_findings *to, const char *info)
                          "set maxmemory-policy noeviction, or use a separate server for locks");
 }
 
+/* At its limit a server that drops no keys refuses to write new ones. Buffers for replicas and for
+ * the append-only file do not count. */
+static void diagnose_memory(const syncguard_findings *to, const char *info)
+{
+    char policy[64], text[64], line[160];
+    field(info, "maxmemory_policy", policy);
+    field(info, "maxmemory", text);
+    long long limit = strtoll(text, NULL, 10);
+    field(info, "used_memory", text);
+    long long used = strtoll(text, NULL, 10);
+    field(info, "mem_not_counted_for_evict", text);
+    used -= strtoll(text, NULL, 10);
+    if (limit <= 0 || strcmp(policy, "noeviction") != 0)
+        return; /* diagnose_eviction has reported it */
+    snprintf(line, sizeof line, "%lld of %lld bytes are used", used, limit);
+    if (used > limit)
+        syncguard_report(to, SYNCGUARD_BLOCK, "memory", line,
+                         "the server refuses to store locks (OOM): nothing can be acquired",
+                         "raise maxmemory, or remove other data from the server");
+    else if (used > limit - limit / 10)
+        syncguard_report(to, SYNCGUARD_WARN, "memory", line,
+                         "at the limit the server refuses to store locks (OOM)",
+                         "raise maxmemory, or remove other data from the server");
+    else
+        syncguard_report_fine(to, "memory", line);
+}
+
 /* The answer to CONFIG GET of one name, or NULL. */
 static const char *setting(const redisReply *reply)
 {
@@ -301,6 +328,7 @@ static void diagnose_info(sg_redis_backend *backend, const syncguard_findings *t
     diagnose_persistence(to, info, setting(replies[1]), setting(replies[2]));
     diagnose_disk(to, info);
     diagnose_eviction(to, info);
+    diagnose_memory(to, info);
     diagnose_replication(to, &backend->config, info);
 }
 

@@ -125,6 +125,20 @@ static void report_rights(const diagnosis *self)
         syncguard_report_fine(&self->to, "permissions", "this user may write to all files");
 }
 
+/* A full disk is noticed late: the files are reused, and grow seldom. */
+static void report_space(const diagnosis *self)
+{
+    char folder[SG_SQLITE_PATH_SIZE];
+    folder_name(self, folder);
+    const char *shortage = sg_sqlite_file_system_shortage(folder);
+    if (shortage != NULL)
+        syncguard_report(&self->to, SYNCGUARD_BLOCK, "space", shortage,
+                         "no lock can be acquired as soon as one of the files has to grow",
+                         "make space, raise the quota, or move the file to another file system");
+    else
+        syncguard_report_fine(&self->to, "space", "the files can grow");
+}
+
 static void report_file(const diagnosis *self)
 {
     struct stat about;

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 #ifdef __linux__
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -348,4 +350,57 @@ syncguard_status sg_sqlite_file_system_refuse(const char *folder, syncguard_erro
             syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                            "%s: on a file system that other machines may share (%s)", folder, name);
     return status == SYNCGUARD_OK ? refuse_upper(folder, err) : status;
+}
+
+/* ---- space --------------------------------------------------------------------------------- */
+
+/* A file must be able to grow by this much; on a small file system by the share that its WAL has,
+ * see wal.c. */
+#define GROWTH_BYTES (64 * 1024)
+#define SMALL_SHARE 8
+
+static const char *shortage_of(int error, const struct statvfs *about)
+{
+    if (error == EDQUOT)
+        return "the quota of this user is used up";
+    if (error == ENOSPC && about->f_files > 0 && about->f_favail == 0)
+        return "no inode is left on the file system";
+    return error == ENOSPC ? "the file system is full" : NULL;
+}
+
+/* 0 or an errno. */
+static int grow(int fd, off_t length)
+{
+    static const char zeros[4096];
+    int error = posix_fallocate(fd, 0, length);
+    if (error != EOPNOTSUPP && error != EINVAL)
+        return error;
+    for (off_t at = 0; at < length; at += (off_t)sizeof zeros) {
+        if (pwrite(fd, zeros, sizeof zeros, at) < 0)
+            return errno;
+    }
+    return 0;
+}
+
+const char *sg_sqlite_file_system_shortage(const char *folder)
+{
+    struct statvfs about;
+    int error = 0;
+    if (statvfs(folder, &about) != 0)
+        return NULL;
+    uint64_t share = (uint64_t)about.f_blocks * about.f_frsize / SMALL_SHARE;
+    uint64_t length = share > 0 && share < GROWTH_BYTES ? share : GROWTH_BYTES;
+#ifdef O_TMPFILE
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    error = fd < 0 ? errno : grow(fd, (off_t)length);
+    if (fd >= 0)
+        close(fd);
+    if (error != EOPNOTSUPP && error != EISDIR)
+        return shortage_of(error, &about);
+#endif
+    /* No file without a name here: what the file system says must do. */
+    bool enough = (uint64_t)about.f_bavail * about.f_frsize >= length &&
+                  (about.f_files == 0 || about.f_favail > 0);
+    error = enough ? 0 : ENOSPC;
+    return shortage_of(error, &about);
 }
