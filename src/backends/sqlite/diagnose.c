@@ -60,15 +60,27 @@ static void report_file_system(const diagnosis *self)
         syncguard_report_fine(&self->to, "file_system", name);
 }
 
+/* The URL says that a group shares the file. */
+static bool is_shared(const diagnosis *self)
+{
+    return (self->sqlite->mode & 0020) != 0;
+}
+
 /* Modes of the file, which are those that SQLite gives the files beside it. */
 static void report_mode(const diagnosis *self, mode_t mode)
 {
     char text[32];
     snprintf(text, sizeof text, "%04o", (unsigned)mode);
-    if (mode & 0022)
+    if (is_shared(self) && mode == self->sqlite->mode)
+        syncguard_report_fine(&self->to, "mode", "0660, as the URL says: a group shares the locks");
+    else if (is_shared(self) && (mode & 0060) != 0060)
+        syncguard_report(&self->to, SYNCGUARD_WARN, "mode", text,
+                         "the URL says mode=0660, but the file exists and the group cannot use it",
+                         "chmod 0660 and chgrp the file and the -wal, -shm and -wake files");
+    else if (mode & 0022)
         syncguard_report(&self->to, mode & 0002 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "mode", text,
                          "other users can free and forge locks",
-                         "chmod 0600, or accept it for a group that shares the locks");
+                         "chmod 0600; mode=0660 in the URL says that a group shares the locks");
     else if (mode & 0044)
         syncguard_report(&self->to, SYNCGUARD_WARN, "mode", text,
                          "other users can read keys and lock ids, which free locks", "chmod 0600");
@@ -88,7 +100,14 @@ static void report_folder(const diagnosis *self)
     bool foreign = about.st_uid != geteuid() && about.st_uid != 0;
     snprintf(text, sizeof text, "mode %04o%s", (unsigned)mode,
              foreign ? ", belongs to another user" : "");
-    if (foreign || ((mode & 0022) != 0 && (mode & S_ISVTX) == 0))
+    if (is_shared(self) && (mode & 0002) == 0 && (mode & S_ISGID) == 0)
+        syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
+                         "a new file belongs to the group of the user who creates it, and others "
+                         "cannot use it",
+                         "chgrp the folder to the group that shares the locks, and chmod 2770");
+    else if (is_shared(self) && (mode & 0002) == 0)
+        syncguard_report_fine(&self->to, "folder", text);
+    else if (foreign || ((mode & 0022) != 0 && (mode & S_ISVTX) == 0))
         syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
                          "others can replace the file: two holders at once become possible",
                          "use a folder of your own with mode 0700");

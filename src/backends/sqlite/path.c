@@ -197,9 +197,11 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
 
 /* ---- the path of the database -------------------------------------------------------------- */
 
-/* Creates the last folder of the path with 0700, whatever the umask; its parent must exist. */
-static syncguard_status create_folder(const char *folder, syncguard_error *err)
+/* Creates the last folder of the path for a file of this mode, whatever the umask; its parent must
+ * exist. In the folder of a group, files belong to the group of the folder. */
+static syncguard_status create_folder(const char *folder, mode_t mode, syncguard_error *err)
 {
+    mode_t wanted = (mode & 0060) != 0 ? 02770 : 0700;
     char parent[SG_SQLITE_PATH_SIZE];
     char whole[PATH_MAX];
     char path[PATH_MAX + SG_SQLITE_PATH_SIZE];
@@ -218,7 +220,7 @@ static syncguard_status create_folder(const char *folder, syncguard_error *err)
                    : sg_sqlite_fail_errno(err, errno, folder, "the folder cannot be created");
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
-        (void)fchmod(fd, 0700);
+        (void)fchmod(fd, wanted);
         close(fd);
     }
     sg_sqlite_path_sync(whole);
@@ -226,7 +228,7 @@ static syncguard_status create_folder(const char *folder, syncguard_error *err)
 }
 
 /* The folder of given without links, created if it is missing. */
-static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
+static syncguard_status resolve_folder(const char *given, mode_t mode, char whole[PATH_MAX],
                                        syncguard_error *err)
 {
     char folder[SG_SQLITE_PATH_SIZE];
@@ -235,7 +237,7 @@ static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
     syncguard_status status = follow_links(folder, whole, &exists, err);
     if (status != SYNCGUARD_OK || exists)
         return status;
-    status = create_folder(folder, err);
+    status = create_folder(folder, mode, err);
     if (status == SYNCGUARD_OK)
         status = follow_links(folder, whole, &exists, err);
     if (status == SYNCGUARD_OK && !exists)
@@ -243,15 +245,15 @@ static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
     return status;
 }
 
-syncguard_status sg_sqlite_path_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
-                                        syncguard_error *err)
+syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
+                                        char out[SG_SQLITE_PATH_SIZE], syncguard_error *err)
 {
     char whole[PATH_MAX];
     const char *name = ""; /* what follows the resolved part */
     bool exists = false;
     syncguard_status status = follow_links(given, whole, &exists, err);
     if (status == SYNCGUARD_OK && !exists) {
-        status = resolve_folder(given, whole, err);
+        status = resolve_folder(given, mode, whole, err);
         name = strrchr(given, '/');
         if (strcmp(whole, "/") == 0)
             whole[0] = '\0';
