@@ -239,6 +239,21 @@ bool cli_url_usable(const char *url, syncguard_error *err)
     return status != SYNCGUARD_E_INVALID_ARGUMENT;
 }
 
+/* Root does not open a user's file, because that user could make root write elsewhere. */
+static int report_foreign_file(const char *url, const syncguard_error *err)
+{
+    char path[CLI_URL_SIZE], name[64];
+    struct stat about;
+    if (err->code != SYNCGUARD_E_INVALID_ARGUMENT || geteuid() != 0 || !file_of(url, path) ||
+        stat(path, &about) != 0 || about.st_uid == 0)
+        return cli_failure(err);
+    const struct passwd *entry = getpwuid(about.st_uid);
+    snprintf(name, sizeof name, "'#%lu'", (unsigned long)about.st_uid);
+    cli_message("%s; use: sudo -u %s syncguard ...", err->message,
+                entry != NULL && entry->pw_name != NULL ? entry->pw_name : name);
+    return CLI_USAGE;
+}
+
 int cli_open(const cli_options *options, const char *owner, cli_open_again *again, void *context,
              syncguard_backend **out)
 {
@@ -271,7 +286,7 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
                     err.message, cli_source());
         return CLI_USAGE;
     }
-    return status == SYNCGUARD_OK ? CLI_OK : cli_failure(&err);
+    return status == SYNCGUARD_OK ? CLI_OK : report_foreign_file(url, &err);
 }
 
 bool cli_store_file(const cli_options *options, char *path)

@@ -609,6 +609,50 @@ def sqlite_space(store):
         "nr_inodes=20", "for i in $(seq 30); do touch '%s'/$i 2>/dev/null || :; done" % place))
 
 
+def sqlite_group(store):
+    """Two users who have nothing but a group in common; and root, who uses no file of theirs."""
+    if os.geteuid() != 0:
+        print("only root can be two users")
+        return
+    group = 64242
+    users = [("setpriv", "--reuid=%d" % u, "--regid=%d" % u, "--groups=%d" % group, "sh", "-ec",
+              "umask 077; exec \"$@\"", "sh") for u in (65531, 65532)]
+    place = os.path.join(store.folder, "group")
+    file = os.path.join(place, "locks.db")
+    url = "sqlite:%s?mode=0660" % file
+    os.mkdir(place)
+    os.chown(place, 0, group)
+    os.chmod(place, 0o2770)
+    for user in users + users:
+        subprocess.run([*user, COMMAND, "run", "-q", "-b", url, "k", "true"], check=True)
+        for name in os.listdir(place):
+            about = os.stat(os.path.join(place, name))
+            if (about.st_gid, about.st_mode & 0o777) != (group, 0o660):
+                FAULTS.append("%s: %s" % (name, about))
+    for user in users:
+        expect("a file of a group", url, before=user)
+    with subprocess.Popen([*users[0], COMMAND, "run", "-b", url, "k", "cat"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as holder:
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        holder.stdout.readline()
+        other = subprocess.run([*users[1], COMMAND, "run", "-q", "-n", "-b", url, "k", "true"],
+                               check=False)
+        if other.returncode != 1:
+            FAULTS.append("two users of a group do not exclude each other: %s" % other)
+        holder.stdin.close()
+    os.chmod(place, 0o770)
+    expect("its folder does not pass on the group", url, "warn folder", before=users[0])
+    os.chmod(place, 0o2770)
+    os.chmod(file, 0o600)
+    expect("a file that its owner keeps", url, "warn mode", before=users[0])
+    os.chmod(file, 0o666)
+    expect("a file of everybody", url, "block mode", before=users[0])
+    os.chmod(file, 0o660)
+    expect("without the option", url.split("?")[0], "warn mode", "warn folder", before=users[1])
+    refused("root and the file of another user", url, "use: sudo -u '#65531' syncguard ...")
+
+
 def sqlite_cases(store):
     url = store.url()
     file = url[len("sqlite:"):]
@@ -626,6 +670,7 @@ def sqlite_cases(store):
     sqlite_permissions(store)
     sqlite_mounts(store)
     sqlite_space(store)
+    sqlite_group(store)
     memory = "/dev/shm"
     if os.path.isdir(memory) and subprocess.run(["stat", "-f", "-c", "%T", memory], check=True,
                                                 capture_output=True).stdout == b"tmpfs\n":
