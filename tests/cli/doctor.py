@@ -581,6 +581,13 @@ def sqlite_mounts(store):
         return
     refused("upper folder of an overlay", "sqlite:%s/upper/own.db" % place, "upper folder",
             *overlay)
+    for what, script, path in (
+            ("mounted elsewhere", "mkdir -p -m 700 b; mount --bind upper b", "b"),
+            ("named through a link", "ln -sfn upper ln; umount merged; mount -t overlay none -o "
+             "lowerdir='%s/app',upperdir='%s/ln',workdir=work merged" % (place, place), "upper")):
+        words = list(overlay)
+        words[4] = words[4].replace("; exec", "; %s; exec" % script)
+        refused("upper folder " + what, "sqlite:%s/%s/own.db" % (place, path), "upper folder", *words)
     expect("lower folder of an overlay", "sqlite:%s/lower/locks.db" % place, "warn file_system",
            before=overlay, text="lower folder")
     expect("an overlay", "sqlite:%s/merged/own.db" % place, "warn file_system", before=overlay,

@@ -182,6 +182,38 @@ typedef struct mount_search {
     bool is_lower; /* the same for a lower folder */
 } mount_search;
 
+/* The options of an overlay have escapes of their own, for commas and colons. */
+static void layer_unescape(char *text)
+{
+    char *to = text;
+    for (; *text != '\0'; text++) {
+        if (*text == '\\' && text[1] != '\0')
+            text++;
+        *to++ = *text;
+    }
+    *to = '\0';
+}
+
+/* As path_is_below, but for a layer that may be named through links, or mounted elsewhere, too. */
+static bool path_is_in_layer(const char *path, char *layer)
+{
+    char above[WORD_SIZE];
+    struct stat top;
+    struct stat here;
+    layer_unescape(layer);
+    if (path_is_below(path, layer))
+        return true;
+    if (layer[0] != '/' || strlen(path) >= sizeof above || stat(layer, &top) != 0)
+        return false;
+    snprintf(above, sizeof above, "%s", path);
+    while (above[0] != '\0') {
+        if (stat(above, &here) == 0 && here.st_dev == top.st_dev && here.st_ino == top.st_ino)
+            return true;
+        *strrchr(above, '/') = '\0';
+    }
+    return false;
+}
+
 /* Reads the options of an overlay, the rest of its line: "rw,lowerdir=/a:/b,upperdir=/c". */
 static int search_layers(FILE *mounts, mount_search *search)
 {
@@ -190,15 +222,15 @@ static int search_layers(FILE *mounts, mount_search *search)
     int end = ',';
     while (end != '\n' && end != EOF) {
         end = word_read(mounts, ",:\n", word);
-        const char *folder = word;
+        char *folder = word;
         if (strncmp(word, "lowerdir=", 9) == 0 || strncmp(word, "lowerdir+=", 10) == 0) {
             folder = strchr(word, '=') + 1;
             lower = true;
         }
-        if (lower && path_is_below(search->path, folder))
+        if (lower && path_is_in_layer(search->path, folder))
             search->is_lower = true;
         if (strncmp(word, "upperdir=", 9) == 0 && end != ':' &&
-            path_is_below(search->path, word + 9))
+            path_is_in_layer(search->path, word + 9))
             search->is_upper = true;
         lower = lower && end == ':';
     }

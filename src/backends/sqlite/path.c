@@ -159,15 +159,19 @@ static syncguard_status walk_step(path_walk *walk, const char *name, syncguard_e
     return walk_enter(walk, name, &folder, err);
 }
 
-/* A link of /proc to the root of another process reads as "/", which would be our own root. */
+/* A link of /proc to the root of another process reads as "/", which would be our own root; and
+ * the working folder may have been entered through such a link. */
 static syncguard_status refuse_other_root(const char *given, const char *resolved,
                                           syncguard_error *err)
 {
     struct stat there;
     struct stat here;
-    if (stat(given, &there) != 0 || stat(resolved, &here) != 0)
+    if (stat(given, &there) != 0)
         return sg_sqlite_fail_errno(err, errno, given, "cannot be inspected");
-    if (here.st_dev != there.st_dev || here.st_ino != there.st_ino)
+    bool exists = stat(resolved, &here) == 0;
+    if (!exists && errno != ENOENT)
+        return sg_sqlite_fail_errno(err, errno, resolved, "cannot be inspected");
+    if (!exists || here.st_dev != there.st_dev || here.st_ino != there.st_ino)
         return sg_sqlite_path_unsafe(
             given, "leads into the root of another process; use a path of this one", err);
     return SYNCGUARD_OK;
@@ -185,7 +189,7 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
     int length = snprintf(walk.rest, sizeof walk.rest, "%s/%s", here, given);
     if (length < 0 || (size_t)length >= sizeof walk.rest)
         return fail_too_long(given, err);
-    syncguard_status status = SYNCGUARD_OK;
+    syncguard_status status = here[0] != '\0' ? refuse_other_root(".", here, err) : SYNCGUARD_OK;
     while (status == SYNCGUARD_OK && !walk.missing && walk_next(&walk, name))
         status = walk_step(&walk, name, err);
     *exists = status == SYNCGUARD_OK && !walk.missing;
@@ -237,6 +241,8 @@ static syncguard_status resolve_folder(const char *given, mode_t mode, char whol
     syncguard_status status = follow_links(folder, whole, &exists, err);
     if (status != SYNCGUARD_OK || exists)
         return status;
+    if (strchr(folder, '/') == NULL) /* the working folder, removed meanwhile */
+        return sg_sqlite_fail_errno(err, ENOENT, folder, "cannot be inspected");
     status = create_folder(folder, mode, err);
     if (status == SYNCGUARD_OK)
         status = follow_links(folder, whole, &exists, err);
