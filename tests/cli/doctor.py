@@ -666,6 +666,7 @@ def sqlite_cases(store):
     if subprocess.run(["stat", "-f", "-c", "%T", store.folder], check=True,
                       capture_output=True).stdout == b"overlayfs\n":
         USUAL.add("overlay")  # the tests run in a container
+    expect_fine("a store without checks", "memory:", "checks", "nothing was examined")
     acquire(url, "held")
     expect("healthy", url)
     unchanged("sqlite", store.snapshot, url)
