@@ -131,7 +131,7 @@ typedef struct syncguard_finding {
 typedef void (*syncguard_finding_fn)(void *context, const syncguard_finding *finding);
 
 /* Checks the store for settings that would break a guarantee, and calls fn for each finding.
- * Changes no lock and no setting. */
+ * Changes no lock and no setting. A store that has no checks (memory) gives no finding. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status syncguard_examine(syncguard_backend *backend,
                                                                       const syncguard_call *call,
                                                                       syncguard_finding_fn fn,

@@ -14,6 +14,7 @@
 
 typedef struct findings {
     bool json;
+    size_t count;
     syncguard_severity worst;
 } findings;
 
@@ -35,6 +36,7 @@ static void on_finding(void *context, const syncguard_finding *finding)
     const char *word =
         words[finding->severity <= SYNCGUARD_BLOCK ? finding->severity : SYNCGUARD_BLOCK];
     cli_json json;
+    f->count++;
     if (finding->severity > f->worst)
         f->worst = finding->severity;
     if (!f->json) {
@@ -84,11 +86,19 @@ static void examine_missing_file(const cli_options *options, findings *f)
                             "nothing if no lock was taken yet; otherwise correct the path");
 }
 
+/* An empty output would look as if all were fine. */
+static void report_no_checks(findings *f)
+{
+    static const syncguard_finding finding = {
+        SYNCGUARD_FINE, "checks", "this store has no checks: nothing was examined", "", ""};
+    on_finding(f, &finding);
+}
+
 int cmd_doctor(cli_options *options)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    findings f = {options->json, SYNCGUARD_FINE};
+    findings f = {options->json, 0, SYNCGUARD_FINE};
     int code = cli_open_existing(options, &backend);
     if (code != CLI_OK)
         return code;
@@ -96,10 +106,13 @@ int cmd_doctor(cli_options *options)
         examine_missing_file(options, &f);
         return (int)f.worst;
     }
-    if (syncguard_examine(backend, NULL, on_finding, &f, &err) != SYNCGUARD_OK)
+    if (syncguard_examine(backend, NULL, on_finding, &f, &err) != SYNCGUARD_OK) {
         code = cli_failure(&err);
-    else
+    } else {
+        if (f.count == 0)
+            report_no_checks(&f);
         code = (int)f.worst;
+    }
     syncguard_close(backend);
     return code;
 }

@@ -242,13 +242,28 @@ bool cli_url_valid(const char *url, syncguard_error *err)
     return status != SYNCGUARD_E_INVALID_ARGUMENT;
 }
 
+/* Root does not open a user's file, because that user could make root write elsewhere. */
+static int report_foreign_file(const char *url, const syncguard_error *err)
+{
+    char path[CLI_URL_SIZE], name[64];
+    struct stat about;
+    if (err->code != SYNCGUARD_E_INVALID_ARGUMENT || geteuid() != 0 || !file_of(url, path) ||
+        stat(path, &about) != 0 || about.st_uid == 0)
+        return cli_failure(err);
+    const struct passwd *entry = getpwuid(about.st_uid);
+    snprintf(name, sizeof name, "'#%lu'", (unsigned long)about.st_uid);
+    cli_message("%s; use: sudo -u %s syncguard ...", err->message,
+                entry != NULL && entry->pw_name != NULL ? entry->pw_name : name);
+    return CLI_USAGE;
+}
+
 int cli_open_failure(const cli_options *options, const char *url, const syncguard_error *err)
 {
     syncguard_error ignored;
     if (err->code != SYNCGUARD_E_INVALID_ARGUMENT ||
         (options->backend != NULL && options->backend[0] != '@') ||
         cli_url_valid(url, &ignored)) /* then it is about the owner label or the file */
-        return cli_failure(err);
+        return report_foreign_file(url, err);
     cli_message("%s (in the URL from %s; 'syncguard config' shows where the URL comes from)",
                 err->message, cli_source());
     return CLI_USAGE;

@@ -7,6 +7,8 @@
 
 /* The tolerance of expiry: a difference that people do not notice in durations either. */
 #define CLOCK_WARN_US (1000 * 1000)
+/* Half the tolerance of expiry: the clocks of servers differ by more before locks end early. */
+#define REPLICA_WARN_US (500 * 1000)
 
 void syncguard_report_fine(const syncguard_findings *to, const char *topic, const char *text)
 {
@@ -35,6 +37,37 @@ void syncguard_report_clock(const syncguard_findings *to, int64_t offset_us, int
                          "that is wrong, locks end early when it is set forward, or when another "
                          "server takes over",
                          "run NTP on both machines, and on all servers of the store");
+}
+
+void syncguard_report_replica_clock(const syncguard_findings *to, const char *replica,
+                                    int64_t ahead_us, int64_t error_us)
+{
+    int64_t certain = (ahead_us < 0 ? -ahead_us : ahead_us) - error_us;
+    char text[400];
+    snprintf(text, sizeof text, "%s: offset to the primary %+.1fms, error bound %.1fms", replica,
+             (double)ahead_us / 1000.0, (double)error_us / 1000.0);
+    if (certain < REPLICA_WARN_US)
+        syncguard_report_fine(to, "replica_clock", text);
+    else if (ahead_us > 0)
+        syncguard_report(to, SYNCGUARD_WARN, "replica_clock", text,
+                         "the clock of this replica is ahead: after its promotion locks end early "
+                         "by as much, less a second, while their holders still work, so that there "
+                         "are two holders",
+                         "run NTP on all servers of the store");
+    else
+        syncguard_report(to, SYNCGUARD_WARN, "replica_clock", text,
+                         "the clock of this replica is behind: after its promotion the locks of "
+                         "dead holders stay longer by as much; if the primary's clock is the wrong "
+                         "one, locks end early when it is corrected",
+                         "run NTP on all servers of the store");
+}
+
+void syncguard_report_no_replica_clock(const syncguard_findings *to, const char *replica,
+                                       const char *reason)
+{
+    char text[400];
+    snprintf(text, sizeof text, "%s: its clock cannot be read: %s", replica, reason);
+    syncguard_report_fine(to, "replica_clock", text);
 }
 
 bool syncguard_host_is_local(const char *host)

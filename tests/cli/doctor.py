@@ -29,8 +29,8 @@ FAULTS = []
 USUAL = set()  # what a finding says that all files on this machine have
 
 
-def examine(url, *before):
-    """The findings that are not fine; before: words before the command."""
+def all_findings(url, *before):
+    """before: words before the command."""
     done = subprocess.run([*before, COMMAND, "doctor", "--json", "-b", url], capture_output=True,
                           text=True, check=False, timeout=120)
     findings = [json.loads(line) for line in done.stdout.splitlines()]
@@ -42,7 +42,13 @@ def examine(url, *before):
         if sorted(f) != ["change", "severity", "text", "topic", "why"] or not f["text"] \
                 or bool(f["why"]) != bad or bool(f["change"]) != bad:
             FAULTS.append("not in the form of a finding: %s" % f)
-    return [f for f in findings if f["severity"] != "fine" and f["text"] not in USUAL]
+    return findings
+
+
+def examine(url, *before):
+    """The findings that are not fine."""
+    return [f for f in all_findings(url, *before)
+            if f["severity"] != "fine" and f["text"] not in USUAL]
 
 
 def expect(what, url, *wanted, before=(), text=""):
@@ -54,6 +60,15 @@ def expect(what, url, *wanted, before=(), text=""):
     elif text and not any(text in f["text"] for f in found):
         FAULTS.append("%s: no finding says '%s': %s" % (what, text, found))
     print("%-40s %s" % (what, ", ".join(got) or "fine"))
+    return found
+
+
+def expect_fine(what, url, topic, text):
+    """A finding that is fine says this."""
+    found = [f for f in all_findings(url) if f["topic"] == topic]
+    if not any(f["severity"] == "fine" and text in f["text"] for f in found):
+        FAULTS.append("%s: no fine finding says '%s': %s" % (what, text, found))
+    print("%-40s fine, %s" % (what, text))
 
 
 def unchanged(what, snapshot, url):
@@ -77,7 +92,31 @@ def clock_cases(url):
     expect("clock +0.5s", url, before=("env", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", "+0.5s"))
 
 
+class Clock:
+    """Servers that are started inside have a wall clock that differs by this many seconds."""
+
+    def __init__(self, shift):
+        library = subprocess.run(["faketime", "-f", "+0s", "printenv", "LD_PRELOAD"], check=True,
+                                 capture_output=True, text=True).stdout.strip()
+        # Before a library for malloc that asks for the time while it starts, as that of Redis does.
+        library += " libc.so.6"
+        self.names = {"LD_PRELOAD": library, "FAKETIME": shift, "DONT_FAKE_MONOTONIC": "1",
+                      "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+    def __enter__(self):
+        os.environ.update(self.names)
+
+    def __exit__(self, *_):
+        for name in self.names:
+            del os.environ[name]
+
+
 # --- Redis ---
+
+class Replica(servers.Redis):
+    def __init__(self, folder, port, config=""):
+        super().__init__(folder, True, "replicaof 127.0.0.1 %d\n%s" % (port, config))
+
 
 class Redis(servers.Redis):
     def __init__(self, folder):
@@ -134,9 +173,16 @@ def redis_eviction(store, url):
     store.configure(maxmemory="0")
     expect("no memory limit", url)
     store.configure(maxmemory_policy="noeviction")
+    used = int(store.info("used_memory"))
+    for what, limit, wanted in (("memory that is used up", used // 2, "block memory"),
+                                ("memory that is almost used up", used * 20 // 19, "warn memory")):
+        store.configure(maxmemory=str(limit))
+        expect(what, url, wanted)
+    store.configure(maxmemory="0")
 
 
 def redis_replicas(store, url):
+    store.configure(repl_diskless_sync_delay="0")
     expect("missing replica", url + "?wait_replicas=1", "block replication")
     folder = os.path.join(store.folder, "replica")
     os.mkdir(folder)
@@ -146,6 +192,34 @@ def redis_replicas(store, url):
         expect("waited for", url + "?wait_replicas=1")
         expect("one too few", url + "?wait_replicas=2", "block replication")
         expect("a replica", replica.url(), "block replication", text="replica")
+
+
+def redis_replica_clocks(store, url):
+    url += "?wait_replicas=1"
+    for what, shift, config, wanted in (
+            ("ahead", "+3s", "", "ahead"), ("behind", "-3s", "", "behind"), ("right", "+0.1s", "", ""),
+            ("hidden", "+3s", "replica-announce-port 1\n", None),
+            ("closed", "+3s", "requirepass other\n", None)):
+        folder = tempfile.mkdtemp(dir=store.folder)
+        replica = Replica(folder, store.port, config)
+        with Clock(shift):
+            replica.start()
+        try:
+            store.await_replicas(1)
+            what = "a replica whose clock is " + what
+            if wanted:
+                found = expect(what, url, "warn replica_clock", text="127.0.0.1:%d" % replica.port)
+                if not any(wanted + ":" in f["why"] for f in found):
+                    FAULTS.append("%s: %s" % (what, found))
+            elif wanted is None:
+                expect(what, url)
+                expect_fine(what, url, "replica_clock", "cannot be read")
+            else:
+                expect(what, url)
+                expect_fine(what, url, "replica_clock", "offset to the primary")
+        finally:
+            replica.stop()
+        store.await_replicas(0)
 
 
 def redis_permissions(store, url):
@@ -184,6 +258,7 @@ def redis_cases(store):
     redis_persistence(store, url)
     redis_eviction(store, url)
     redis_replicas(store, url)
+    redis_replica_clocks(store, url)
     redis_permissions(store, url)
     expect("TLS off for another host", url.replace("127.0.0.1", "0.0.0.0"), "warn tls", text="off")
     store.cli("SET", "syncguard:broken", "{}")
@@ -353,6 +428,23 @@ def postgres_tls(store, url):
 def postgres_standby(store):
     standby = store.standby
     expect("a standby that confirms", store.url())
+    one = store.url().replace(",127.0.0.1:%d" % standby.port, "")
+    expect_fine("a standby that the URL does not name", one, "replica_clock", "one server only")
+    for shift, wanted in (("+3s", "ahead:"), ("-3s", "behind:"), ("+0.1s", "")):
+        standby.stop()
+        expect_fine("a standby that is down", store.url() + "?connect_timeout=9", "replica_clock",
+                    "cannot be read")
+        with Clock(shift):
+            standby.start()
+        while "sync" not in store.execute("SELECT sync_state FROM pg_stat_replication"):
+            time.sleep(0.05)
+        what = "a standby with a clock of " + shift
+        if not wanted:
+            expect(what, store.url())
+            continue
+        found = expect(what, store.url(), "warn replica_clock", text=":%d:" % standby.port)
+        if not any(wanted in f["why"] for f in found):
+            FAULTS.append("%s: %s" % (what, found))
     expect("the standby", standby.url(), "block role")
     store.sql("ALTER SYSTEM RESET synchronous_standby_names")
     store.sql("SELECT pg_reload_conf()")
@@ -489,10 +581,83 @@ def sqlite_mounts(store):
         return
     refused("upper folder of an overlay", "sqlite:%s/upper/own.db" % place, "upper folder",
             *overlay)
+    for what, script, path in (
+            ("mounted elsewhere", "mkdir -p -m 700 b; mount --bind upper b", "b"),
+            ("named through a link", "ln -sfn upper ln; umount merged; mount -t overlay none -o "
+             "lowerdir='%s/app',upperdir='%s/ln',workdir=work merged" % (place, place), "upper")):
+        words = list(overlay)
+        words[4] = words[4].replace("; exec", "; %s; exec" % script)
+        refused("upper folder " + what, "sqlite:%s/%s/own.db" % (place, path), "upper folder", *words)
     expect("lower folder of an overlay", "sqlite:%s/lower/locks.db" % place, "warn file_system",
            before=overlay, text="lower folder")
     expect("an overlay", "sqlite:%s/merged/own.db" % place, "warn file_system", before=overlay,
            text="overlay")
+
+
+def sqlite_space(store):
+    """A file system that is full, or out of inodes; a quota cannot be set up everywhere."""
+    if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
+        print("mounts are not permitted here")
+        return
+    place = os.path.join(store.folder, "small")
+    os.mkdir(place, 0o700)
+    url = "sqlite:%s/locks.db" % place
+
+    def on_tmpfs(options, script):
+        return ("unshare", "-m", "sh", "-ec",
+                "mount -t tmpfs -o mode=700,%s none '%s'; '%s' run -q -b '%s' k true\n%s\nexec \"$@\""
+                % (options, place, COMMAND, url, script), "sh")
+    fill = "dd if=/dev/zero of='%s/other' bs=4k 2>/dev/null || :" % place
+    expect("a small file system", url, "warn file_system", before=on_tmpfs("size=200k", ":"))
+    for size in ("200k", "1m"):
+        expect("a full one of " + size, url, "warn file_system", "block space",
+               before=on_tmpfs("size=" + size, fill), text="full")
+    expect("no inode", url, "warn file_system", "block space", text="inode", before=on_tmpfs(
+        "nr_inodes=20", "for i in $(seq 30); do touch '%s'/$i 2>/dev/null || :; done" % place))
+
+
+def sqlite_group(store):
+    """Two users who have nothing but a group in common; and root, who uses no file of theirs."""
+    if os.geteuid() != 0:
+        print("only root can be two users")
+        return
+    group = 64242
+    users = [("setpriv", "--reuid=%d" % u, "--regid=%d" % u, "--groups=%d" % group, "sh", "-ec",
+              "umask 077; exec \"$@\"", "sh") for u in (65531, 65532)]
+    place = os.path.join(store.folder, "group")
+    file = os.path.join(place, "locks.db")
+    url = "sqlite:%s?mode=0660" % file
+    os.mkdir(place)
+    os.chown(place, 0, group)
+    os.chmod(place, 0o2770)
+    for user in users + users:
+        subprocess.run([*user, COMMAND, "run", "-q", "-b", url, "k", "true"], check=True)
+        for name in os.listdir(place):
+            about = os.stat(os.path.join(place, name))
+            if (about.st_gid, about.st_mode & 0o777) != (group, 0o660):
+                FAULTS.append("%s: %s" % (name, about))
+    for user in users:
+        expect("a file of a group", url, before=user)
+    with subprocess.Popen([*users[0], COMMAND, "run", "-b", url, "k", "cat"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as holder:
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        holder.stdout.readline()
+        other = subprocess.run([*users[1], COMMAND, "run", "-q", "-n", "-b", url, "k", "true"],
+                               check=False)
+        if other.returncode != 1:
+            FAULTS.append("two users of a group do not exclude each other: %s" % other)
+        holder.stdin.close()
+    os.chmod(place, 0o770)
+    expect("its folder does not pass on the group", url, "warn folder", before=users[0])
+    os.chmod(place, 0o2770)
+    os.chmod(file, 0o600)
+    expect("a file that its owner keeps", url, "warn mode", before=users[0])
+    os.chmod(file, 0o666)
+    expect("a file of everybody", url, "block mode", before=users[0])
+    os.chmod(file, 0o660)
+    expect("without the option", url.split("?")[0], "warn mode", "warn folder", before=users[1])
+    refused("root and the file of another user", url, "use: sudo -u '#65531' syncguard ...")
 
 
 def sqlite_cases(store):
@@ -501,6 +666,7 @@ def sqlite_cases(store):
     if subprocess.run(["stat", "-f", "-c", "%T", store.folder], check=True,
                       capture_output=True).stdout == b"overlayfs\n":
         USUAL.add("overlay")  # the tests run in a container
+    expect_fine("a store without checks", "memory:", "checks", "nothing was examined")
     acquire(url, "held")
     expect("healthy", url)
     unchanged("sqlite", store.snapshot, url)
@@ -511,6 +677,8 @@ def sqlite_cases(store):
     expect("durability", url + "?durability=normal", "warn durability")
     sqlite_permissions(store)
     sqlite_mounts(store)
+    sqlite_space(store)
+    sqlite_group(store)
     memory = "/dev/shm"
     if os.path.isdir(memory) and subprocess.run(["stat", "-f", "-c", "%T", memory], check=True,
                                                 capture_output=True).stdout == b"tmpfs\n":

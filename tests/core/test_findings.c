@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -10,11 +11,14 @@
 #include "syncguard/sys/findings.h"
 
 static syncguard_finding last;
+static char last_text[400]; /* that of the finding may be gone when the report has returned */
 
 static void note(void *context, const syncguard_finding *finding)
 {
     (void)context;
     last = *finding;
+    snprintf(last_text, sizeof last_text, "%s", finding->text);
+    last.text = last_text;
     assert_int_equal(finding->why[0] == '\0', finding->severity == SYNCGUARD_FINE);
     assert_int_equal(finding->change[0] == '\0', finding->severity == SYNCGUARD_FINE);
 }
@@ -74,12 +78,38 @@ static void clocks_may_differ_by_a_second(void **state)
     }
 }
 
+/* The clock of a server that may be promoted: half the tolerance of expiry. */
+static void clocks_of_replicas_may_differ_by_half_a_second(void **state)
+{
+    static const struct {
+        int64_t ahead_us, error_us;
+        const char *why;
+    } cases[] = {
+        {499999, 0, ""},      {-499999, 0, ""},           {900000, 500000, ""},
+        {500000, 0, "ahead"}, {1100000, 500000, "ahead"}, {-20000000, 1000, "behind"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bool fine = cases[i].why[0] == '\0';
+        syncguard_report_replica_clock(&to, "db2:5432", cases[i].ahead_us, cases[i].error_us);
+        assert_int_equal(last.severity, fine ? SYNCGUARD_FINE : SYNCGUARD_WARN);
+        assert_string_equal(last.topic, "replica_clock");
+        assert_non_null(strstr(last.text, "db2:5432"));
+        assert_non_null(strstr(last.why, cases[i].why));
+    }
+    syncguard_report_no_replica_clock(&to, "db2:5432", "connection refused");
+    assert_int_equal(last.severity, SYNCGUARD_FINE);
+    assert_non_null(strstr(last.text, "refused"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_of_this_machine),
         cmocka_unit_test(tls_matters_between_machines),
         cmocka_unit_test(clocks_may_differ_by_a_second),
+        cmocka_unit_test(clocks_of_replicas_may_differ_by_half_a_second),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

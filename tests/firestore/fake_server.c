@@ -118,7 +118,8 @@ void fake_server_reset(const fake_server *server)
     fake_server_rules(server, "[]");
     json_decref(fake_server_control(server, "PUT", "settings",
                                     "{\"read_time_ms\":0,\"date_ms\":null,\"lifetime_s\":3600,"
-                                    "\"standstill_ms\":0,\"permissions\":null}"));
+                                    "\"standstill_ms\":0,\"permissions\":null,"
+                                    "\"indexes\":[\"lockId\"]}"));
     fake_server_forget(server);
 }
 

@@ -522,6 +522,30 @@ static void doctor_reports_what_is_missing(void **state)
     syncguard_close(mine);
 }
 
+/* The Enterprise edition creates no index, and reads the whole collection instead of failing. */
+static void doctor_reports_scans(void **state)
+{
+    static const struct {
+        const char *settings, *expected;
+    } cases[] = {
+        {"{\"indexes\":[\"lockId\"]}", "0 index: locks are found by lockId with an index"},
+        {"{\"indexes\":[]}", "1 index: queries by lockId use no index"},
+        {"{\"indexes\":null}", "0 index: locks can be found by lockId\n"},
+    };
+    syncguard_backend *mine = fake_server_open(&server, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        findings f = {SYNCGUARD_FINE, ""};
+
+        json_decref(fake_server_control(&server, "PUT", "settings", cases[i].settings));
+        assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
+        if (!strstr(f.text, cases[i].expected))
+            fail_msg("%s instead of %s", f.text, cases[i].expected);
+    }
+    syncguard_close(mine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -541,6 +565,7 @@ int main(void)
         cmocka_unit_test_setup(bad_options_are_named_at_open, reset_server),
         cmocka_unit_test_setup(collections_may_be_chosen, reset_server),
         cmocka_unit_test_setup(doctor_reports_what_is_missing, reset_server),
+        cmocka_unit_test_setup(doctor_reports_scans, reset_server),
     };
     if (syncguard_module_register(&syncguard_module_firestore, NULL) != SYNCGUARD_OK)
         return 1;

@@ -11,7 +11,8 @@ plays token endpoint (/token) and metadata server as well. Prints its port. Unde
     PUT  /_/rules       [{on, skip, times, do, ...}]: the first match decides
     PUT  /_/settings    read_time_ms, date_ms (offsets; null: tell none), lifetime_s,
                         standstill_ms (the next commit adds it to read_time_ms),
-                        permissions (those of the caller; null: all)
+                        permissions (those of the caller; null: all),
+                        indexes (those that explain names; null: it does not explain)
     GET  /_/log         [{call, authorization, body, connection, permissions}]; DELETE empties it
 """
 import argparse
@@ -30,7 +31,8 @@ lock = threading.Lock()
 documents = {}
 rules = []
 log = []
-settings = {"read_time_ms": 0, "date_ms": None, "lifetime_s": 3600, "standstill_ms": 0, "permissions": None}
+settings = {"read_time_ms": 0, "date_ms": None, "lifetime_s": 3600, "standstill_ms": 0, "permissions": None,
+            "indexes": ["lockId"]}
 tokens = 0
 last_stamp = 0
 
@@ -121,8 +123,21 @@ def do_batch_get(body):
     return answer
 
 
+def explain(query):
+    """What the real server answers to a query that it only plans. Empty lists are left out."""
+    if settings["indexes"] is None:
+        raise Refused(400, "INVALID_ARGUMENT")
+    field = query["where"]["fieldFilter"]["field"]["fieldPath"]
+    used = [{"query_scope": "Collection", "properties": "(%s ASC, __name__ ASC)" % field}
+            for name in settings["indexes"] if name == field]
+    plan = {"indexesUsed": used} if used else {}
+    return [{"readTime": now_text(), "explainMetrics": {"planSummary": plan}}]
+
+
 def do_query(body):
     query = body["structuredQuery"]
+    if "explainOptions" in body:
+        return explain(query)
     if query["from"][0].get("allDescendants"):
         # Everything below one collection, whose name the lower bound begins with.
         least = query["where"]["compositeFilter"]["filters"][0]["fieldFilter"]["value"]

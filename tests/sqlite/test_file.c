@@ -32,7 +32,7 @@ static mode_t mode_of(const char *path)
 {
     struct stat about;
     assert_int_equal(stat(path, &about), 0);
-    return about.st_mode & 0777;
+    return about.st_mode & 07777;
 }
 
 static bool exists(const char *path)
@@ -73,6 +73,47 @@ static void made_private_under_any_umask(void **state)
             assert_int_equal(mode_of(file), 0600);
         }
     }
+}
+
+/* A group shares the locks: all files have the mode, whoever creates them. */
+static void shared_with_a_group_under_any_umask(void **state)
+{
+    const test_dir *dir = *state;
+    static const mode_t masks[] = {0, 022, 077, 0277};
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+        char folder[PATH_BYTES];
+        char file[PATH_BYTES + 16];
+        char name[32];
+        syncguard_sqlite_options options = SYNCGUARD_SQLITE_OPTIONS_INIT;
+        syncguard_backend *backend = NULL;
+        syncguard_grant grant;
+        syncguard_error err;
+        snprintf(name, sizeof name, "new%zu", i);
+        snprintf(file, sizeof file, "%s/locks.db", beside(dir, name, folder));
+        options.path = file;
+        options.mode = 0660;
+        mode_t before = umask(masks[i]);
+        assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&options, NULL, &backend, &err), &err);
+        assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err),
+                      &err);
+        assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
+        syncguard_close(backend);
+        umask(before);
+        assert_int_equal(mode_of(folder), 02770);
+        static const char *const suffixes[] = {"", "-wal", "-shm", "-wake"};
+        for (size_t s = 0; s < 4; s++) {
+            snprintf(file, sizeof file, "%s/locks.db%s", folder, suffixes[s]);
+            assert_int_equal(mode_of(file), 0660);
+        }
+    }
+    syncguard_sqlite_options options = SYNCGUARD_SQLITE_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    options.path = dir->file;
+    options.mode = 0666;
+    assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
+                  syncguard_sqlite_open(&options, NULL, &backend, &err), &err);
+    assert_false(exists(dir->file));
 }
 
 static void only_the_last_folder_is_made(void **state)
@@ -544,10 +585,11 @@ static void url_options(void **state)
 {
     const test_dir *dir = *state;
     char url[PATH_BYTES + 32];
-    static const char *const bad[] = {"?durability=none", "?durability=", "?sync=1",
-                                      "?durability=full&durability=full", "?timeout_ms=0"};
+    static const char *const bad[] = {
+        "?durability=none", "?durability=", "?sync=1",   "?durability=full&durability=full",
+        "?timeout_ms=0",    "?mode=0666",   "?mode=660", "?mode="};
     static const char *const good[] = {"?durability=normal", "?durability=full&timeout_ms=100",
-                                       "?cleanup=true"};
+                                       "?cleanup=true", "?mode=0600", "?mode=0660"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char line[400];
         snprintf(url, sizeof url, "%s%s", dir->url, bad[i]);
@@ -571,6 +613,7 @@ int main(int argc, char **argv)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(made_private_under_any_umask),
+        TEST(shared_with_a_group_under_any_umask),
         TEST(only_the_last_folder_is_made),
         TEST(relative_and_odd_names_are_plain_files),
         TEST(bad_paths_are_refused),

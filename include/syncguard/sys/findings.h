@@ -29,6 +29,16 @@ SYNCGUARD_API void syncguard_report(const syncguard_findings *to, syncguard_seve
 SYNCGUARD_API void syncguard_report_clock(const syncguard_findings *to, int64_t offset_us,
                                           int64_t error_us);
 
+/*
+ * Topic "replica_clock", for a server that may become the primary: it compares the expiries that
+ * the primary has computed with its own clock. ahead_us is its clock less the primary's. The second
+ * function says why there is no such comparison, which is no problem.
+ */
+SYNCGUARD_API void syncguard_report_replica_clock(const syncguard_findings *to, const char *replica,
+                                                  int64_t ahead_us, int64_t error_us);
+SYNCGUARD_API void syncguard_report_no_replica_clock(const syncguard_findings *to,
+                                                     const char *replica, const char *reason);
+
 /* Topic "tls", for a connection to host (NULL or a path: a socket of this machine). verified: the
  * certificate was checked. change says how to turn on what is missing. */
 SYNCGUARD_API void syncguard_report_tls(const syncguard_findings *to, const char *host,

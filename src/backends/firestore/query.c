@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "json.h"
+
 syncguard_status sg_firestore_get_lock(const sg_firestore_context *ctx, const char *name,
                                        sg_firestore_lock *lock)
 {
@@ -99,6 +101,29 @@ syncguard_status sg_firestore_find_by_id(const sg_firestore_context *ctx, const 
                               "firestore: %zu lock documents name the same lock id, %zu of them "
                               "live",
                               found->count, found->live_count);
+    sg_firestore_answer_free(&answer);
+    return status;
+}
+
+syncguard_status sg_firestore_explain_by_id(const sg_firestore_context *ctx, const char *lock_id,
+                                            sg_firestore_plan *plan)
+{
+    sg_firestore_answer answer;
+    json_t *query = sg_firestore_query_id(ctx->backend->names.collection_id, lock_id);
+    syncguard_status status = sg_firestore_read(
+        ctx, SG_FIRESTORE_QUERY, sg_firestore_set(query, "explainOptions", json_object()), &answer);
+
+    *plan = SG_FIRESTORE_PLAN_UNKNOWN;
+    for (size_t i = 0; status == SYNCGUARD_OK && i < json_array_size(answer.json); i++) {
+        const json_t *metrics = json_object_get(json_array_get(answer.json, i), "explainMetrics");
+        const json_t *summary = json_object_get(metrics, "planSummary");
+
+        /* An empty list is left out. */
+        if (summary)
+            *plan = json_array_size(json_object_get(summary, "indexesUsed")) > 0
+                        ? SG_FIRESTORE_PLAN_INDEX
+                        : SG_FIRESTORE_PLAN_SCAN;
+    }
     sg_firestore_answer_free(&answer);
     return status;
 }

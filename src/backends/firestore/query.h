@@ -38,6 +38,16 @@ typedef struct sg_firestore_matches {
 syncguard_status sg_firestore_find_by_id(const sg_firestore_context *ctx, const char *lock_id,
                                          sg_firestore_matches *found);
 
+/* How the server would look for a lock id, without doing so. */
+typedef enum sg_firestore_plan {
+    SG_FIRESTORE_PLAN_UNKNOWN, /* the server does not say */
+    SG_FIRESTORE_PLAN_INDEX,
+    SG_FIRESTORE_PLAN_SCAN /* it reads the whole collection */
+} sg_firestore_plan;
+
+syncguard_status sg_firestore_explain_by_id(const sg_firestore_context *ctx, const char *lock_id,
+                                            sg_firestore_plan *plan);
+
 /* False ends the scan. name is the document's full name. */
 typedef bool (*sg_firestore_document_fn)(void *context, const json_t *document, const char *name);
 /* Calls fn for each document of a paged query (taken over) of record.h. */

@@ -166,25 +166,102 @@ static void report_tls(const syncguard_findings *to, PGconn *connection)
                          "add sslmode=verify-full to the URL; sslrootcert names the CA");
 }
 
+/* ---- clocks ------------------------------------------------------------------------------ */
+
+/* A server that does not answer may use that much time. */
+#define STANDBY_NS (2000 * SYNCGUARD_NS_PER_MS)
+
+/* A server's clock less our monotonic clock. */
+typedef struct clock_offset {
+    int64_t us;
+    int64_t error_us;
+    int64_t sent_ns;
+    bool standby;
+} clock_offset;
+
 /* The server's time lies between sending and receiving. */
-static syncguard_status report_clock(const syncguard_findings *to, sg_pg_connection *connection,
-                                     const syncguard_limits *limits, syncguard_error *err)
+static syncguard_status read_clock(sg_pg_connection *connection, const syncguard_limits *limits,
+                                   clock_offset *out, syncguard_error *err)
 {
     PGresult *result = NULL;
     int64_t server_us = 0;
-    int64_t before_ms = syncguard_wall_ms(), before_ns = syncguard_clock_ns();
+    out->sent_ns = syncguard_clock_ns();
     syncguard_status status =
         sg_pg_query(connection,
                     "SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) "
-                    "* 1000000)::bigint",
+                    "* 1000000)::bigint, pg_catalog.pg_is_in_recovery()",
                     0, NULL, limits, &result, err);
-    int64_t took_us = (syncguard_clock_ns() - before_ns) / 1000;
-
-    if (status == SYNCGUARD_OK && sg_pg_int64(result, 0, 0, &server_us))
-        syncguard_report_clock(to, server_us - (before_ms * 1000 + took_us / 2),
-                               took_us / 2 + 1000);
+    int64_t took_us = (syncguard_clock_ns() - out->sent_ns) / 1000;
+    if (status == SYNCGUARD_OK && !sg_pg_int64(result, 0, 0, &server_us))
+        status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the time is not a number");
+    out->us = server_us - out->sent_ns / 1000 - took_us / 2;
+    out->error_us = took_us / 2;
+    out->standby = status == SYNCGUARD_OK && sg_pg_bool(result, 0, 1);
     PQclear(result);
     return status;
+}
+
+static syncguard_status report_clock(const syncguard_findings *to, sg_pg_connection *connection,
+                                     const syncguard_limits *limits, clock_offset *out,
+                                     syncguard_error *err)
+{
+    int64_t wall_ms = syncguard_wall_ms(), wall_ns = syncguard_clock_ns();
+    syncguard_status status = read_clock(connection, limits, out, err);
+    if (status == SYNCGUARD_OK)
+        syncguard_report_clock(to, out->us + wall_ns / 1000 - wall_ms * 1000, out->error_us + 1000);
+    return status;
+}
+
+/* Through a pool of its own, so that a name that cannot be resolved does not hold us up. */
+static syncguard_status ask_host(const sg_pg *pg, int host, const syncguard_limits *limits,
+                                 clock_offset *out, syncguard_error *err)
+{
+    sg_pg_target *target = NULL;
+    sg_pg_pool *pool = NULL;
+    sg_pg_connection *connection = NULL;
+    syncguard_status status = sg_pg_target_of_host(pg->pool->target, host, &target, err);
+    if (status == SYNCGUARD_OK)
+        status = sg_pg_pool_create(target, 1, pg->pool->timeout_ms, &pool, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    status = sg_pg_check_out(pool, limits, &connection, err);
+    if (status == SYNCGUARD_OK)
+        status = read_clock(connection, limits, out, err);
+    if (connection != NULL && status == SYNCGUARD_OK)
+        sg_pg_pool_discard(connection);
+    else if (connection != NULL)
+        sg_pg_abandon(connection, NULL);
+    sg_pg_pool_close(pool);
+    return status;
+}
+
+/* The standbys among the servers of the URL; those that are connected to the primary do not say
+ * where they listen. */
+static void report_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
+                                  const clock_offset *primary, const char *connected,
+                                  const syncguard_limits *limits)
+{
+    const sg_pg_target *target = pg->pool->target;
+    char name[300];
+    if (target->host_count < 2 && strcmp(connected, "0") != 0) {
+        snprintf(name, sizeof name,
+                 "%.12s standbys: their clocks are not compared, the URL names one server only",
+                 connected);
+        syncguard_report_fine(to, "replica_clock", name);
+    }
+    for (int i = 0; target->host_count > 1 && i < target->host_count; i++) {
+        const char *host = target->hosts[i] != NULL ? target->hosts[i] : target->hostaddrs[i];
+        const char *port = target->ports[i] != NULL ? target->ports[i] : "5432";
+        clock_offset offset = {0};
+        syncguard_error err = {0};
+        syncguard_limits share = syncguard_limits_until(limits, syncguard_clock_ns() + STANDBY_NS);
+        snprintf(name, sizeof name, "%.255s:%.10s", host != NULL ? host : "", port);
+        if (ask_host(pg, i, &share, &offset, &err) != SYNCGUARD_OK)
+            syncguard_report_no_replica_clock(to, name, err.message);
+        else if (offset.standby)
+            syncguard_report_replica_clock(to, name, offset.us - primary->us,
+                                           offset.error_us + primary->error_us);
+    }
 }
 
 /* An old snapshot keeps every version of a busy key's row, and each grant reads them all. */
@@ -255,6 +332,7 @@ static syncguard_status report_server(const syncguard_findings *to, const sg_pg 
     PGresult *facts = NULL;
     PGresult *standbys = NULL;
     PGresult *snapshots = NULL;
+    clock_offset primary = {0};
     syncguard_status status = sg_pg_query(connection, facts_sql, 0, NULL, limits, &facts, err);
 
     if (status == SYNCGUARD_OK)
@@ -267,8 +345,10 @@ static syncguard_status report_server(const syncguard_findings *to, const sg_pg 
         report_durability(to, facts);
         report_standbys(to, standbys, PQgetvalue(facts, 0, X_SYNC));
         report_snapshots(to, snapshots);
-        status = report_clock(to, connection, limits, err);
+        status = report_clock(to, connection, limits, &primary, err);
     }
+    if (status == SYNCGUARD_OK && !primary.standby)
+        report_standby_clocks(to, pg, &primary, PQgetvalue(standbys, 0, 1), limits);
     PQclear(facts);
     PQclear(standbys);
     PQclear(snapshots);

@@ -320,3 +320,50 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_
         sg_pg_target_free(target);
     return status;
 }
+
+/* ---- one host ---------------------------------------------------------------------------- */
+
+static bool copy_text(const char *from, char **to)
+{
+    *to = from != NULL ? syncguard_strdup(from) : NULL;
+    return from == NULL || *to != NULL;
+}
+
+static bool copy_parameters(const sg_pg_target *from, sg_pg_target *to)
+{
+    static const char role[] = "target_session_attrs";
+    size_t count = 0;
+    while (from->keywords[count] != NULL)
+        count++;
+    to->keywords = syncguard_calloc(count + 2, sizeof *to->keywords);
+    to->values = syncguard_calloc(count + 2, sizeof *to->values);
+    if (to->keywords == NULL || to->values == NULL)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(from->keywords[i], role) != 0 && !add(to, from->keywords[i], from->values[i]))
+            return false;
+    }
+    return add(to, role, "any");
+}
+
+syncguard_status sg_pg_target_of_host(const sg_pg_target *from, int host, sg_pg_target **out,
+                                      syncguard_error *err)
+{
+    sg_pg_target *one = syncguard_calloc(1, sizeof *one);
+    *out = NULL;
+    if (one == NULL)
+        return syncguard_fail_memory(err);
+    one->host_count = 1;
+    one->service = from->service;
+    one->passfile_refused = from->passfile_refused;
+    one->connect_timeout_ms = from->connect_timeout_ms;
+    one->session = from->session;
+    if (!copy_text(from->hosts[host], &one->hosts[0]) ||
+        !copy_text(from->hostaddrs[host], &one->hostaddrs[0]) ||
+        !copy_text(from->ports[host], &one->ports[0]) || !copy_parameters(from, one)) {
+        sg_pg_target_free(one);
+        return syncguard_fail_memory(err);
+    }
+    *out = one;
+    return SYNCGUARD_OK;
+}

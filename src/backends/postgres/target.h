@@ -36,6 +36,9 @@ typedef struct sg_pg_target {
  * limits; 0: no settings of ours may be sent at start-up. */
 syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_pg_target **out,
                                    syncguard_error *err);
+/* A copy for one of the hosts, whatever its role. */
+syncguard_status sg_pg_target_of_host(const sg_pg_target *from, int host, sg_pg_target **out,
+                                      syncguard_error *err);
 /* Wipes and frees. */
 void sg_pg_target_free(sg_pg_target *target);
 

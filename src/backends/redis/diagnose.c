@@ -70,6 +70,33 @@ static void diagnose_eviction(const syncguard_findings *to, const char *info)
                          "set maxmemory-policy noeviction, or use a separate server for locks");
 }
 
+/* At its limit a server that drops no keys refuses to write new ones. Buffers for replicas and for
+ * the append-only file do not count. */
+static void diagnose_memory(const syncguard_findings *to, const char *info)
+{
+    char policy[64], text[64], line[160];
+    field(info, "maxmemory_policy", policy);
+    field(info, "maxmemory", text);
+    long long limit = strtoll(text, NULL, 10);
+    field(info, "used_memory", text);
+    long long used = strtoll(text, NULL, 10);
+    field(info, "mem_not_counted_for_evict", text);
+    used -= strtoll(text, NULL, 10);
+    if (limit <= 0 || strcmp(policy, "noeviction") != 0)
+        return; /* diagnose_eviction has reported it */
+    snprintf(line, sizeof line, "%lld of %lld bytes are used", used, limit);
+    if (used > limit)
+        syncguard_report(to, SYNCGUARD_BLOCK, "memory", line,
+                         "the server refuses to store locks (OOM): nothing can be acquired",
+                         "raise maxmemory, or remove other data from the server");
+    else if (used > limit - limit / 10)
+        syncguard_report(to, SYNCGUARD_WARN, "memory", line,
+                         "at the limit the server refuses to store locks (OOM)",
+                         "raise maxmemory, or remove other data from the server");
+    else
+        syncguard_report_fine(to, "memory", line);
+}
+
 /* The answer to CONFIG GET of one name, or NULL. */
 static const char *setting(const redisReply *reply)
 {
@@ -152,27 +179,113 @@ static void diagnose_replication(const syncguard_findings *to, const sg_redis_co
         syncguard_report_fine(to, "replication", line);
 }
 
-/* The time lies between sending and receiving. */
-static void diagnose_clock(sg_redis_backend *backend, const syncguard_findings *to,
-                           const syncguard_limits *limits)
+/* ---- clocks ---- */
+
+/* A replica that does not answer may use that much time. */
+#define REPLICA_NS (2000 * SYNCGUARD_NS_PER_MS)
+
+/* A server's clock less our monotonic clock. */
+typedef struct clock_offset {
+    int64_t us;
+    int64_t error_us;
+} clock_offset;
+
+/* The time in an answer to TIME lies between sending and receiving. */
+static bool read_time(const redisReply *reply, int64_t sent_ns, clock_offset *out)
+{
+    int64_t took_us = (syncguard_clock_ns() - sent_ns) / 1000;
+    if (reply == NULL || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[0]->type != REDIS_REPLY_STRING ||
+        reply->element[1]->type != REDIS_REPLY_STRING)
+        return false;
+    out->us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
+              strtoll(reply->element[1]->str, NULL, 10) - sent_ns / 1000 - took_us / 2;
+    out->error_us = took_us / 2;
+    return true;
+}
+
+static bool diagnose_clock(sg_redis_backend *backend, const syncguard_findings *to,
+                           const syncguard_limits *limits, clock_offset *primary)
 {
     redisReply *reply = NULL;
     sg_redis_text text;
     sg_redis_text_init(&text);
     sg_redis_text_words(&text, "TIME", NULL);
-    int64_t before_ms = syncguard_wall_ms(), before_ns = syncguard_clock_ns();
+    int64_t wall_ms = syncguard_wall_ms(), sent_ns = syncguard_clock_ns();
     syncguard_status status = sg_redis_commands_run(backend, NULL, &text, &reply, 1, limits, NULL);
-    int64_t took_us = (syncguard_clock_ns() - before_ns) / 1000;
+    bool known = status == SYNCGUARD_OK && read_time(reply, sent_ns, primary);
     sg_redis_text_free(&text);
-    if (status == SYNCGUARD_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-        reply->element[0]->type == REDIS_REPLY_STRING &&
-        reply->element[1]->type == REDIS_REPLY_STRING) {
-        int64_t server_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 +
-                            strtoll(reply->element[1]->str, NULL, 10);
-        syncguard_report_clock(to, server_us - (before_ms * 1000 + took_us / 2),
-                               took_us / 2 + 1000);
-    }
+    if (known)
+        syncguard_report_clock(to, primary->us + sent_ns / 1000 - wall_ms * 1000,
+                               primary->error_us + 1000);
     sg_redis_replies_free(&reply, 1);
+    return known;
+}
+
+/* Whoever uses a server of this machine does not expect its password on the network. */
+static bool would_expose_password(const sg_redis_config *config, const char *host)
+{
+    bool local = syncguard_host_is_local(config->seeds[0].host);
+    return local && !config->tls && config->password != NULL && !syncguard_host_is_local(host);
+}
+
+static syncguard_status ask_replica(const sg_redis_backend *backend,
+                                    const sg_redis_address *address, const syncguard_limits *limits,
+                                    clock_offset *out, syncguard_error *err)
+{
+    sg_redis_connection *conn = NULL;
+    redisReply *reply = NULL;
+    sg_redis_text text;
+    if (would_expose_password(&backend->config, address->host))
+        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
+                              "the password is not sent to another machine without TLS");
+    syncguard_status status = sg_redis_connection_open(&backend->dialer, address,
+                                                       SG_REDIS_ROLE_STORE, limits, &conn, err);
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_redis_text_init(&text);
+    sg_redis_text_words(&text, "TIME", NULL);
+    int64_t sent_ns = syncguard_clock_ns();
+    status = sg_redis_connection_call(conn, &text, &reply, 1, limits, err);
+    if (status == SYNCGUARD_OK && !read_time(reply, sent_ns, out))
+        status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL, "TIME is refused");
+    sg_redis_replies_free(&reply, 1);
+    sg_redis_text_free(&text);
+    sg_redis_connection_close(conn);
+    return status;
+}
+
+/* "slave0:ip=10.0.0.2,port=6379,state=online,..." */
+static bool read_replica(const char *line, char host[256], int *port)
+{
+    int length = 0;
+    if (sscanf(line, "slave%*d:ip=%255[^,],port=%d%n", host, port, &length) != 2 || length == 0)
+        return false;
+    return *port > 0 && *port < 65536;
+}
+
+/* The replicas that the primary names, which a failover may promote. */
+static void diagnose_replica_clocks(const sg_redis_backend *backend, const syncguard_findings *to,
+                                    const char *info, const syncguard_limits *limits,
+                                    const clock_offset *primary)
+{
+    for (const char *at = info; at != NULL; at = strchr(at, '\n')) {
+        char host[256], name[300];
+        int port = 0;
+        at += *at == '\n' ? 1 : 0;
+        if (!read_replica(at, host, &port))
+            continue;
+        sg_redis_address address = {host, port};
+        clock_offset offset = {0, 0};
+        syncguard_error err = {0};
+        syncguard_limits share = syncguard_limits_until(limits, syncguard_clock_ns() + REPLICA_NS);
+        snprintf(name, sizeof name, "%s:%d", host, port);
+        if (ask_replica(backend, &address, &share, &offset, &err) == SYNCGUARD_OK)
+            syncguard_report_replica_clock(to, name, offset.us - primary->us,
+                                           offset.error_us + primary->error_us);
+        else
+            syncguard_report_no_replica_clock(to, name, err.message);
+    }
 }
 
 static void diagnose_tls(const syncguard_findings *to, const sg_redis_config *config)
@@ -215,6 +328,7 @@ static void diagnose_info(sg_redis_backend *backend, const syncguard_findings *t
     diagnose_persistence(to, info, setting(replies[1]), setting(replies[2]));
     diagnose_disk(to, info);
     diagnose_eviction(to, info);
+    diagnose_memory(to, info);
     diagnose_replication(to, &backend->config, info);
 }
 
@@ -224,6 +338,7 @@ syncguard_status sg_redis_diagnose(syncguard_backend *base, const syncguard_limi
     sg_redis_backend *backend = (sg_redis_backend *)(void *)base;
     const syncguard_findings to = {fn, context};
     redisReply *replies[3] = {NULL, NULL, NULL};
+    clock_offset primary = {0, 0};
     sg_redis_text text;
     sg_redis_text_init(&text);
     sg_redis_text_words(&text, "INFO", NULL);
@@ -231,17 +346,19 @@ syncguard_status sg_redis_diagnose(syncguard_backend *base, const syncguard_limi
     sg_redis_text_words(&text, "CONFIG", "GET", "appendfsync", NULL);
     syncguard_status status = sg_redis_commands_run(backend, NULL, &text, replies, 3, limits, err);
     sg_redis_text_free(&text);
-    if (status == SYNCGUARD_OK && replies[0]->type == REDIS_REPLY_STRING)
+    bool informed = status == SYNCGUARD_OK && replies[0]->type == REDIS_REPLY_STRING;
+    if (informed)
         diagnose_info(backend, &to, replies);
     else if (status == SYNCGUARD_OK && !sg_redis_reply_is(replies[0], "NOPERM"))
         status = sg_redis_fail_reply(err, replies[0]);
-    sg_redis_replies_free(replies, 3);
     if (status == SYNCGUARD_OK)
         status = sg_redis_diagnose_rights(backend, &to, limits, err);
     if (status == SYNCGUARD_OK) {
-        diagnose_clock(backend, &to, limits);
+        if (diagnose_clock(backend, &to, limits, &primary) && informed)
+            diagnose_replica_clocks(backend, &to, replies[0]->str, limits, &primary);
         diagnose_tls(&to, &backend->config);
         diagnose_records(backend, &to, limits);
     }
+    sg_redis_replies_free(replies, 3);
     return status;
 }

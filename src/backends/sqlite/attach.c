@@ -112,7 +112,7 @@ static syncguard_status open_file(sg_sqlite *sqlite, syncguard_error *err)
 {
     const char *path = sqlite->connection.path;
     pthread_mutex_lock(&list_mutex);
-    syncguard_status status = sg_sqlite_file_prepare(path, err);
+    syncguard_status status = sg_sqlite_file_prepare(path, sqlite->mode, err);
     sg_sqlite_files now = files_at_paths(sqlite);
     if (status == SYNCGUARD_OK && others_are_stale(sqlite, &now))
         status = fail_replaced(sqlite,

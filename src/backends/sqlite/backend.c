@@ -117,6 +117,7 @@ static syncguard_status init(sg_sqlite *sqlite, const sg_sqlite_config *config,
     const char *path = sqlite->connection.path;
     sqlite->pid = getpid();
     sqlite->durable = config->durable;
+    sqlite->mode = config->mode;
     sqlite->old_shm = -1;
     syncguard_status status =
         syncguard_backend_init(&sqlite->base, &OPS, &CAPABILITIES, &config->common, err);
@@ -154,7 +155,7 @@ static syncguard_status open_backend(const sg_sqlite_config *config, syncguard_b
         return syncguard_fail_memory(err);
     status = sg_sqlite_boot_read(&sqlite->boot, err);
     if (status == SYNCGUARD_OK)
-        status = sg_sqlite_path_resolve(config->path, sqlite->connection.path, err);
+        status = sg_sqlite_path_resolve(config->path, config->mode, sqlite->connection.path, err);
     snprintf(sqlite->shm_path, sizeof sqlite->shm_path, "%s-shm", sqlite->connection.path);
     if (status == SYNCGUARD_OK)
         status = init(sqlite, config, err);

@@ -30,6 +30,7 @@ typedef struct sg_sqlite {
     syncguard_backend base;
     pid_t pid;    /* of the process that opened it */
     bool durable; /* grants are synced before they are reported */
+    mode_t mode;  /* of a file that is created: 0600, or 0660 to share it with a group */
     syncguard_gate gate;
     sg_sqlite_boot boot;
     sg_sqlite_connection connection;

@@ -122,7 +122,8 @@ syncguard_fd_identity sg_sqlite_file_identify(const char *path)
  * it for part of the new one, and processes that have the old one open may still use it. The lock
  * on the folder keeps two processes from removing each other's files.
  */
-static syncguard_status create_locked(const char *path, const char *folder, syncguard_error *err)
+static syncguard_status create_locked(const char *path, const char *folder, mode_t mode,
+                                      syncguard_error *err)
 {
     char name[SG_SQLITE_BESIDE_SIZE];
     struct stat about;
@@ -140,7 +141,7 @@ static syncguard_status create_locked(const char *path, const char *folder, sync
         return errno == EEXIST
                    ? SYNCGUARD_OK
                    : sg_sqlite_fail_errno(err, errno, path, "the file cannot be created");
-    (void)fchmod(fd, 0600);
+    (void)fchmod(fd, mode); /* whatever the umask */
     close(fd);
     sg_sqlite_path_sync(folder);
     return SYNCGUARD_OK;
@@ -164,18 +165,19 @@ syncguard_status sg_sqlite_file_lock_folder(const char *path, int *out, syncguar
     return status;
 }
 
-static syncguard_status create_file(const char *path, const char *folder, syncguard_error *err)
+static syncguard_status create_file(const char *path, const char *folder, mode_t mode,
+                                    syncguard_error *err)
 {
     int lock = -1;
     syncguard_status status = sg_sqlite_file_lock_folder(path, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;
-    status = create_locked(path, folder, err);
+    status = create_locked(path, folder, mode, err);
     close(lock);
     return status;
 }
 
-syncguard_status sg_sqlite_file_prepare(const char *path, syncguard_error *err)
+syncguard_status sg_sqlite_file_prepare(const char *path, mode_t mode, syncguard_error *err)
 {
     char folder[SG_SQLITE_PATH_SIZE];
     struct stat about;
@@ -185,7 +187,7 @@ syncguard_status sg_sqlite_file_prepare(const char *path, syncguard_error *err)
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_file_system_refuse(folder, err);
     if (status == SYNCGUARD_OK && lstat(path, &about) != 0)
-        status = errno == ENOENT ? create_file(path, folder, err)
+        status = errno == ENOENT ? create_file(path, folder, mode, err)
                                  : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
     if (status == SYNCGUARD_OK)
         status = check_files(path, shared, err);

@@ -60,15 +60,27 @@ static void report_file_system(const diagnosis *self)
         syncguard_report_fine(&self->to, "file_system", name);
 }
 
+/* The URL says that a group shares the file. */
+static bool is_shared(const diagnosis *self)
+{
+    return (self->sqlite->mode & 0020) != 0;
+}
+
 /* Modes of the file, which are those that SQLite gives the files beside it. */
 static void report_mode(const diagnosis *self, mode_t mode)
 {
     char text[32];
     snprintf(text, sizeof text, "%04o", (unsigned)mode);
-    if (mode & 0022)
+    if (is_shared(self) && mode == self->sqlite->mode)
+        syncguard_report_fine(&self->to, "mode", "0660, as the URL says: a group shares the locks");
+    else if (is_shared(self) && (mode & 0060) != 0060)
+        syncguard_report(&self->to, SYNCGUARD_WARN, "mode", text,
+                         "the URL says mode=0660, but the file exists and the group cannot use it",
+                         "chmod 0660 and chgrp the file and the -wal, -shm and -wake files");
+    else if (mode & 0022)
         syncguard_report(&self->to, mode & 0002 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "mode", text,
                          "other users can free and forge locks",
-                         "chmod 0600, or accept it for a group that shares the locks");
+                         "chmod 0600; mode=0660 in the URL says that a group shares the locks");
     else if (mode & 0044)
         syncguard_report(&self->to, SYNCGUARD_WARN, "mode", text,
                          "other users can read keys and lock ids, which free locks", "chmod 0600");
@@ -88,7 +100,14 @@ static void report_folder(const diagnosis *self)
     bool foreign = about.st_uid != geteuid() && about.st_uid != 0;
     snprintf(text, sizeof text, "mode %04o%s", (unsigned)mode,
              foreign ? ", belongs to another user" : "");
-    if (foreign || ((mode & 0022) != 0 && (mode & S_ISVTX) == 0))
+    if (is_shared(self) && (mode & 0002) == 0 && (mode & S_ISGID) == 0)
+        syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
+                         "a new file belongs to the group of the user who creates it, and others "
+                         "cannot use it",
+                         "chgrp the folder to the group that shares the locks, and chmod 2770");
+    else if (is_shared(self) && (mode & 0002) == 0)
+        syncguard_report_fine(&self->to, "folder", text);
+    else if (foreign || ((mode & 0022) != 0 && (mode & S_ISVTX) == 0))
         syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
                          "others can replace the file: two holders at once become possible",
                          "use a folder of your own with mode 0700");
@@ -125,6 +144,20 @@ static void report_rights(const diagnosis *self)
         syncguard_report_fine(&self->to, "permissions", "this user may write to all files");
 }
 
+/* A full disk is noticed late: the files are reused, and grow seldom. */
+static void report_space(const diagnosis *self)
+{
+    char folder[SG_SQLITE_PATH_SIZE];
+    folder_name(self, folder);
+    const char *shortage = sg_sqlite_file_system_shortage(folder);
+    if (shortage != NULL)
+        syncguard_report(&self->to, SYNCGUARD_BLOCK, "space", shortage,
+                         "no lock can be acquired as soon as one of the files has to grow",
+                         "make space, raise the quota, or move the file to another file system");
+    else
+        syncguard_report_fine(&self->to, "space", "the files can grow");
+}
+
 static void report_file(const diagnosis *self)
 {
     struct stat about;
@@ -138,6 +171,7 @@ static void report_file(const diagnosis *self)
     report_mode(self, about.st_mode & 0777);
     report_folder(self);
     report_rights(self);
+    report_space(self);
 }
 
 static syncguard_status fail_busy(const diagnosis *self, syncguard_error *err)

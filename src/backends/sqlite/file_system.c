@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 #ifdef __linux__
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -191,6 +193,38 @@ typedef struct mount_search {
     bool is_lower; /* the same for a lower folder */
 } mount_search;
 
+/* The options of an overlay have escapes of their own, for commas and colons. */
+static void layer_unescape(char *text)
+{
+    char *to = text;
+    for (; *text != '\0'; text++) {
+        if (*text == '\\' && text[1] != '\0')
+            text++;
+        *to++ = *text;
+    }
+    *to = '\0';
+}
+
+/* As path_is_below, but for a layer that may be named through links, or mounted elsewhere, too. */
+static bool path_is_in_layer(const char *path, char *layer)
+{
+    char above[WORD_SIZE];
+    struct stat top;
+    struct stat here;
+    layer_unescape(layer);
+    if (path_is_below(path, layer))
+        return true;
+    if (layer[0] != '/' || strlen(path) >= sizeof above || stat(layer, &top) != 0)
+        return false;
+    snprintf(above, sizeof above, "%s", path);
+    while (above[0] != '\0') {
+        if (stat(above, &here) == 0 && here.st_dev == top.st_dev && here.st_ino == top.st_ino)
+            return true;
+        *strrchr(above, '/') = '\0';
+    }
+    return false;
+}
+
 /* Reads the options of an overlay, the rest of its line: "rw,lowerdir=/a:/b,upperdir=/c". */
 static int search_layers(FILE *mounts, mount_search *search)
 {
@@ -199,15 +233,15 @@ static int search_layers(FILE *mounts, mount_search *search)
     int end = ',';
     while (end != '\n' && end != EOF) {
         end = word_read(mounts, ",:\n", word);
-        const char *folder = word;
+        char *folder = word;
         if (strncmp(word, "lowerdir=", 9) == 0 || strncmp(word, "lowerdir+=", 10) == 0) {
             folder = strchr(word, '=') + 1;
             lower = true;
         }
-        if (lower && path_is_below(search->path, folder))
+        if (lower && path_is_in_layer(search->path, folder))
             search->is_lower = true;
         if (strncmp(word, "upperdir=", 9) == 0 && end != ':' &&
-            path_is_below(search->path, word + 9))
+            path_is_in_layer(search->path, word + 9))
             search->is_upper = true;
         lower = lower && end == ':';
     }
@@ -359,4 +393,57 @@ syncguard_status sg_sqlite_file_system_refuse(const char *folder, syncguard_erro
             syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                            "%s: on a file system that other machines may share (%s)", folder, name);
     return status == SYNCGUARD_OK ? refuse_upper(folder, err) : status;
+}
+
+/* ---- space --------------------------------------------------------------------------------- */
+
+/* A file must be able to grow by this much; on a small file system by the share that its WAL has,
+ * see wal.c. */
+#define GROWTH_BYTES (64 * 1024)
+#define SMALL_SHARE 8
+
+static const char *shortage_of(int error, const struct statvfs *about)
+{
+    if (error == EDQUOT)
+        return "the quota of this user is used up";
+    if (error == ENOSPC && about->f_files > 0 && about->f_favail == 0)
+        return "no inode is left on the file system";
+    return error == ENOSPC ? "the file system is full" : NULL;
+}
+
+/* 0 or an errno. */
+static int grow(int fd, off_t length)
+{
+    static const char zeros[4096];
+    int error = posix_fallocate(fd, 0, length);
+    if (error != EOPNOTSUPP && error != EINVAL)
+        return error;
+    for (off_t at = 0; at < length; at += (off_t)sizeof zeros) {
+        if (pwrite(fd, zeros, sizeof zeros, at) < 0)
+            return errno;
+    }
+    return 0;
+}
+
+const char *sg_sqlite_file_system_shortage(const char *folder)
+{
+    struct statvfs about;
+    int error = 0;
+    if (statvfs(folder, &about) != 0)
+        return NULL;
+    uint64_t share = (uint64_t)about.f_blocks * about.f_frsize / SMALL_SHARE;
+    uint64_t length = share > 0 && share < GROWTH_BYTES ? share : GROWTH_BYTES;
+#ifdef O_TMPFILE
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    error = fd < 0 ? errno : grow(fd, (off_t)length);
+    if (fd >= 0)
+        close(fd);
+    if (error != EOPNOTSUPP && error != EISDIR)
+        return shortage_of(error, &about);
+#endif
+    /* No file without a name here: what the file system says must do. */
+    bool enough = (uint64_t)about.f_bavail * about.f_frsize >= length &&
+                  (about.f_files == 0 || about.f_favail > 0);
+    error = enough ? 0 : ENOSPC;
+    return shortage_of(error, &about);
 }

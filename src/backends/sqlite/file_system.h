@@ -28,4 +28,8 @@ syncguard_status sg_sqlite_file_system_refuse_mount(const char *path, syncguard_
 /* The folder is, or is below, a lower folder of an overlay that this process sees. */
 bool sg_sqlite_file_system_is_lower(const char *folder);
 
+/* What keeps files in the folder from growing: "the disk is full", for example, or NULL. A right
+ * that is missing, or an unknown fault, is no answer. Leaves nothing behind. */
+const char *sg_sqlite_file_system_shortage(const char *folder);
+
 #endif

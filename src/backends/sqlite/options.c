@@ -8,6 +8,10 @@
 #include "syncguard/sys/options.h"
 #include "syncguard/sys/url.h"
 
+/* SQLite and notify.c give the files beside the database the same mode. */
+#define MODE_OWNER 0600
+#define MODE_GROUP 0660
+
 /* "./" keeps ":memory:" and "file:" from having a meaning of their own to SQLite. */
 static syncguard_status set_path(const char *path, sg_sqlite_config *out, syncguard_error *err)
 {
@@ -43,16 +47,21 @@ syncguard_status sg_sqlite_config_from_options(const syncguard_sqlite_options *g
         own.durability != SYNCGUARD_SQLITE_NORMAL)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "durability is neither full nor normal");
+    if (status == SYNCGUARD_OK && own.mode != 0 && own.mode != MODE_OWNER && own.mode != MODE_GROUP)
+        status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                                "mode is neither 0600 nor 0660");
     if (status == SYNCGUARD_OK)
         status = syncguard_options_read(common, &out->common, err);
     out->durable = own.durability == SYNCGUARD_SQLITE_FULL;
+    out->mode = own.mode == MODE_GROUP ? MODE_GROUP : MODE_OWNER;
     return status == SYNCGUARD_OK ? set_path(own.path, out, err) : status;
 }
 
 static syncguard_status read_url(syncguard_url *url, sg_sqlite_config *out, syncguard_error *err)
 {
     static const char *const words[] = {"full", "normal", NULL};
-    int index = 0;
+    static const char *const modes[] = {"0600", "0660", NULL};
+    int index = 0, mode = 0;
     if (url->user != NULL || url->password != NULL || (url->hosts != NULL && url->hosts[0] != '\0'))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "sqlite: the URL names a host; write sqlite:/path/to/file");
@@ -60,8 +69,11 @@ static syncguard_status read_url(syncguard_url *url, sg_sqlite_config *out, sync
     if (status == SYNCGUARD_OK)
         status = syncguard_url_choice(url, "durability", words, &index, err);
     if (status == SYNCGUARD_OK)
+        status = syncguard_url_choice(url, "mode", modes, &mode, err);
+    if (status == SYNCGUARD_OK)
         status = syncguard_url_done(url, err);
     out->durable = index == 0;
+    out->mode = mode == 0 ? MODE_OWNER : MODE_GROUP;
     return status == SYNCGUARD_OK ? set_path(url->path, out, err) : status;
 }
 

@@ -8,6 +8,7 @@
 typedef struct sg_sqlite_config {
     char path[SG_SQLITE_PATH_SIZE]; /* has at least one slash */
     bool durable;                   /* grants are synced before they are reported */
+    mode_t mode;                    /* of a file that is created */
     syncguard_options common;
 } sg_sqlite_config;
 

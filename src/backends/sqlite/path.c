@@ -159,15 +159,19 @@ static syncguard_status walk_step(path_walk *walk, const char *name, syncguard_e
     return walk_enter(walk, name, &folder, err);
 }
 
-/* A link of /proc to the root of another process reads as "/", which would be our own root. */
+/* A link of /proc to the root of another process reads as "/", which would be our own root; and
+ * the working folder may have been entered through such a link. */
 static syncguard_status refuse_other_root(const char *given, const char *resolved,
                                           syncguard_error *err)
 {
     struct stat there;
     struct stat here;
-    if (stat(given, &there) != 0 || stat(resolved, &here) != 0)
+    if (stat(given, &there) != 0)
         return sg_sqlite_fail_errno(err, errno, given, "cannot be inspected");
-    if (here.st_dev != there.st_dev || here.st_ino != there.st_ino)
+    bool exists = stat(resolved, &here) == 0;
+    if (!exists && errno != ENOENT)
+        return sg_sqlite_fail_errno(err, errno, resolved, "cannot be inspected");
+    if (!exists || here.st_dev != there.st_dev || here.st_ino != there.st_ino)
         return sg_sqlite_path_unsafe(
             given, "leads into the root of another process; use a path of this one", err);
     return SYNCGUARD_OK;
@@ -185,7 +189,7 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
     int length = snprintf(walk.rest, sizeof walk.rest, "%s/%s", here, given);
     if (length < 0 || (size_t)length >= sizeof walk.rest)
         return fail_too_long(given, err);
-    syncguard_status status = SYNCGUARD_OK;
+    syncguard_status status = here[0] != '\0' ? refuse_other_root(".", here, err) : SYNCGUARD_OK;
     while (status == SYNCGUARD_OK && !walk.missing && walk_next(&walk, name))
         status = walk_step(&walk, name, err);
     *exists = status == SYNCGUARD_OK && !walk.missing;
@@ -197,9 +201,11 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
 
 /* ---- the path of the database -------------------------------------------------------------- */
 
-/* Creates the last folder of the path with 0700, whatever the umask; its parent must exist. */
-static syncguard_status create_folder(const char *folder, syncguard_error *err)
+/* Creates the last folder of the path for a file of this mode, whatever the umask; its parent must
+ * exist. In the folder of a group, files belong to the group of the folder. */
+static syncguard_status create_folder(const char *folder, mode_t mode, syncguard_error *err)
 {
+    mode_t wanted = (mode & 0060) != 0 ? 02770 : 0700;
     char parent[SG_SQLITE_PATH_SIZE];
     char whole[PATH_MAX];
     char path[PATH_MAX + SG_SQLITE_PATH_SIZE];
@@ -218,7 +224,7 @@ static syncguard_status create_folder(const char *folder, syncguard_error *err)
                    : sg_sqlite_fail_errno(err, errno, folder, "the folder cannot be created");
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
-        (void)fchmod(fd, 0700);
+        (void)fchmod(fd, wanted);
         close(fd);
     }
     sg_sqlite_path_sync(whole);
@@ -226,7 +232,7 @@ static syncguard_status create_folder(const char *folder, syncguard_error *err)
 }
 
 /* The folder of given without links, created if it is missing. */
-static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
+static syncguard_status resolve_folder(const char *given, mode_t mode, char whole[PATH_MAX],
                                        syncguard_error *err)
 {
     char folder[SG_SQLITE_PATH_SIZE];
@@ -235,7 +241,9 @@ static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
     syncguard_status status = follow_links(folder, whole, &exists, err);
     if (status != SYNCGUARD_OK || exists)
         return status;
-    status = create_folder(folder, err);
+    if (strchr(folder, '/') == NULL) /* the working folder, removed meanwhile */
+        return sg_sqlite_fail_errno(err, ENOENT, folder, "cannot be inspected");
+    status = create_folder(folder, mode, err);
     if (status == SYNCGUARD_OK)
         status = follow_links(folder, whole, &exists, err);
     if (status == SYNCGUARD_OK && !exists)
@@ -243,15 +251,15 @@ static syncguard_status resolve_folder(const char *given, char whole[PATH_MAX],
     return status;
 }
 
-syncguard_status sg_sqlite_path_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
-                                        syncguard_error *err)
+syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
+                                        char out[SG_SQLITE_PATH_SIZE], syncguard_error *err)
 {
     char whole[PATH_MAX];
     const char *name = ""; /* what follows the resolved part */
     bool exists = false;
     syncguard_status status = follow_links(given, whole, &exists, err);
     if (status == SYNCGUARD_OK && !exists) {
-        status = resolve_folder(given, whole, err);
+        status = resolve_folder(given, mode, whole, err);
         name = strrchr(given, '/');
         if (strcmp(whole, "/") == 0)
             whole[0] = '\0';

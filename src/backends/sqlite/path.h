@@ -21,10 +21,11 @@ syncguard_status sg_sqlite_path_unsafe(const char *path, const char *what, syncg
 /* For root: no other user may rename or replace what is in this folder. */
 syncguard_status sg_sqlite_path_check_for_root(const char *folder, const struct stat *about,
                                                syncguard_error *err);
-/* Resolves the links of a path with at least one slash; creates its folder if it is missing.
+/* Resolves the links of a path with at least one slash; creates its folder if it is missing,
+ * for a file of this mode.
  * Refuses links that users who are not trusted can change, and those into the root of another
  * process. */
-syncguard_status sg_sqlite_path_resolve(const char *given, char out[SG_SQLITE_PATH_SIZE],
-                                        syncguard_error *err);
+syncguard_status sg_sqlite_path_resolve(const char *given, mode_t mode,
+                                        char out[SG_SQLITE_PATH_SIZE], syncguard_error *err);
 
 #endif
