@@ -90,7 +90,7 @@ install: ## build the product and install it under PREFIX (/usr/local), below DE
 	@scripts/install-deps.sh --check $(NEEDED)
 	@$(CONFIGURE)
 	@$(BUILD_IT) --target installed
-	@DESTDIR="$(DESTDIR)" cmake --install "$(BUILD)"
+	@DESTDIR="$(DESTDIR)" scripts/install.sh "$(BUILD)"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 deb: ## build packages for this Debian or Ubuntu into this folder

@@ -64,11 +64,13 @@ function(syncguard_declared variable)
   set(${variable} ${names} PARENT_SCOPE)
 endfunction()
 
-# syncguard_library(NAME sources...): lib<NAME>.so and lib<NAME>.a (target NAME and NAME_static).
+# syncguard_library(NAME sources...): lib<NAME>.so and lib<NAME>.a (target NAME and NAME_static). Both consist of the
+# same objects (target NAME_objects), so that each source is compiled once.
 function(syncguard_library name)
-  add_library(${name} SHARED ${ARGN})
-  add_library(${name}_static STATIC ${ARGN})
-  target_compile_definitions(${name}_static PRIVATE SYNCGUARD_STATIC)
+  add_library(${name}_objects OBJECT ${ARGN})
+  target_link_libraries(${name}_objects PRIVATE syncguard_settings)
+  add_library(${name} SHARED $<TARGET_OBJECTS:${name}_objects>)
+  add_library(${name}_static STATIC $<TARGET_OBJECTS:${name}_objects>)
   # The installed search path ($ORIGIN) also fits the build folder. Otherwise CMake pads the one of
   # the build folder with colons, and an empty part of it is the working directory.
   set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION}
@@ -97,6 +99,7 @@ endfunction()
 # syncguard_depend(TARGET dependencies...): links both forms of a library to imported targets, and
 # remembers them for the .pc file and the CMake package (cmake/Install.cmake).
 function(syncguard_depend name)
+  target_link_libraries(${name}_objects PRIVATE ${ARGN})
   target_link_libraries(${name} PRIVATE ${ARGN})
   target_link_libraries(${name}_static PUBLIC ${ARGN})
   set_property(GLOBAL APPEND PROPERTY SYNCGUARD_DEPENDS_${name} ${ARGN})

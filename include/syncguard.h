@@ -18,6 +18,8 @@
  *     InvalidArgument. So is a size larger than the library knows, unless the part that it does
  *     not know contains only zeros. Result structs do not change within one major version of the
  *     shared library; structs that the library returns by pointer may grow at their end.
+ *   - A callback must return: it must not throw a C++ exception, call longjmp or end its thread.
+ *     The work of syncguard_with_lock may throw, and end its thread.
  *   - Handles may be shared by any number of threads unless a comment says otherwise. The library
  *     never exits, aborts, raises a signal or installs a signal handler. It never prints, except
  *     for the default release-error handler described in syncguard/lock.h, which prints one line.

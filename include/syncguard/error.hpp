@@ -37,7 +37,8 @@ class error_category_type final : public std::error_category
 
     std::string message(int value) const override
     {
-        return syncguard_status_text(static_cast<syncguard_status>(value));
+        const syncguard_status status = static_cast<syncguard_status>(value);
+        return std::string(syncguard_status_name(status)) + ": " + syncguard_status_text(status);
     }
 
     std::error_condition default_error_condition(int value) const noexcept override
@@ -76,9 +77,14 @@ class error : public std::system_error
 {
   public:
     explicit error(const syncguard_error &details)
-        : std::system_error(static_cast<int>(details.code), error_category(), details.message),
-          details_(details)
+        : std::system_error(static_cast<int>(details.code), error_category()), details_(details)
     {
+    }
+
+    /* The message of the library, without the general text of the code. */
+    const char *what() const noexcept override
+    {
+        return details_.message[0] != '\0' ? details_.message : std::system_error::what();
     }
 
     /* The store's own code (SQLSTATE, "NOAUTH", an HTTP status), or "". */

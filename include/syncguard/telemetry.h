@@ -39,7 +39,12 @@ typedef enum syncguard_event_reason {
  * is false or a lookup finds nothing, the result is fail without a reason. Each renewal of a lock
  * is an extend; undoing an acquire with an unknown outcome is a release (with key and lock id);
  * each try of a waiter is an acquire; a release before min_hold_ms is an extend. list, cleanup and
- * examine produce no event, and neither does a call whose arguments are refused.
+ * examine produce no event.
+ *
+ * A call that ends before it reaches the backend produces none and is not counted: its arguments
+ * are refused, its abort object is already triggered, its time is already over, or it is made in a
+ * forked child that cannot use the handle. A call that times out or is aborted inside the backend
+ * does, with that error. The end of a wait is no event; the tries of the wait are.
  */
 typedef struct syncguard_event {
     syncguard_event_type type;
@@ -61,10 +66,10 @@ SYNCGUARD_API const char *syncguard_event_type_name(syncguard_event_type type);
 /* "locked", "expired", "not-found", or "" for none. */
 SYNCGUARD_API const char *syncguard_event_reason_name(syncguard_event_reason reason);
 
-/* Runs on the decorator's thread; the event is valid only during the call. It should return soon,
- * and not do long work on the decorated handle: events queue up in the meantime. Closing the handle
- * delivers queued events for at most dispose_timeout_ms (one second if that is 0) and waits for a
- * running callback. */
+/* Runs on the decorator's thread; the event is valid only during the call. It must not throw an
+ * exception, call longjmp or end its thread. It should return soon, and not do long work on the
+ * decorated handle: events queue up in the meantime. Closing the handle delivers queued events for
+ * at most dispose_timeout_ms (one second if that is 0) and waits for a running callback. */
 typedef void (*syncguard_event_fn)(void *context, const syncguard_event *event);
 
 /* A label that every Prometheus series of a handle has, such as {"service", "billing"}. */

@@ -90,6 +90,14 @@ void check_status(syncguard_status got, syncguard_status wanted, const char *tex
 /* The call may use &err: its message is shown when the status differs. */
 #define assert_status(wanted, call) check_status((call), (wanted), #call, __FILE__, __LINE__)
 
+void check_figure(int64_t value, int64_t least, int64_t most, const char *text, const char *file,
+                  int line);
+/* For times and counts: a failure shows the figure. */
+#define assert_between(least, most, value)                                                         \
+    check_figure((value), (least), (most), #value, __FILE__, __LINE__)
+#define assert_at_least(least, value) assert_between(least, INT64_MAX, value)
+#define assert_at_most(most, value) assert_between(INT64_MIN, most, value)
+
 /* Calls run(index, context) in `count` threads at once and waits for all. */
 void in_threads(int count, void (*run)(int index, void *context), void *context);
 /* A thread of its own for one function; join with pthread_join. */

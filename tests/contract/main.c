@@ -10,6 +10,7 @@
  */
 #include "contract.h"
 
+#include <fnmatch.h>
 #include <sys/wait.h>
 
 static const contract_group *const groups[] = {
@@ -34,13 +35,22 @@ int open_group(void **state);
 int close_group(void **state);
 size_t not_applicable_count(void);
 
-static int run_group(const contract_group *group)
+/* Tests of a group that run; pattern may be NULL. */
+static size_t count_tests(const contract_group *group, const char *pattern)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < group->count; i++)
+        count += pattern == NULL || fnmatch(pattern, group->tests[i].name, 0) == 0;
+    return count;
+}
+
+static int run_group(const contract_group *group, const char *pattern)
 {
     int failed =
         _cmocka_run_group_tests(group->name, group->tests, group->count, open_group, close_group);
 
-    printf("@group %s tests=%zu failed=%d not_applicable=%zu\n", group->name, group->count, failed,
-           not_applicable_count());
+    printf("@group %s tests=%zu failed=%d not_applicable=%zu\n", group->name,
+           count_tests(group, pattern), failed, not_applicable_count());
     fflush(stdout);
     return failed;
 }
@@ -211,7 +221,21 @@ static int run_single_group(const selection *wanted)
     size_t i = 0;
     while (!wanted->chosen[i])
         i++;
-    return run_group(groups[i]) == 0 ? 0 : 1;
+    return run_group(groups[i], wanted->test) == 0 ? 0 : 1;
+}
+
+/* Groups without a test that --test asks for are left out. False if none is left. */
+static bool choose_tests(selection *wanted)
+{
+    bool any = false;
+    for (size_t i = 0; i < GROUPS; i++) {
+        wanted->chosen[i] =
+            (wanted->chosen[i] || wanted->count == 0) && count_tests(groups[i], wanted->test) > 0;
+        any = any || wanted->chosen[i];
+    }
+    if (!any)
+        fprintf(stderr, "contract: no test matches %s\n", wanted->test);
+    return any;
 }
 
 int main(int argc, char **argv)
@@ -249,9 +273,9 @@ int main(int argc, char **argv)
     }
     if (wanted.test != NULL)
         cmocka_set_test_filter(wanted.test);
+    if (!choose_tests(&wanted))
+        return 64;
     if (wanted.count == 1)
         return run_single_group(&wanted);
-    for (size_t i = 0; i < GROUPS && wanted.count == 0; i++)
-        wanted.chosen[i] = true;
     return run_selection(&wanted);
 }

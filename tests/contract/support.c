@@ -147,6 +147,21 @@ void check_status(syncguard_status got, syncguard_status wanted, const char *tex
     _fail(file, line);
 }
 
+void check_figure(int64_t value, int64_t least, int64_t most, const char *text, const char *file,
+                  int line)
+{
+    if (value >= least && value <= most)
+        return;
+    print_error("%s is %lld", text, (long long)value);
+    if (least == INT64_MIN)
+        print_error(", more than %lld\n", (long long)most);
+    else if (most == INT64_MAX)
+        print_error(", less than %lld\n", (long long)least);
+    else
+        print_error(", not from %lld to %lld\n", (long long)least, (long long)most);
+    _fail(file, line);
+}
+
 /* On a busy machine a grant may arrive after the end of a short lease: it is undone, and counts as
  * none. */
 syncguard_grant take(const char *name, int64_t ttl_ms)

@@ -36,8 +36,7 @@ static void success_carries_id_fence_and_stored_expiry(void **state)
     assert_true(grant.expires_at_ms == info.expires_at_ms);
     assert_true(info.expires_at_ms - info.acquired_at_ms == 12345);
     /* Both clocks are of this century, at least. */
-    assert_true(info.acquired_at_ms > INT64_C(1600000000000));
-    assert_true(info.acquired_at_ms < INT64_C(4200000000000));
+    assert_between(INT64_C(1600000000000), INT64_C(4200000000000), info.acquired_at_ms);
     give_back(&grant);
 }
 
@@ -104,7 +103,7 @@ static void largest_and_smallest_ttls_work(void **state)
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     assert_true(info.expires_at_ms - info.acquired_at_ms == largest);
-    assert_true(info.expires_at_ms <= SYNCGUARD_MAX_TIME_MS);
+    assert_at_most(SYNCGUARD_MAX_TIME_MS, info.expires_at_ms);
     check_locked(name.text, true);
     /* Waiting for such a lock must not spin or overflow. */
     options.timeout_ms = 150;
@@ -112,13 +111,13 @@ static void largest_and_smallest_ttls_work(void **state)
                   syncguard_lock_acquire(store, name.text, &options, &lock, &err));
     assert_status(SYNCGUARD_OK,
                   syncguard_extend(store, grant.lock_id, largest, NULL, &expires, &err));
-    assert_true(expires <= SYNCGUARD_MAX_TIME_MS);
+    assert_at_most(SYNCGUARD_MAX_TIME_MS, expires);
     give_back(&grant);
     options.ttl_ms = largest;
     options.auto_extend = true;
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name.text, &options, &lock, &err));
     assert_true(syncguard_lock_held(lock));
-    assert_true(syncguard_lock_remaining_ms(lock) > INT64_C(1000000000));
+    assert_at_least(INT64_C(1000000000), syncguard_lock_remaining_ms(lock));
     syncguard_lock_dispose(lock);
     check_locked(name.text, false);
     /* A store that needs longer than the whole lease to answer has granted nothing. */

@@ -55,7 +55,7 @@ static void steps_are_seen(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(memory, "before", 1000, NULL, &before, &err));
     atomic_store(&wall_shift_s, STEP_S);
     assert_status(SYNCGUARD_OK, syncguard_acquire(memory, "after", 1000, NULL, &after, &err));
-    assert_true(after.expires_at_ms - before.expires_at_ms >= STEP_S * 1000);
+    assert_at_least(STEP_S * 1000, after.expires_at_ms - before.expires_at_ms);
     syncguard_close(memory);
 }
 
@@ -120,13 +120,13 @@ static void leases_do_not_follow_the_wall_clock(void **state)
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, names[1].text, &options, &shorter, &err));
     atomic_store(&wall_shift_s, STEP_S);
     assert_true(syncguard_lock_held(longer));
-    assert_in_range(syncguard_lock_remaining_ms(longer), 1, LATE_MS);
+    assert_between(1, LATE_MS, syncguard_lock_remaining_ms(longer));
     atomic_store(&wall_shift_s, -STEP_S);
     until = now_ms() + LATE_MS;
     while (syncguard_lock_held(shorter) && now_ms() < until)
         sleep_ms(10);
     assert_false(syncguard_lock_held(shorter));
-    assert_true(syncguard_lock_remaining_ms(longer) <= LATE_MS);
+    assert_at_most(LATE_MS, syncguard_lock_remaining_ms(longer));
     syncguard_lock_dispose(shorter);
     syncguard_lock_dispose(longer);
 }

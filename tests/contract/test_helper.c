@@ -63,9 +63,9 @@ static void ten_retries_are_eleven_attempts(void **state)
         /* All tries: the counted ones, one after joining the waiters, and those after reports of
          * the store, which come when they come. tests/core counts exactly. */
         assert_in_range(all.attempts[i], i + 1, i + 1 + UNCOUNTED);
-        assert_true(all.waited[i] >= 0);
+        assert_at_least(0, all.waited[i]);
         /* Between -1 (unknown) and what the holder may still have, tolerance included. */
-        assert_true(all.remaining[i] >= -1 && all.remaining[i] <= 61000);
+        assert_between(-1, 61000, all.remaining[i]);
     }
     if (contract.telemetry) {
         event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
@@ -132,12 +132,12 @@ static void timeout_ends_the_waiting(void **state)
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 300;
     took = wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
-    assert_true(took >= 290 && took < 1300);
+    assert_between(290, 1300, took);
     /* A pause is cut to what is left. */
     options.retry_delay_ms = 60000;
     options.jitter = SYNCGUARD_JITTER_NONE;
     took = wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
-    assert_true(took >= 290 && took < 1300);
+    assert_between(290, 1300, took);
     give_back(&holder);
 }
 
@@ -221,7 +221,7 @@ static void try_answers_locked_at_once(void **state)
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, NULL, &lock, &err));
     assert_null(lock);
     assert_int_equal(err.code, SYNCGUARD_OK);
-    assert_true(now_ms() - started < 1500);
+    assert_at_most(1500, now_ms() - started);
     give_back(&holder);
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name.text, NULL, &lock, &err));
     assert_non_null(lock);

@@ -37,14 +37,14 @@ static void early_release_keeps_the_key_locked(void **state)
     info = stored(name.text);
     assert_string_equal(info.lock_id, syncguard_lock_id(lock));
     assert_true(info.info.expires_at_ms == syncguard_lock_expires_at_ms(lock));
-    assert_true(info.info.expires_at_ms < first_expiry - 30000);
+    assert_at_most(first_expiry - 30000, info.info.expires_at_ms);
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, NULL, &next, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_lock_release(lock, NULL, &err));
     syncguard_lock_dispose(lock);
     check_locked(name.text, true);
 
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &patient, &next, &err));
-    assert_true(now_ms() - granted >= 2000);
+    assert_at_least(2000, now_ms() - granted);
     syncguard_lock_dispose(next);
     check_locked(name.text, false);
 }
@@ -72,7 +72,7 @@ static void minimum_may_exceed_the_lease(void **state)
     syncguard_lock_dispose(lock);
     after = stored(name.text);
     assert_string_equal(after.info.fence, before.info.fence);
-    assert_true(after.info.expires_at_ms >= before.info.acquired_at_ms + 40000);
+    assert_at_least(before.info.acquired_at_ms + 40000, after.info.expires_at_ms);
     /* Whoever has the id can end it. */
     assert_status(SYNCGUARD_OK, syncguard_release(store, after.lock_id, NULL, &err));
     check_locked(name.text, false);
@@ -156,8 +156,7 @@ static void waiter_gets_the_key_after_the_minimum(void **state)
     syncguard_lock_dispose(lock);
     pthread_join(thread, NULL);
     assert_int_equal(one.status, SYNCGUARD_OK);
-    assert_true(one.ended - granted >= 2000);
-    assert_true(one.ended - granted < 30000);
+    assert_between(2000, 30000, one.ended - granted);
     syncguard_lock_dispose(one.lock);
 }
 

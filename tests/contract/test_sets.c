@@ -64,13 +64,13 @@ static void keys_are_locked_once_and_in_order(void **state)
     assert_string_equal(syncguard_lock_fence(syncguard_lock_set_find(set, all.list[1])),
                         "000000000000001");
     assert_true(syncguard_lock_set_held(set));
-    assert_true(syncguard_lock_set_remaining_ms(set) > 0);
+    assert_at_least(1, syncguard_lock_set_remaining_ms(set));
     assert_int_equal(syncguard_lock_set_lost(set), SYNCGUARD_LOST_NO);
     check_all_locked(&all, true);
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, all.list[1], NULL, &lock, &err));
 
     assert_status(SYNCGUARD_OK, syncguard_lock_set_extend(set, 60000, NULL, &err));
-    assert_true(syncguard_lock_set_remaining_ms(set) > 30000);
+    assert_at_least(30000, syncguard_lock_set_remaining_ms(set));
     assert_status(SYNCGUARD_OK, syncguard_lock_set_release(set, NULL, &err));
     check_all_locked(&all, false);
     assert_false(syncguard_lock_set_held(set));
@@ -176,7 +176,7 @@ static void leases_begin_together(void **state)
     int64_t newest = syncguard_lock_remaining_ms(syncguard_lock_set_at(set, 2));
     int64_t oldest = syncguard_lock_remaining_ms(syncguard_lock_set_at(set, 0));
     pthread_join(thread, NULL);
-    assert_true(oldest >= newest - 1000);
+    assert_at_least(newest - 1000, oldest);
     syncguard_lock_set_dispose(set);
 }
 
@@ -196,7 +196,7 @@ static void one_deadline_counts_for_all(void **state)
                   syncguard_lock_acquire_all(store, all.list, KEYS, &options, &set, &err));
     int64_t took = now_ms() - begun;
     pthread_join(thread, NULL);
-    assert_true(took >= 2400 && took < 3900); /* 4000 with a deadline for each */
+    assert_between(2400, 3900, took); /* 4000 with a deadline for each */
     check_locked(all.list[0], false);
     give_back(&held);
 }

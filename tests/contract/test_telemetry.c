@@ -36,7 +36,7 @@ static void check_event(event_filter filter, size_t number, bool ok, syncguard_e
     assert_int_equal(event.ok, ok);
     assert_int_equal(event.reason, reason);
     assert_int_equal(event.error, SYNCGUARD_OK);
-    assert_true(event.duration_us >= 0 && event.duration_us < 60000000);
+    assert_between(0, 60000000, event.duration_us);
     assert_string_equal(event.key, "");
     assert_string_equal(event.lock_id, "");
     assert_int_equal(strlen(event.key_hash), filter.key != NULL ? SYNCGUARD_HASH_CHARS : 0);
@@ -209,7 +209,7 @@ static void blocked_callback_delays_nobody(void **state)
         if (now_ms() - started > worst)
             worst = now_ms() - started;
     }
-    assert_true(worst < 1500);
+    assert_at_most(1500, worst);
     /* One in the callback, ten in the queue; the rest is counted. */
     assert_in_range(syncguard_telemetry_dropped(watched), 189, 190);
     atomic_store(&listener.blocked, false);

@@ -391,12 +391,65 @@ static void the_store_is_asked_once(void **state)
     assert_int_equal(atomic_load(&seen.count), 10);
 }
 
+static syncguard_status too_late(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
+{
+    (void)p, (void)op;
+    return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL, "the server did not answer");
+}
+
+/* What ends before it reaches the store is no event; a timeout inside the store is one. */
+static void only_what_reaches_the_store_is_an_event(void **state)
+{
+    static const char id[] = "AAAAAAAAAAAAAAAAAAAAAA";
+    static record seen;
+    fake_backend *p = fake_backend_open(NULL);
+    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    syncguard_grant grant;
+    bool flag = false;
+
+    (void)state;
+    assert_int_equal(syncguard_abort_create(&call.abort_object, NULL), SYNCGUARD_OK);
+    syncguard_abort_trigger(call.abort_object);
+    assert_int_equal(syncguard_acquire(decorated, "k", 1000, &call, &grant, NULL),
+                     SYNCGUARD_E_ABORTED);
+    assert_int_equal(syncguard_extend(decorated, id, 1000, &call, NULL, NULL), SYNCGUARD_E_ABORTED);
+    assert_int_equal(syncguard_release(decorated, id, &call, NULL), SYNCGUARD_E_ABORTED);
+    assert_int_equal(syncguard_is_locked(decorated, "k", &call, &flag, NULL), SYNCGUARD_E_ABORTED);
+    assert_int_equal(syncguard_owns(decorated, id, &call, &flag, NULL), SYNCGUARD_E_ABORTED);
+    syncguard_abort_free(call.abort_object);
+    assert_int_equal(atomic_load(&p->calls), 0);
+
+    p->on_acquire = too_late;
+    assert_int_equal(syncguard_acquire(decorated, "k", 1000, NULL, &grant, NULL),
+                     SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_true(wait_for_count(&seen.count, 1));
+    assert_int_equal(seen.events[0].type, SYNCGUARD_EVENT_ACQUIRE);
+    assert_int_equal(seen.events[0].error, SYNCGUARD_E_NETWORK_TIMEOUT);
+
+    /* The end of a wait is none either: there is one for each try. */
+    p->on_acquire = held;
+    options.timeout_ms = 50;
+    assert_int_equal(syncguard_lock_acquire(decorated, "k", &options, &lock, NULL),
+                     SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    syncguard_close(decorated);
+    int tries = atomic_load(&seen.count);
+    assert_true(tries > 1);
+    for (int i = 1; i < tries; i++) {
+        assert_int_equal(seen.events[i].error, SYNCGUARD_OK);
+        assert_int_equal(seen.events[i].reason, SYNCGUARD_REASON_LOCKED);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failures_and_undoing_are_events),
         cmocka_unit_test(each_lock_of_a_batch_is_an_event),
         cmocka_unit_test(the_store_is_asked_once),
+        cmocka_unit_test(only_what_reaches_the_store_is_an_event),
         cmocka_unit_test(notifications_of_the_inner_backend_wake_the_outer),
         cmocka_unit_test(a_thread_only_for_a_callback),
         cmocka_unit_test(closing_delivers_what_is_queued),

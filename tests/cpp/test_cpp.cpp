@@ -52,9 +52,10 @@ static void test_errors()
 {
     bool same = true;
 #define SAME(id, value, name, meaning)                                                             \
-    same = same && syncguard::error_category().message(value) == (meaning);
+    same = same &&                                                                                 \
+           syncguard::error_category().message(value) == std::string(name) + ": " + (meaning);
     SYNCGUARD_STATUS_MAP(SAME)
-    check(same, "codes have the texts of the C library");
+    check(same, "codes have the names and texts of the C library");
     std::error_code code = syncguard::errc::acquisition_timeout;
     check(code == syncguard::errc::acquisition_timeout && code == std::errc::timed_out &&
               code != std::errc::permission_denied,
@@ -62,6 +63,13 @@ static void test_errors()
     check(std::error_code(syncguard::errc::aborted) == std::errc::operation_canceled &&
               std::error_code(syncguard::errc::out_of_memory) == std::errc::not_enough_memory,
           "conditions of the standard library");
+    syncguard_error details = {};
+    details.code = SYNCGUARD_E_ABORTED;
+    check(syncguard::error(details).what() == std::string("Aborted: the operation was cancelled"),
+          "what() without a message is the text of the code");
+    std::snprintf(details.message, sizeof details.message, "the request was cancelled");
+    check(syncguard::error(details).what() == std::string("the request was cancelled"),
+          "what() is the message alone");
 }
 
 static void test_open()

@@ -130,11 +130,15 @@ uninstall)
     # What was installed is what is removed, below DESTDIR too.
     mkdir "$work/manifest"
     find "$work/tree" ! -type d | sed "s#^$work/tree#/opt/syncguard#" >"$work/manifest/install_manifest.txt"
+    # All folders are new but for one, which stays although it is empty then.
+    find "$work/tree" -type d ! -path "*/include" | sed "s#^$work/tree#$work/dest/opt/syncguard#" \
+        >"$work/manifest/install_folders.txt"
     mkdir -p "$work/dest/opt"
     mv "$work/tree" "$work/dest/opt/syncguard"
     touch "$work/dest/opt/syncguard/lib-of-somebody-else"
     DESTDIR=$work/dest "$top/scripts/uninstall.sh" "$work/manifest" >/dev/null
-    left=$(find "$work/dest" ! -type d)
-    [ "$left" = "$work/dest/opt/syncguard/lib-of-somebody-else" ] || { echo "left: $left"; exit 1; }
+    left=$(cd "$work/dest" && find . -mindepth 1 | sort | tr '\n' ' ')
+    [ "$left" = "./opt ./opt/syncguard ./opt/syncguard/include ./opt/syncguard/lib-of-somebody-else " ] ||
+        { echo "left: $left"; exit 1; }
     ;;
 esac

@@ -60,6 +60,22 @@ done
 said=$(make -C "$one" BACKENDS="sqlite rediss" 2>&1 || true)
 check "unknown stores are refused: $said" [ "${said/unknown: rediss/}" != "$said" ]
 
+# Both forms of a library consist of the same objects, but for the source that loads modules.
+twice=$(find "$one/build/src" -name '*.c.o' | sed 's#CMakeFiles/[^/]*[.]dir/##' | sort | uniq -d)
+check "only module.c is compiled twice: $twice" [ "$twice" = "$one/build/src/core/module.c.o" ]
+
+# What existed before an install, or has other files in it, stays.
 make_in "$one" uninstall DESTDIR="$work/d4"
-check "uninstall removes everything" [ -z "$(find "$work/d4" ! -type d)" ]
+check "uninstall removes everything" [ -z "$(ls -A "$work/d4")" ]
+mkdir -p "$work/d3/usr/local/share/somebody-else"
+make_in "$one" install DESTDIR="$work/d3"
+make_in "$one" uninstall DESTDIR="$work/d3"
+check "folders of others stay" [ "$(cd "$work/d3" && find . -mindepth 1 | sort | tr '\n' ' ')" = \
+    "./usr ./usr/local ./usr/local/share ./usr/local/share/somebody-else " ]
+mkdir -p "$work/d6/usr/local/lib" "$work/d6/usr/local/share/man/man1"
+make_in "$one" install DESTDIR="$work/d6"
+make_in "$one" install DESTDIR="$work/d6"
+make_in "$one" uninstall DESTDIR="$work/d6"
+check "folders that existed before stay" [ "$(cd "$work/d6" && find . -mindepth 1 | sort | tr '\n' ' ')" = \
+    "./usr ./usr/local ./usr/local/lib ./usr/local/share ./usr/local/share/man ./usr/local/share/man/man1 " ]
 exit $failed

@@ -193,6 +193,89 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
         if not URL.startswith("memory:"):
             self.assertTrue(await self.free())
 
+    async def retry(self, store):
+        """Retries without a pause, as long as the failure permits it."""
+        while True:
+            try:
+                return await store.acquire(self.key, wait=60)
+            except syncguard.Aborted:
+                pass
+
+    async def ends_closed(self, tasks):
+        for result in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30):
+            self.assertIsInstance(result, (syncguard.InvalidArgument, syncguard.Aborted))
+
+    async def test_acquires_that_start_while_it_closes(self):
+        store = syncguard.aio.open(URL, timeout=20)
+        lock = await store.acquire(self.key)
+        tasks = [asyncio.create_task(self.retry(store)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(lock.extend(60)), asyncio.create_task(store.acquire(self.key + "/other"))]
+        await self.ends_closed(tasks)
+        await closing
+        await self.ends_closed([store.acquire(self.key)])
+
+    async def test_close_twice_and_cancelled(self):
+        store = syncguard.aio.open(URL, timeout=20)
+        lock = await store.acquire(self.key)
+        tasks = [asyncio.create_task(self.retry(store)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        first, second = (asyncio.create_task(store.close()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await first
+        await asyncio.wait_for(second, 30)
+        await store.close()
+        self.assertFalse(lock.held)
+        await self.ends_closed(tasks)
+
+    async def test_loop_ends_while_it_closes(self):
+        async def main():
+            store = syncguard.aio.open(URL, timeout=20)
+            lock = await store.acquire(self.key)
+            waiter = asyncio.create_task(self.retry(store))
+            await asyncio.sleep(0.1)
+            closing = asyncio.create_task(store.close())
+            await asyncio.sleep(0)
+            return store, lock, waiter, closing
+
+        store, lock, waiter, closing = await asyncio.wait_for(asyncio.to_thread(asyncio.run, main()), 30)
+        self.assertTrue(waiter.done() and closing.done())
+        self.assertFalse(lock.held)
+        await store.close()
+        if not URL.startswith("memory:"):
+            self.assertTrue(await self.free())
+
+    async def test_closed_between_grant_and_return(self):
+        """Whenever close begins after the grant: acquire returns a lock that is held, or raises."""
+        loop = asyncio.get_running_loop()
+
+        async def check(store):
+            try:
+                self.assertTrue((await store.acquire(self.key)).held)
+            except syncguard.Aborted:
+                pass
+
+        for hops in range(5):
+            store = syncguard.aio.open(URL, timeout=20)
+            await (await store.acquire(self.key)).release()  # which opens the queue
+            acquire, closing = asyncio.create_task(check(store)), loop.create_future()
+
+            def close(left):
+                if left == 0:
+                    closing.set_result(loop.create_task(store.close()))
+                else:
+                    loop.call_soon(close, left - 1)
+
+            await asyncio.sleep(0)
+            self.assertTrue(select.select([store._fd], [], [], 60)[0])
+            close(hops)
+            await acquire
+            await (await closing)
+
     async def test_bad_arguments(self):
         for key in ("", "a\0b", "x" * 513):
             with self.assertRaises(syncguard.InvalidArgument):

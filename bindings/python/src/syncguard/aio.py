@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Optional, Tuple, Type, Union
 
 from ._backend import Backend, Seconds, limits, milliseconds, reason_name, waiting_options
 from ._backend import open as open_backend
-from ._errors import Error, InvalidArgument, LockLost
+from ._errors import Aborted, Error, InvalidArgument, LockLost
 from ._handle import Owned
 from ._library import ACQUIRE, LOST, OK, Completion, ErrorDetails, failure, lib, text
 
@@ -72,13 +72,17 @@ class AsyncLock:
     async def release(self, *, timeout: Optional[Seconds] = None) -> bool:
         """Releases the lock. Returns True if this call released it, False if it was no longer held. The release is
         started before the first wait, so it need not be repeated if the task is cancelled while it waits."""
+        future = self._start_release(timeout)
+        return future is not None and bool((await future).status == OK)
+
+    def _start_release(self, timeout: Optional[Seconds]) -> Optional["asyncio.Future[Any]"]:
         owned = self._owned
         if owned is None:
-            return False
+            return None
         self._last_loss, self._owned = self.lost, None
         _, future = self._store._start(lib.syncguard_lock_release_async, owned.pointer, limits(timeout))
         owned.out.value = None  # it is the library's now
-        return bool((await future).status == OK)
+        return future
 
     def _report_loss(self, reason: str) -> None:
         """Called once, when the completion is read."""
@@ -151,6 +155,7 @@ class AsyncBackend:
         self._fd = -1
         self._open: Dict[int, "asyncio.Future[Any]"] = {}
         self._locks: "weakref.WeakValueDictionary[int, AsyncLock]" = weakref.WeakValueDictionary()
+        self._closing: Optional["asyncio.Task[None]"] = None
 
     async def acquire(self, key: str, *, wait: Optional[Seconds] = 5, ttl: Seconds = 30, auto_extend: bool = False,
                       max_hold: Optional[Seconds] = None, min_hold: Seconds = 0, slots: int = 0,
@@ -160,6 +165,8 @@ class AsyncBackend:
         options = waiting_options(wait, ttl, auto_extend, max_hold, min_hold, slots, retry_unavailable)
         lock = await self._request(lib.syncguard_lock_acquire_async, text(key, "key"), byref(options))
         assert isinstance(lock, AsyncLock)
+        if self._closing is not None and lock._owned is None:  # released between its grant and this line
+            raise Aborted("the store was closed")
         return lock
 
     def lock(self, key: str, *, on_lost: Union[OnLost, str, None] = "raise", **arguments: Any) -> _Scope:
@@ -172,15 +179,53 @@ class AsyncBackend:
         return _Scope(self, dict(arguments, key=key), on_lost)
 
     async def close(self) -> None:
-        """Ends waiting acquires (they raise Aborted), releases locks that are still held, and closes the store."""
-        queue = self._queue
-        if queue is not None and self._loop is not None:
-            for request in list(self._open):
-                lib.syncguard_queue_cancel(queue.pointer, request)
-            releases = [lock.release() for lock in list(self._locks.values())]
-            await asyncio.gather(*releases, *list(self._open.values()), return_exceptions=True)
+        """Ends waiting acquires (they raise Aborted), releases locks that are still held, and closes the store. From
+        its start on, acquires and extends raise InvalidArgument. If the task is cancelled while it waits, the store is
+        closed in the background."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        if not self._closing.done():
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        """Only releases start from now on, so what is open becomes less. The future of a cancelled task is done before
+        its request is; closing the queue ends that."""
+        try:
+            self._end_requests()
+            while True:
+                waiting = [future for future in self._open.values() if not future.done()]
+                if not waiting:
+                    break
+                await asyncio.wait(waiting)
+        except asyncio.CancelledError:
+            pass  # the loop is ending: nobody else has this task
+        finally:
+            self._close_now()
+
+    def _end_requests(self) -> None:
+        if self._queue is None:
+            return
+        for request in list(self._open):
+            lib.syncguard_queue_cancel(self._queue.pointer, request)
+        for lock in list(self._locks.values()):
+            try:
+                release = lock._start_release(None)
+            except Error as error:
+                _logger.warning("a lock could not be released, its lease ends it: %s", error)
+            else:
+                if release is not None:  # nobody awaits it
+                    release.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _close_now(self) -> None:
+        """Every call returns: what is still open is aborted."""
+        if self._queue is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._fd)
-            self._queue = None
+            for future in self._open.values():
+                if not future.done():
+                    future.set_exception(Aborted("the store was closed"))
+                    future.exception()  # so that asyncio does not log those that nobody awaits
+        self._open.clear()
+        self._queue = None
         self._backend.close()
 
     async def __aenter__(self) -> "AsyncBackend":
@@ -215,6 +260,8 @@ class AsyncBackend:
 
     async def _request(self, function: Any, *arguments: Any) -> Any:
         """A request that ends early if the task is cancelled. Returns its completion; of an acquire, the lock."""
+        if self._closing is not None:
+            raise InvalidArgument("the store is closed")
         request, future = self._start(function, *arguments)
         try:
             return await future
