@@ -83,8 +83,8 @@ SYNCGUARD_API syncguard_lost_reason syncguard_lock_lost(const syncguard_lock *lo
  * Before min_hold_ms is over, a release (or dispose) does not remove the lock, but sets its lease
  * to the rest of min_hold_ms. OK then means that the key becomes free after that time plus the
  * tolerance of one second, as after any lease. ABSENT means that the lock was already gone, so the
- * minimum is not kept. In both cases the handle is released: it is not held, its lock is not
- * renewed, and no waiter is woken. With the lock id the lock can still be removed
+ * minimum is not kept. In both cases the handle is released: it is not held, and its lock is not
+ * renewed. Waiters learn when the key becomes free. With the lock id the lock can still be removed
  * (syncguard_release).
  */
 SYNCGUARD_API syncguard_status syncguard_lock_release(syncguard_lock *lock,

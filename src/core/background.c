@@ -163,7 +163,8 @@ static size_t collect(sg_background *work, sg_task *batch[SYNCGUARD_BATCH_MAX])
 
 /* ---- the steps ----------------------------------------------------------------------------- */
 
-/* After an attempt whose reply was lost, absent may mean that it freed the key. */
+/* After an attempt whose reply was lost, absent may mean that it freed the key, or made it free
+ * early. */
 static bool released_unknowingly(sg_task *task, syncguard_status status)
 {
     bool freed = status == SYNCGUARD_ABSENT && task->unsure;
@@ -193,6 +194,8 @@ static bool carry_out_release(sg_background *work, sg_task *task, const syncguar
     keep.ttl_ms = task->keep_until_ns > 0 ? sg_min_hold_left_ms(task->keep_until_ns) : 0;
     if (keep.ttl_ms > 0) {
         status = sg_min_hold_keep(backend, &keep, task->key, task->key_length, NULL);
+        if (released_unknowingly(task, status))
+            sg_wait_queue_released(backend->core->wait_queue, task->key, task->key_length);
     } else {
         status = backend->ops->release(backend, &release, NULL);
         (void)note_answer(work, task, status);

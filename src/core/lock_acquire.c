@@ -210,7 +210,7 @@ static void try_ended(sg_acquire *c, syncguard_status status)
 
 bool sg_acquire_try_begin(sg_acquire *c, int64_t since_ns, syncguard_error *err)
 {
-    c->waiting.releases = atomic_load(&c->backend->core->wait_queue->releases);
+    c->waiting.changes = atomic_load(&c->backend->core->wait_queue->changes);
     c->status = begin_once(c, since_ns, false, err);
     return c->status == SYNCGUARD_OK;
 }
@@ -243,7 +243,7 @@ static void probe(sg_acquire *c, int64_t since_ns, syncguard_error *err)
     bool keeps = c->slots > 0 && c->waits && !c->single;
     int left = c->slots > 0 ? c->slots : 1;
     c->slot = left > 1 ? (uint16_t)syncguard_random_below(left) : 0;
-    c->waiting.releases = atomic_load(&c->backend->core->wait_queue->releases);
+    c->waiting.changes = atomic_load(&c->backend->core->wait_queue->changes);
     for (; left > 0; left--) {
         c->status = try_once(c, since_ns, false, err);
         if (c->status != SYNCGUARD_LOCKED)

@@ -10,7 +10,7 @@
 /* What is left of a minimum that ends at keep_until_ns, at least 1; 0 if it is over. */
 int64_t sg_min_hold_left_ms(int64_t keep_until_ns);
 /* Sets the lease instead of releasing. op's in fields are filled in by the caller; key belongs to
- * the lock. Waiters of this process learn the new expiry, but nobody is woken to try. */
+ * the lock. Waiters of this handle learn the new expiry, also on a store that reports nothing. */
 syncguard_status sg_min_hold_keep(syncguard_backend *backend, syncguard_extend_op *op,
                                   const char *key, size_t key_length, syncguard_error *err);
 

@@ -14,7 +14,8 @@
  *
  * `armed` means: a try was answered LOCKED after the store had been told to report, and there was
  * no event since. Notifications for a key that is not armed are echoes (of our own grant, of a
- * release that was told locally) and wake nobody.
+ * release that was told locally) and wake nobody. A store that cannot be told to report, and does
+ * it all the same (memory), has no echoes.
  *
  * Resting: a waiter that does not count its retries need not poll while the store reports releases
  * (armed_ms of its answer). Whenever that ends without a try that could renew it (the time is over,
@@ -72,7 +73,7 @@ syncguard_status sg_wait_queue_init(sg_wait_queue *queue, bool notified, syncgua
     queue->notified = notified;
     memset(queue->buckets, 0, sizeof queue->buckets);
     atomic_init(&queue->key_count, 0);
-    atomic_init(&queue->releases, 0);
+    atomic_init(&queue->changes, 0);
     atomic_init(&queue->waiters, 0);
     if (pthread_mutex_init(&queue->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
@@ -259,8 +260,8 @@ syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, c
         sg_waiter *waiter = &waiting->waiters[waiting->count];
         *waiter = (sg_waiter){.waiting = waiting, .missed = missed};
         append(waiters, waiter);
-        /* Now that the key is here: a later release finds it. */
-        if (atomic_load(&queue->releases) != waiting->releases)
+        /* Now that the key is here: a later change finds it. */
+        if (atomic_load(&queue->changes) != waiting->changes)
             waiter->missed = true;
         if (waiting->count++ == 0)
             atomic_fetch_add(&queue->waiters, 1);
@@ -558,7 +559,7 @@ static void count_event(sg_key_waiters *waiters)
 
 void sg_wait_queue_released(sg_wait_queue *queue, const char *key, size_t length)
 {
-    atomic_fetch_add(&queue->releases, 1);
+    atomic_fetch_add(&queue->changes, 1);
     if (atomic_load(&queue->key_count) == 0)
         return;
     pthread_mutex_lock(&queue->mutex);
@@ -571,6 +572,7 @@ void sg_wait_queue_released(sg_wait_queue *queue, const char *key, size_t length
 void sg_wait_queue_set_expiry(sg_wait_queue *queue, const char *key, size_t length,
                               int64_t remaining_ms)
 {
+    atomic_fetch_add(&queue->changes, 1);
     if (atomic_load(&queue->key_count) == 0)
         return;
     pthread_mutex_lock(&queue->mutex);
@@ -594,11 +596,12 @@ size_t syncguard_backend_waited_keys(const syncguard_backend *backend)
 void syncguard_backend_key_changed(syncguard_backend *backend, const char *key, size_t key_length)
 {
     sg_wait_queue *queue = backend->core->wait_queue;
+    atomic_fetch_add(&queue->changes, 1);
     if (atomic_load(&queue->key_count) == 0)
         return;
     pthread_mutex_lock(&queue->mutex);
     sg_key_waiters *waiters = find_key(queue, key, key_length);
-    if (waiters != NULL && (waiters->armed || waiters->trying > 0))
+    if (waiters != NULL && (waiters->armed || waiters->trying > 0 || !queue->notified))
         count_event(waiters);
     pthread_mutex_unlock(&queue->mutex);
 }

@@ -25,7 +25,7 @@ typedef struct sg_waiter {
     struct sg_waiter *previous;
     bool woken;  /* chosen to try after an event */
     bool trying; /* chosen, or in the middle of a try */
-    bool missed; /* a release may have happened before it joined: try once */
+    bool missed; /* a change may have happened before it joined: try once */
 } sg_waiter;
 
 /* Who waits: for one key, or for whichever of several comes free first (slots). Its memory is the
@@ -34,8 +34,8 @@ typedef struct sg_waiting {
     /* Makes the owner poll again. Called with the queue's mutex held: must not block nor call
      * back; several calls may count as one. */
     void (*wake)(struct sg_waiting *waiting);
-    sg_waiter *waiters;     /* with room for every key: `only`, or an array */
-    unsigned long releases; /* by this handle, before the first try */
+    sg_waiter *waiters;    /* with room for every key: `only`, or an array */
+    unsigned long changes; /* of any key, before the first try */
     /* guarded by the queue's mutex from the first join on */
     uint16_t count;       /* that have joined */
     uint16_t next_index;  /* where the search for something to do begins */
@@ -51,7 +51,7 @@ typedef struct sg_wait_queue {
     pthread_mutex_t mutex;
     bool notified;           /* the store reports releases, but for interruptions */
     atomic_size_t key_count; /* readable without the mutex: is anybody waiting at all? */
-    atomic_ulong releases;   /* by this handle, of any key */
+    atomic_ulong changes;    /* of any key: releases, and expiries that came closer */
     atomic_size_t waiters;   /* that have joined, for telemetry */
     sg_key_waiters *buckets[SG_WAIT_QUEUE_BUCKETS];
 } sg_wait_queue;

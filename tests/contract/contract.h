@@ -103,8 +103,8 @@ void in_threads(int count, void (*run)(int index, void *context), void *context)
 /* A thread of its own for one function; join with pthread_join. */
 pthread_t start_thread(void *(*run)(void *), void *context);
 
-/* Runs this program again as another process: action is release, extend, acquire or is_locked.
- * Returns the status that it had. Shared stores only. */
+/* Runs this program again as another process: action is release, extend (30 s), shorten (3 s),
+ * acquire or is_locked. Returns the status that it had. Shared stores only. */
 syncguard_status in_other_process(const char *action, const char *argument);
 
 /* Events that the decorators of this process delivered (with --telemetry). */

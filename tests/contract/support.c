@@ -274,6 +274,8 @@ int act(int argc, char **argv)
         status = syncguard_release(backend, argv[2], NULL, &err);
     else if (strcmp(argv[1], "extend") == 0)
         status = syncguard_extend(backend, argv[2], 30000, NULL, NULL, &err);
+    else if (strcmp(argv[1], "shorten") == 0)
+        status = syncguard_extend(backend, argv[2], 3000, NULL, NULL, &err);
     else if (strcmp(argv[1], "acquire") == 0)
         status = syncguard_acquire(backend, argv[2], 30000, NULL, &grant, &err);
     else {

@@ -1,6 +1,8 @@
 /* The minimum hold: an early release keeps the key locked until the minimum is over. */
 #include "contract.h"
 
+#include <poll.h>
+
 static syncguard_lock *hold(const char *name, int64_t ttl_ms, int64_t min_hold_ms, bool renewed)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
@@ -160,6 +162,170 @@ static void waiter_gets_the_key_after_the_minimum(void **state)
     syncguard_lock_dispose(one.lock);
 }
 
+/* ---- every extend that lets a lock end earlier -------------------------------------------------
+ */
+
+#define KEYS 7
+#define MIN_HOLD_MS 2000
+#define SHORT_TTL_MS 3000
+/* Waiters that poll are later than this, and so is the end of the former lease. */
+#define PAUSE_MS 40000
+#define LATEST_MS 20000
+
+/* How a waiter waits. */
+typedef enum { FOR_A_LOCK, FOR_A_SLOT, FOR_A_SET, IN_A_QUEUE } way;
+
+typedef struct patient {
+    way how;
+    key name, free_name; /* the second of a set */
+    syncguard_lock *lock;
+    syncguard_lock_set *set;
+    atomic_int pauses;
+    syncguard_status status;
+    int64_t ended;
+} patient;
+
+static void count_patience(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
+{
+    (void)attempts;
+    (void)waited_ms;
+    (void)remaining_ms;
+    atomic_fetch_add(&((patient *)context)->pauses, 1);
+}
+
+/* Where releases are reported, no poll helps: the pause is long. */
+static syncguard_lock_options patience(patient *self)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(50000);
+
+    if (able()->wakes_waiters) {
+        options.retry_delay_ms = PAUSE_MS;
+        options.backoff = SYNCGUARD_BACKOFF_FIXED;
+        options.jitter = SYNCGUARD_JITTER_NONE;
+    }
+    options.on_wait = count_patience;
+    options.on_wait_context = self;
+    options.slots = self->how == FOR_A_SLOT ? 2 : 0;
+    return options;
+}
+
+static void wait_in_queue(patient *self, const syncguard_lock_options *options)
+{
+    syncguard_queue *queue = NULL;
+    syncguard_completion done;
+    struct pollfd fd = {-1, POLLIN, 0};
+
+    self->status = syncguard_queue_open(store, NULL, &queue, NULL);
+    if (self->status != SYNCGUARD_OK)
+        return;
+    self->status = syncguard_lock_acquire_async(queue, self->name.text, options, NULL, NULL, NULL);
+    atomic_fetch_add(&self->pauses, 1);
+    fd.fd = syncguard_queue_fd(queue);
+    if (self->status == SYNCGUARD_OK)
+        self->status = poll(&fd, 1, 50000) == 1 && syncguard_queue_next(queue, &done)
+                           ? done.status
+                           : SYNCGUARD_E_INTERNAL;
+    self->ended = now_ms();
+    if (self->status == SYNCGUARD_OK)
+        syncguard_lock_dispose(done.lock);
+    syncguard_queue_close(queue);
+}
+
+static void *wait_patiently(void *argument)
+{
+    patient *self = argument;
+    syncguard_lock_options options = patience(self);
+    const char *names[] = {self->name.text, self->free_name.text};
+
+    if (self->how == IN_A_QUEUE) {
+        options.on_wait = NULL;
+        wait_in_queue(self, &options);
+        return NULL;
+    }
+    if (self->how == FOR_A_SET)
+        self->status = syncguard_lock_acquire_all(store, names, 2, &options, &self->set, NULL);
+    else
+        self->status = syncguard_lock_acquire(store, self->name.text, &options, &self->lock, NULL);
+    self->ended = now_ms();
+    syncguard_lock_set_dispose(self->set);
+    syncguard_lock_dispose(self->lock);
+    return NULL;
+}
+
+static syncguard_lock *hold_for(syncguard_backend *backend, const patient *one, int64_t min_hold_ms)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+
+    options.ttl_ms = 60000;
+    options.min_hold_ms = min_hold_ms;
+    options.slots = one->how == FOR_A_SLOT ? 2 : 0;
+    assert_status(SYNCGUARD_OK, syncguard_lock_try(backend, one->name.text, &options, &lock, &err));
+    return lock;
+}
+
+static void let_end(syncguard_lock *lock)
+{
+    assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
+    syncguard_lock_dispose(lock);
+}
+
+/*
+ * Waiters know when the lock in their way ends, and rest until then. A release before the minimum
+ * hold is over, or an extend with a shorter TTL, must reach them as a release does, whoever makes
+ * it: another process or handle, or their own.
+ */
+static void earlier_end_reaches_waiters(void **state)
+{
+    static const way ways[KEYS] = {FOR_A_LOCK, FOR_A_SLOT, FOR_A_SET, IN_A_QUEUE,
+                                   FOR_A_LOCK, FOR_A_LOCK, FOR_A_LOCK};
+    patient waiters[KEYS];
+    syncguard_lock *locks[KEYS], *slot;
+    pthread_t threads[KEYS];
+    syncguard_backend *other = store_is_shared() ? open_store(NULL) : store;
+    int64_t end;
+
+    (void)state;
+    memset(waiters, 0, sizeof waiters);
+    for (int i = 0; i < KEYS; i++) {
+        waiters[i].how = ways[i];
+        waiters[i].name = fresh_key("earlier");
+        waiters[i].free_name = fresh_key("earlier-free");
+        locks[i] = hold_for(i < 5 ? other : store, &waiters[i], i < 4 ? MIN_HOLD_MS : 0);
+    }
+    slot = hold_for(other, &waiters[1], 0);
+    for (int i = 0; i < KEYS; i++)
+        threads[i] = start_thread(wait_patiently, &waiters[i]);
+    end = now_ms() + 10000;
+    for (int i = 0; i < KEYS; i++)
+        while (atomic_load(&waiters[i].pauses) == 0 && now_ms() < end)
+            sleep_ms(2);
+    sleep_ms(200); /* from the callback, or the queue's thread, into the pause */
+
+    for (int i = 0; i < 4; i++)
+        let_end(locks[i]);
+    if (store_is_shared())
+        assert_int_equal(in_other_process("shorten", syncguard_lock_id(locks[4])), SYNCGUARD_OK);
+    else
+        assert_status(SYNCGUARD_OK,
+                      syncguard_lock_extend(locks[4], SHORT_TTL_MS, NULL, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_lock_extend(locks[5], SHORT_TTL_MS, NULL, NULL, &err));
+    assert_status(SYNCGUARD_OK, syncguard_extend(store, syncguard_lock_id(locks[6]), SHORT_TTL_MS,
+                                                 NULL, NULL, &err));
+    end = now_ms() + SHORT_TTL_MS + 1000;
+    for (int i = 0; i < KEYS; i++) {
+        pthread_join(threads[i], NULL);
+        check_status(waiters[i].status, SYNCGUARD_OK, "waiting acquire", __FILE__, __LINE__);
+        if (waiters[i].ended >= end + LATEST_MS)
+            fail_msg("waiter %d: %lld ms late", i, (long long)(waiters[i].ended - end));
+    }
+    for (int i = 4; i < KEYS; i++)
+        syncguard_lock_dispose(locks[i]);
+    let_end(slot);
+    if (other != store)
+        syncguard_close(other);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(early_release_keeps_the_key_locked),
     cmocka_unit_test(release_after_the_minimum_frees_the_key),
@@ -167,5 +333,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(minimum_of_a_removed_lock_is_over),
     cmocka_unit_test(detached_lock_has_no_minimum),
     cmocka_unit_test(waiter_gets_the_key_after_the_minimum),
+    cmocka_unit_test(earlier_end_reaches_waiters),
 };
 const contract_group min_hold_group = {"minhold", tests, sizeof tests / sizeof tests[0]};

@@ -195,6 +195,52 @@ static void waiters_are_not_woken_to_try(void **state)
     syncguard_close(&p->base);
 }
 
+/* The reply to the release was lost, and nobody knows what it did: the lock is gone before its
+ * minimum is over. */
+static syncguard_status lost_reply_then_absent(fake_backend *p, syncguard_extend_op *op,
+                                               syncguard_error *err)
+{
+    (void)p;
+    (void)op;
+    if (atomic_fetch_sub(&failures_left, 1) > 0)
+        return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL, "the reply is lost");
+    atomic_store(&held, false);
+    return SYNCGUARD_ABSENT;
+}
+
+static void *wait_with_success(void *argument)
+{
+    fake_backend *p = argument;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
+    syncguard_lock *lock = NULL;
+    options.retry_delay_ms = 30000;
+    syncguard_status status = syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL);
+    syncguard_lock_dispose(lock);
+    return status == SYNCGUARD_OK ? p : NULL;
+}
+
+static void absent_after_a_lost_reply_wakes(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *result = NULL;
+    fake_backend *p = fake_backend_open(NULL);
+    atomic_store(&held, false);
+    atomic_store(&tries, 0);
+    p->on_acquire = held_for_a_minute;
+    syncguard_lock *lock = hold(p, 60000, 600000);
+    atomic_store(&failures_left, 1);
+    atomic_store(&p->on_extend, lost_reply_then_absent);
+    atomic_store(&held, true);
+    assert_int_equal(pthread_create(&thread, NULL, wait_with_success, p), 0);
+    assert_true(wait_for_count(&tries, 2)); /* the first, and the one after joining */
+    assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    syncguard_lock_dispose(lock);
+    pthread_join(thread, &result);
+    assert_ptr_equal(result, p);
+    syncguard_close(&p->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +250,7 @@ int main(void)
         cmocka_unit_test(late_renewal_does_not_change_the_minimum),
         cmocka_unit_test(nothing_is_kept_without_a_lock),
         cmocka_unit_test(waiters_are_not_woken_to_try),
+        cmocka_unit_test(absent_after_a_lost_reply_wakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,7 @@ CHILD = "a child that nobody ends"
 GUARDED = "a watchdog that comes after the child"
 HALF = "a script that sees half of the names"
 EARLY = "a fence from before the lock was taken"
+REST = "an extend that ends a lock earlier and tells nobody"
 
 # What the checker must say of those that only one judgement is for.
 REASONS = {WAKE: "a key stayed free while somebody waited for it", TWICE: "on_lost was called twice",
@@ -73,17 +74,21 @@ REASONS = {WAKE: "a key stayed free while somebody waited for it", TWICE: "on_lo
            LATE: "on_lost came after the lease had ended in the store",
            KEPT: "a command ended and did not release its lock",
            CHILD: "a child of the command outlived its lock",
-           GUARDED: "a command that is killed leaves no program", FOUND: "two holders of '0 terminate'", WARNING: "two holders of '0 cancel'"}
+           GUARDED: "a command that is killed leaves no program", FOUND: "two holders of '0 terminate'",
+           REST: "FAILED  ] earlier_end_reaches_waiters", WARNING: "two holders of '0 cancel'"}
 
 # Faults that a cell has only a few times (a lease that ends, a slot that moves): one run of these mutants is
 # as many cells as it takes, up to so many.
 CELLS = {TWICE: 3, SILENT: 3, LATE: 3, HALF: 4, EARLY: 3}
 
 # Tests of the suite, and what has to be built for them. A commit that the standby has not confirmed, and then a failover
-# to it; a command that is killed as soon as its child runs.
+# to it; a command that is killed as soon as its child runs; a lease that is shortened while somebody rests.
 STANDBY = "postgres_standby"
 WATCHDOG = "cli_watchdog"
-TARGETS = {STANDBY: ["postgres_standby"], WATCHDOG: ["syncguard-cli", "syncguard-sqlite"]}
+SQLITE_SUITE = "contract_sqlite"
+POSTGRES_SUITE = "contract_postgres_plain"
+TARGETS = {STANDBY: ["postgres_standby"], WATCHDOG: ["syncguard-cli", "syncguard-sqlite"],
+           SQLITE_SUITE: ["contract", "syncguard-sqlite"], POSTGRES_SUITE: ["contract", "syncguard-postgres"]}
 
 # store, what is broken, changes (file, old text, new text), further arguments for run.py or the test's name
 MUTANTS = [
@@ -109,6 +114,8 @@ MUTANTS = [
         (SQLITE + "mutate.c", "if (!record.live)\n        return grant(",
          "if (!record.found || record.remaining_ms <= 500)\n        return grant(")], EXPIRING),
 
+    ("sqlite", REST, [(SQLITE + "mutate.c", "if (status == SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)",
+                       "if (status != SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)")], SQLITE_SUITE),
     ("sqlite", GUARDED, [
         ("src/cli/supervise.c", "    (void)keep_watchdog(s);\n", ""),
         ("src/cli/supervise.c", "    cli_watchdog_start(&s->watchdog, ",
@@ -207,6 +214,8 @@ MUTANTS = [
         (POSTGRES + "sql.c", "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint",
          "l.expires_at_ms <= excluded.acquired_at_ms - $4::bigint / 2")], EXPIRING),
 
+    ("postgres", REST, [(POSTGRES + "sql.c", "l.expires_at_ms < was AND ", "l.expires_at_ms IS NULL AND ")],
+     POSTGRES_SUITE),
     ("postgres", FOUND, [
         (POSTGRES + "mutate.c", "if (status == SYNCGUARD_OK && found)",
          "if (status == SYNCGUARD_OK && found && values.ttl[0] == 'x')")], STANDBY),

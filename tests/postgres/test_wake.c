@@ -126,6 +126,49 @@ static void notified_only_where_somebody_waits(void **state)
     syncguard_close(other);
 }
 
+static void extend_all(syncguard_backend *backend, const syncguard_grant *grant, int64_t ttl_ms)
+{
+    syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 10000), NULL};
+    syncguard_extend_op item = {.lock_id = grant->lock_id, .ttl_ms = ttl_ms};
+
+    assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, &item, 1, &limits, &err));
+    assert_int_equal(item.status, SYNCGUARD_OK);
+}
+
+/* A renewal is nobody's business, even if somebody waits. */
+static void only_an_earlier_end_is_notified(void **state)
+{
+    syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
+    waiter one;
+
+    (void)state;
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "earlier", 30000, NULL, &grant, &err));
+    start_waiter(&one, other, "earlier");
+    pg_sql(plain, "LISTEN syncguard");
+    assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 40000, NULL, NULL, &err));
+    extend_all(holder, &grant, 50000);
+    assert_int_equal(count_notifications(plain), 0);
+    extend_all(holder, &grant, 45000);
+    assert_int_equal(count_notifications(plain), 1);
+    assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 40000, NULL, NULL, &err));
+    assert_int_equal(count_notifications(plain), 1);
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    assert_true(finish_waiter(&one, now_ms()) < 5000);
+    /* Where nobody waits it is quiet. */
+    sleep_ms(300);
+    (void)count_notifications(plain);
+    assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "earlier", 30000, NULL, &grant, &err));
+    assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 10000, NULL, NULL, &err));
+    extend_all(holder, &grant, 5000);
+    assert_int_equal(count_notifications(plain), 0);
+    assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    pg_sql(plain, "UNLISTEN *");
+    syncguard_close(holder);
+    syncguard_close(other);
+}
+
 /* A waiter that was woken in vain finds out how long the lock of another, who was faster, lives. */
 static void woken_in_vain_finds_the_next_expiry(void **state)
 {
@@ -727,6 +770,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notified_only_where_somebody_waits),
+        cmocka_unit_test(only_an_earlier_end_is_notified),
         cmocka_unit_test(woken_in_vain_finds_the_next_expiry),
         cmocka_unit_test(every_release_is_heard),
         cmocka_unit_test(lost_listener_is_replaced),

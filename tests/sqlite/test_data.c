@@ -377,6 +377,7 @@ static void cleanup_removes_only_what_it_saw(void **state)
 }
 
 #define MANY SYNCGUARD_BATCH_MAX
+#define SLOTS 4096 /* of the -wake file */
 
 static void many_renewals_in_one_transaction(void **state)
 {
@@ -409,6 +410,53 @@ static void many_renewals_in_one_transaction(void **state)
     }
     free(items);
     free(grants);
+    syncguard_close(backend);
+}
+
+/* How many slots of the -wake file differ from before[], which becomes what is there now. */
+static int changed_slots(const test_dir *dir, uint64_t before[SLOTS])
+{
+    static uint64_t now[SLOTS];
+    char path[600];
+    int changed = 0;
+    snprintf(path, sizeof path, "%s-wake", dir->file);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(now, sizeof now[0], SLOTS, file), SLOTS);
+    fclose(file);
+    for (int i = 0; i < SLOTS; i++)
+        changed += now[i] != before[i];
+    memcpy(before, now, sizeof now);
+    return changed;
+}
+
+/* Waiters elsewhere are told of an earlier end; of a renewal nobody is, and it costs no write. */
+static void only_an_earlier_end_is_published(void **state)
+{
+    static uint64_t slots[SLOTS];
+    const test_dir *dir = *state;
+    static const int64_t ttls[] = {30000, 90000, 60000, 60000};
+    syncguard_error err;
+    syncguard_backend *backend = open_file(dir->file);
+    syncguard_grant one = acquire(backend, "a", 30000), other = acquire(backend, "b", 30000);
+    syncguard_limits limits = soon();
+    (void)changed_slots(dir, slots);
+    usleep(5000);
+    for (int i = 0; i < 4; i++) {
+        syncguard_extend_op items[2] = {{.lock_id = one.lock_id, .ttl_ms = ttls[i]},
+                                        {.lock_id = other.lock_id, .ttl_ms = 30000 + i * 1000}};
+        bool earlier = i > 0 && ttls[i] < ttls[i - 1];
+        assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, items, 2, &limits, &err),
+                      &err);
+        assert_int_equal(changed_slots(dir, slots), earlier ? 1 : 0);
+        usleep(5000);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_status(SYNCGUARD_OK,
+                      syncguard_extend(backend, other.lock_id, ttls[i], NULL, NULL, &err), &err);
+        assert_int_equal(changed_slots(dir, slots), i % 2 == 0 ? 1 : 0);
+        usleep(5000);
+    }
     syncguard_close(backend);
 }
 
@@ -690,6 +738,7 @@ int main(int argc, char **argv)
         TEST(the_same_request_again_is_the_grant),
         TEST(cleanup_removes_only_what_it_saw),
         TEST(many_renewals_in_one_transaction),
+        TEST(only_an_earlier_end_is_published),
         TEST(a_damaged_record_does_not_stop_other_renewals),
         TEST(a_grant_that_is_taken_back_wakes_a_waiter),
         TEST(a_release_is_published_before_its_checkpoint),

@@ -235,6 +235,7 @@ static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *
 {
     memory *m = of(backend);
     syncguard_status status = SYNCGUARD_ABSENT;
+    bool shortened = false;
 
     pthread_mutex_lock(&m->mutex);
     op->first_sent_ns = syncguard_clock_ns();
@@ -243,10 +244,13 @@ static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *
     if (e)
         status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
     if (status == SYNCGUARD_OK) {
+        shortened = now + op->ttl_ms < e->expires_boot_ms;
         e->expires_boot_ms = now + op->ttl_ms;
         e->expires_at_ms = op->expires_at_ms;
     }
     pthread_mutex_unlock(&m->mutex);
+    if (shortened) /* the key of an entry never changes */
+        syncguard_backend_key_changed(backend, e->key, e->key_length);
     return status;
 }
 

@@ -94,7 +94,8 @@ static syncguard_status renew(sg_pg *pg, const char *lock_id, const char *ttl,
     request->policy = SG_PG_FALL_BACK;
     sg_pg_request_add(request, SG_PG_BEGIN, 0);
     sg_pg_request_add(request, SG_PG_LOCK_ID, 1, lock_id);
-    sg_pg_request_add(request, SG_PG_EXTEND, 3, lock_id, pg->tolerance, ttl);
+    sg_pg_request_add(request, SG_PG_EXTEND, 4, lock_id, pg->tolerance, "t", ttl);
+    request->notifies = &request->calls[2].values[2];
     sg_pg_request_add(request, SG_PG_COMMIT, 0);
     return sg_pg_request_run(pg, request, limits, err);
 }

@@ -1,12 +1,12 @@
 /*
- * Reports releases to waiters: one listening connection and one thread per handle, started by the
- * first waiter.
+ * Reports releases, and extends that let a lock end earlier, to waiters: one listening connection
+ * and one thread per handle, started by the first waiter.
  *
  * To watch a key, the listening session holds its wait lock, shared. A releaser that cannot get
  * that lock exclusively knows that somebody may wait, and sends a notification with the hash of the
- * stored name. The wait lock is held before the waiter's attempt is sent, so no release after that
- * attempt goes unnoticed. Many names have one wait lock; the server counts how often the session
- * has taken it.
+ * stored name. An extend that lets the lock end earlier does the same. The wait lock is held before
+ * the waiter's attempt is sent, so no release after that attempt goes unnoticed. Many names have
+ * one wait lock; the server counts how often the session has taken it.
  *
  * A wait lock is kept for a moment after the last waiter has left, because on a busy key the next
  * one comes at once. When the connection is lost, every key's waiters try again and so arm again.
@@ -174,8 +174,9 @@ static const watch *next_of_hash(sg_pg_listener *listener, const watch *w, int64
 }
 
 /* Passes on the notifications that libpq has received. The core has already told the waiters of
- * this process about the releases of this handle. After a release of unknown outcome all waiters
- * try again (sg_pg_release), and notifications of an abandoned session are passed on. */
+ * this process about the releases of this handle, but not about its extends. After a release of
+ * unknown outcome all waiters try again (sg_pg_release), and notifications of an abandoned session
+ * are passed on. */
 static void report_notifications(sg_pg_listener *listener)
 {
     PGnotify *each;
@@ -185,7 +186,8 @@ static void report_notifications(sg_pg_listener *listener)
         const watch *w = NULL;
 
         if (strcmp(each->relname, SG_PG_CHANNEL) == 0 &&
-            !sg_pg_pool_is_own(listener->pool, each->be_pid)) {
+            (strstr(each->extra, SG_PG_EARLIER) != NULL ||
+             !sg_pg_pool_is_own(listener->pool, each->be_pid))) {
             while ((w = next_of_hash(listener, w, hash)) != NULL)
                 syncguard_backend_key_changed(listener->backend, w->key, w->length);
         }

@@ -76,7 +76,8 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
     }
     write_arrays(items, count, ids, ttls);
     sg_pg_request_add(&request, SG_PG_BEGIN, 0);
-    sg_pg_request_add(&request, SG_PG_EXTEND_MANY, 3, ids, ttls, pg->tolerance);
+    sg_pg_request_add(&request, SG_PG_EXTEND_MANY, 4, ids, ttls, "t", pg->tolerance);
+    request.notifies = &request.calls[1].values[2];
     sg_pg_request_add(&request, SG_PG_COMMIT, 0);
     status = sg_pg_request_run(pg, &request, limits, err);
     for (i = 0; i < count; i++) {

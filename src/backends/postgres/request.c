@@ -158,7 +158,7 @@ static bool resend_after(sg_pg *pg, sg_pg_request *request, const char *code, re
         is(code, SG_PG_OVERTAKEN))
         return sent->conflicts++ < MAX_CONFLICTS;
     if (is(code, SG_PG_QUEUE_FULL) && request->notifies) {
-        /* Some session does not read what it listens to. The lock is released all the same. */
+        /* Some session does not read what it listens to. The lock is changed all the same. */
         *request->notifies = "f";
         request->notifies = NULL;
         if (!atomic_exchange(&pg->queue_full, true))

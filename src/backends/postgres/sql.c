@@ -10,9 +10,9 @@
  *
  * The tolerance and the fence limit come as values. @L and @F stand for the tables, @N for the
  * server's time in milliseconds, @A for taking the advisory lock of a row's name, @W for notifying
- * its waiters, @R for an expiry that can be read: of less than 2^53. Times 1024 any other is out of
- * the type's range, so that a statement that evaluates such a row fails (22003) and changes
- * nothing.
+ * its waiters of a release, @E for notifying them if the expiry is earlier than `was`, @R for an
+ * expiry that can be read: of less than 2^53. Times 1024 any other is out of the type's range, so
+ * that a statement that evaluates such a row fails (22003) and changes nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,11 +26,15 @@
     "pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint"
 
 /* Waiters for a name hold its wait lock shared: then it cannot be had exclusively. */
-#define NOTIFY_WAITERS                                                                             \
-    "CASE WHEN $3::bool AND NOT pg_catalog.pg_try_advisory_xact_lock(" SG_PG_WAIT_LOCK(            \
+#define NOTIFY_WAITERS_IF(condition, payload)                                                      \
+    "CASE WHEN " condition                                                                         \
+    "$3::bool AND NOT pg_catalog.pg_try_advisory_xact_lock(" SG_PG_WAIT_LOCK(                      \
         "key") ") "                                                                                \
-               "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL                                         \
-               "', pg_catalog.hashtext(key)::text) END"
+               "THEN pg_catalog.pg_notify('" SG_PG_CHANNEL "', " payload ") END"
+#define NOTIFY_WAITERS NOTIFY_WAITERS_IF("", "pg_catalog.hashtext(key)::text")
+#define NOTIFY_WAITERS_IF_EARLIER                                                                  \
+    NOTIFY_WAITERS_IF("l.expires_at_ms < was AND ",                                                \
+                      "pg_catalog.hashtext(key)::text || '" SG_PG_EARLIER "'")
 
 #define READABLE "l.expires_at_ms BETWEEN -9007199254740991 AND 9007199254740991"
 
@@ -71,6 +75,14 @@ static const char release_sql[] =
     "pg_catalog.set_config('synchronous_commit', 'off', true) = 'off' "
     "AND expires_at_ms > @N - $2::bigint, @W";
 
+/* The expiry before is that of a row which SG_PG_LOCK_ID has locked. */
+static const char extend_sql[] =
+    "WITH t AS MATERIALIZED (SELECT @N AS now, "
+    "(SELECT expires_at_ms FROM @L WHERE lock_id = $1) AS was) UPDATE @L l "
+    "SET expires_at_ms = t.now + $4::bigint FROM t "
+    "WHERE l.lock_id = $1 AND l.expires_at_ms * 1024 > (t.now - $2::bigint) * 1024 "
+    "RETURNING l.expires_at_ms, @E";
+
 /*
  * Nothing here waits: a key or row that another session has locked is left out of m and so stays
  * undecided. The clock is read when everything that can be locked is.
@@ -82,13 +94,14 @@ static const char extend_many_sql[] =
     "ON l.lock_id = i.id), "
     "a AS MATERIALIZED (SELECT id, ttl, n FROM r WHERE "
     "pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtext(key))), "
-    "m AS MATERIALIZED (SELECT a.n, a.ttl, l.lock_id FROM @L l JOIN a ON l.lock_id = a.id "
+    "m AS MATERIALIZED (SELECT a.n, a.ttl, l.lock_id, l.expires_at_ms AS was FROM @L l JOIN a ON "
+    "l.lock_id = a.id "
     "AND @R "
     "FOR UPDATE OF l SKIP LOCKED), "
     "t AS MATERIALIZED (SELECT @N AS now FROM (SELECT count(*) FROM m) x), "
     "u AS (UPDATE @L l SET expires_at_ms = t.now + m.ttl FROM m, t "
-    "WHERE l.lock_id = m.lock_id AND l.expires_at_ms > t.now - $3::bigint "
-    "RETURNING m.n, l.expires_at_ms) "
+    "WHERE l.lock_id = m.lock_id AND l.expires_at_ms > t.now - $4::bigint "
+    "RETURNING m.n, l.expires_at_ms, @E) "
     "SELECT r.n, r.key IS NOT NULL, m.n IS NOT NULL, u.expires_at_ms "
     "FROM r LEFT JOIN m ON m.n = r.n LEFT JOIN u ON u.n = r.n";
 
@@ -113,11 +126,7 @@ static const char *const texts[SG_PG_STATEMENTS] = {
     /* The advisory lock of the row's name, then the row. A row that was taken over meanwhile is
      * checked again, and no longer has the id. */
     [SG_PG_LOCK_ID] = "SELECT @A FROM @L WHERE lock_id = $1 FOR UPDATE",
-    [SG_PG_EXTEND] =
-        "WITH t AS MATERIALIZED (SELECT @N AS now) UPDATE @L l "
-        "SET expires_at_ms = t.now + $3::bigint FROM t "
-        "WHERE l.lock_id = $1 AND l.expires_at_ms * 1024 > (t.now - $2::bigint) * 1024 "
-        "RETURNING l.expires_at_ms",
+    [SG_PG_EXTEND] = extend_sql,
     [SG_PG_RELEASE] = release_sql,
     /* As with a release no standby is waited for: an undo that a failover takes back leaves a lock
      * that expires. */
@@ -156,6 +165,8 @@ static const char *meaning(const char *mark, const sg_pg_statements *statements,
         return READABLE;
     case 'W':
         return NOTIFY_WAITERS;
+    case 'E':
+        return NOTIFY_WAITERS_IF_EARLIER;
     case 'O':
         break;
     default:

@@ -16,11 +16,11 @@ typedef enum sg_pg_statement {
     SG_PG_CURRENT_ROW,  /* name, id */
     SG_PG_ACQUIRE,      /* name, id, ttl, tolerance, key, counter's name, limit, owner */
     SG_PG_LOCK_ID,      /* id */
-    SG_PG_EXTEND,       /* id, tolerance, ttl */
+    SG_PG_EXTEND,       /* id, tolerance, whether waiters are notified, ttl */
     SG_PG_RELEASE,      /* id, tolerance, whether waiters are notified */
     SG_PG_UNDO,         /* name, id, whether waiters are notified */
     SG_PG_CLEANUP,      /* name, id, expiry, guard */
-    SG_PG_EXTEND_MANY,  /* ids, ttls, tolerance */
+    SG_PG_EXTEND_MANY,  /* ids, ttls, whether waiters are notified, tolerance */
     SG_PG_COUNTER,      /* counter's name */
     SG_PG_BY_KEY,       /* name */
     SG_PG_BY_ID,        /* id */
@@ -35,6 +35,9 @@ typedef enum sg_pg_statement {
 /* The one advisory lock that set-ups exclude each other with. */
 #define SG_PG_SETUP_LOCK "1398358599, 0"
 #define SG_PG_CHANNEL "syncguard"
+/* What follows the hash in a notification that a lock is still held but ends earlier than before.
+ */
+#define SG_PG_EARLIER " earlier"
 
 #define SG_PG_STATEMENT_NAME_SIZE 24
 /* Two forms of each statement: for a lock table without and with an owner column. */

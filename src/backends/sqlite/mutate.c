@@ -264,9 +264,10 @@ syncguard_status sg_sqlite_undo(syncguard_backend *backend, const char *key, siz
 
 /* ---- extend -------------------------------------------------------------------------------- */
 
-syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op,
+syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op, int *slot,
                                       syncguard_error *err)
 {
+    *slot = SG_SQLITE_NO_SLOT;
     sg_sqlite_record record;
     sqlite3_stmt *statement = NULL;
     syncguard_status status = sg_sqlite_record_find(sqlite, SG_SQLITE_READ_ID, op->lock_id,
@@ -281,6 +282,8 @@ syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op
         status = sg_sqlite_prepare(&sqlite->connection, SG_SQLITE_EXTEND_LOCK, &statement, err);
     if (status != SYNCGUARD_OK)
         return status;
+    if (op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS < record.remaining_ms)
+        *slot = sg_sqlite_notify_slot(record.stored.key, record.key_length);
     int64_t now_ms = sg_sqlite_boot_ms(&sqlite->boot, record.read_ns);
     sqlite3_bind_text(statement, 1, op->lock_id, SYNCGUARD_LOCK_ID_CHARS, SQLITE_STATIC);
     sqlite3_bind_int64(statement, 2, op->expires_at_ms);
@@ -293,11 +296,14 @@ syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op
 static syncguard_status attempt_extend(sg_sqlite *sqlite, void *argument, bool immediate,
                                        syncguard_error *err)
 {
+    int slot = SG_SQLITE_NO_SLOT;
     syncguard_status status = sg_sqlite_begin(&sqlite->connection, immediate, err);
     if (status == SYNCGUARD_OK)
-        status = sg_sqlite_extend_row(sqlite, argument, err);
+        status = sg_sqlite_extend_row(sqlite, argument, &slot, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_execute(&sqlite->connection, SG_SQLITE_COMMIT, err);
+    if (status == SYNCGUARD_OK && slot != SG_SQLITE_NO_SLOT)
+        sg_sqlite_notify_publish_slot(&sqlite->notify, slot);
     return status;
 }
 

@@ -44,10 +44,10 @@ syncguard_status sg_sqlite_notify_init(sg_sqlite_notify *notify, syncguard_backe
 }
 
 /* The same in every process and version: it is part of the file format. */
-static size_t slot_of(const char *key, size_t length)
+int sg_sqlite_notify_slot(const char *key, size_t length)
 {
     uint64_t hash = syncguard_fnv1a(key, length);
-    return (size_t)((hash ^ hash >> 32) % SG_SQLITE_SLOTS);
+    return (int)((hash ^ hash >> 32) % SG_SQLITE_SLOTS);
 }
 
 /* Differs between handles. */
@@ -339,7 +339,7 @@ static bool add_watched(sg_sqlite_notify *notify, size_t slot, const char *key, 
 
 bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t length, bool *added)
 {
-    size_t slot = slot_of(key, length);
+    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
     pthread_mutex_lock(&notify->mutex);
     /* Watched already: any release since is or will be reported, so this attempt counts. */
     bool before = *find_watched(notify, slot, key, length) != NULL;
@@ -352,7 +352,8 @@ bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t le
 void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t length)
 {
     pthread_mutex_lock(&notify->mutex);
-    sg_sqlite_watched **link = find_watched(notify, slot_of(key, length), key, length);
+    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
+    sg_sqlite_watched **link = find_watched(notify, slot, key, length);
     sg_sqlite_watched *watched = *link;
     if (watched != NULL)
         *link = watched->next;
@@ -362,6 +363,14 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
 
 /* ---- publishing ---------------------------------------------------------------------------- */
 
+/* Writes a new value to the slot and returns it; 0: it failed. Caller holds the mutex. */
+static uint64_t write_slot(sg_sqlite_notify *notify, size_t slot)
+{
+    uint64_t value = notify->next_value++;
+    ssize_t written = pwrite(notify->fd, &value, sizeof value, (off_t)(slot * sizeof value));
+    return written == (ssize_t)sizeof value ? value : 0;
+}
+
 /*
  * The core tells our own waiters of the key, so for them our own value counts as seen. But it may
  * overwrite a value by which another process released another key of the slot: waiters of that one
@@ -369,14 +378,19 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
  */
 void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length)
 {
-    size_t slot = slot_of(key, length);
+    size_t slot = (size_t)sg_sqlite_notify_slot(key, length);
     pthread_mutex_lock(&notify->mutex);
-    uint64_t value = notify->next_value++;
     sg_sqlite_watched *watched = *find_watched(notify, slot, key, length);
-    if (pwrite(notify->fd, &value, sizeof value, (off_t)(slot * sizeof value)) ==
-            (ssize_t)sizeof value &&
-        watched != NULL)
+    uint64_t value = write_slot(notify, slot);
+    if (value != 0 && watched != NULL)
         watched->seen = value;
+    pthread_mutex_unlock(&notify->mutex);
+}
+
+void sg_sqlite_notify_publish_slot(sg_sqlite_notify *notify, int slot)
+{
+    pthread_mutex_lock(&notify->mutex);
+    (void)write_slot(notify, (size_t)slot);
     pthread_mutex_unlock(&notify->mutex);
 }
 

@@ -1,11 +1,11 @@
 /*
  * Notifications between processes: the -wake file, 4096 slots of eight bytes beside the database.
  *
- * A release writes a value that was never written before into the slot of its key. A handle with
- * waiters has one thread that the kernel tells of writes (inotify); it reads the slots and reports
- * the watched keys whose slot changed. The value of a slot is read before the attempt that decides
- * whether to wait, and a release is committed before its slot is written: so no release is missed,
- * and a spurious report only costs an attempt.
+ * A release, or an extend that lets a lock end earlier, writes a value that was never written
+ * before into the slot of its key. A handle with waiters has one thread that the kernel tells of
+ * writes (inotify); it reads the slots and reports the watched keys whose slot changed. The value
+ * of a slot is read before the attempt that decides whether to wait, and a release is committed
+ * before its slot is written: so no release is missed, and a spurious report only costs an attempt.
  *
  * The file holds no state that matters. It is read and written, never mapped: access to a truncated
  * mapping raises a signal. Waiters rely on it, so every handle opens it, with its space allocated,
@@ -22,6 +22,7 @@
 #include "syncguard/sys/backend.h"
 
 #define SG_SQLITE_SLOTS 4096
+#define SG_SQLITE_NO_SLOT (-1)
 #define SG_SQLITE_WATCH_BUCKETS 512
 
 struct sg_sqlite_watched;
@@ -60,5 +61,9 @@ bool sg_sqlite_notify_watch(sg_sqlite_notify *notify, const char *key, size_t le
 void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t length);
 /* Tells other processes that key was released. */
 void sg_sqlite_notify_publish(sg_sqlite_notify *notify, const char *key, size_t length);
+/* The slot of key. */
+int sg_sqlite_notify_slot(const char *key, size_t length);
+/* Tells all processes, also this one, that a key of the slot will be free earlier. */
+void sg_sqlite_notify_publish_slot(sg_sqlite_notify *notify, int slot);
 
 #endif
