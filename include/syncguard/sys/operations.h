@@ -76,8 +76,7 @@ typedef struct syncguard_extend_op { /* the arguments of the slot extend */
     const char *lock_id;
     int64_t ttl_ms;
     syncguard_limits limits; /* not used in a batch: see extend_many */
-    /* out, OK */
-    int64_t expires_at_ms;
+    int64_t expires_at_ms; /* out, OK */
     /* out, always: as in acquire; the renewed lease counts from it */
     int64_t first_sent_ns;
     /* out, ABSENT: as in release */
@@ -96,8 +95,7 @@ typedef struct syncguard_is_locked_op { /* the arguments of the slot is_locked *
     /* out, OK and not locked: the dead record that was seen, if any (lock_id[0] is NUL if none) */
     char dead_lock_id[SYNCGUARD_LOCK_ID_SIZE];
     int64_t dead_expires_at_ms;
-    /* out: for how long that record has been expired, by the clock that determines expiry */
-    int64_t dead_for_ms;
+    int64_t dead_for_ms; /* out: since its expiry, by the clock that determines expiry */
 } syncguard_is_locked_op;
 
 typedef struct syncguard_lookup_op { /* the arguments of the slot lookup */
