@@ -76,7 +76,7 @@ typedef struct syncguard_extend_op { /* the arguments of the slot extend */
     const char *lock_id;
     int64_t ttl_ms;
     syncguard_limits limits; /* not used in a batch: see extend_many */
-    int64_t expires_at_ms; /* out, OK */
+    int64_t expires_at_ms;   /* out, OK */
     /* out, always: as in acquire; the renewed lease counts from it */
     int64_t first_sent_ns;
     /* out, ABSENT: as in release */
