@@ -41,7 +41,7 @@ extern "C" {
 #define SYNCGUARD_LOCK_ID_CHARS 22                   /* base64url */
 #define SYNCGUARD_FENCE_DIGITS 15                    /* with leading zeros */
 #define SYNCGUARD_FENCE_MAX INT64_C(900000000000000) /* acquire fails beyond it */
-#define SYNCGUARD_FENCE_WARN INT64_C(90000000000000) /* the log warns from it on */
+#define SYNCGUARD_FENCE_WARN INT64_C(90000000000000) /* the log warns above it */
 #define SYNCGUARD_HASH_CHARS 24                      /* hexadecimal digits */
 #define SYNCGUARD_MAX_OWNER_BYTES 128                /* of UTF-8 */
 

@@ -36,22 +36,35 @@ void sg_fence_warnings_forget(sg_fence_warnings *warnings)
     (void)pthread_mutex_init(&warnings->mutex, NULL);
 }
 
-/* A full table warns of no further keys: NULL. Caller holds the mutex. */
-static struct sg_fence_warning *find_or_add(sg_fence_warnings *warnings, const char *hash)
+static struct sg_fence_warning *add(sg_fence_warnings *warnings)
 {
-    struct sg_fence_warning *warning = warnings->first;
-    while (warning != NULL && strcmp(warning->key_hash, hash) != 0)
-        warning = warning->next;
-    if (warning != NULL || warnings->count >= KEYS_MAX)
-        return warning;
-    warning = syncguard_calloc(1, sizeof *warning);
+    struct sg_fence_warning *warning = syncguard_calloc(1, sizeof *warning);
     if (warning != NULL) {
-        memcpy(warning->key_hash, hash, SYNCGUARD_HASH_SIZE);
         warning->next = warnings->first;
         warnings->first = warning;
         warnings->count++;
     }
     return warning;
+}
+
+/* The entry of a key. A full table gives the entry of another key whose minute is over; NULL if
+ * there is none. Caller holds the mutex. */
+static struct sg_fence_warning *find_or_add(sg_fence_warnings *warnings, const char *hash,
+                                            int64_t now)
+{
+    struct sg_fence_warning *warning = warnings->first, *over = NULL;
+    while (warning != NULL && strcmp(warning->key_hash, hash) != 0) {
+        if (now >= warning->next_ns)
+            over = warning;
+        warning = warning->next;
+    }
+    if (warning != NULL)
+        return warning;
+    if (over == NULL && warnings->count < KEYS_MAX)
+        over = add(warnings);
+    if (over != NULL)
+        memcpy(over->key_hash, hash, SYNCGUARD_HASH_SIZE);
+    return over;
 }
 
 void sg_fence_warnings_log(sg_fence_warnings *warnings, syncguard_backend *backend, const char *key,
@@ -64,7 +77,7 @@ void sg_fence_warnings_log(sg_fence_warnings *warnings, syncguard_backend *backe
     if (core->options.log == NULL || !sg_hash_text(core->hash_secret, key, length, hash))
         return;
     pthread_mutex_lock(&warnings->mutex);
-    struct sg_fence_warning *warning = find_or_add(warnings, hash);
+    struct sg_fence_warning *warning = find_or_add(warnings, hash, now);
     bool due = warning != NULL && now >= warning->next_ns;
     if (due)
         warning->next_ns = now + PAUSE_NS;

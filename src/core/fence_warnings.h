@@ -16,7 +16,8 @@ syncguard_status sg_fence_warnings_init(sg_fence_warnings *warnings, syncguard_e
 void sg_fence_warnings_destroy(sg_fence_warnings *warnings);
 /* In a forked child: the mutex may be locked by a thread of the parent. */
 void sg_fence_warnings_forget(sg_fence_warnings *warnings);
-/* Logs a warning with the hash of key, at most once per key and minute. */
+/* Logs a warning with the hash of key, at most once per key and minute, and for at most 1,024 keys
+ * in a minute. */
 void sg_fence_warnings_log(sg_fence_warnings *warnings, syncguard_backend *backend, const char *key,
                            size_t length);
 

@@ -121,18 +121,31 @@ static void note_warning(void *context, syncguard_log_level level, const char *m
     snprintf(all->last, sizeof all->last, "%s", message);
 }
 
+static atomic_llong later_ns; /* the clock is ahead by this */
+int64_t __real_syncguard_clock_ns(void);
+int64_t __wrap_syncguard_clock_ns(void);
+int64_t __wrap_syncguard_clock_ns(void)
+{
+    return __real_syncguard_clock_ns() + atomic_load(&later_ns);
+}
+
+static fake_backend *open_noting(warnings *seen)
+{
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+
+    options.log = note_warning;
+    options.log_context = seen;
+    return fake_backend_open(&options);
+}
+
 static void high_counters_are_warned_of_once(void **state)
 {
     warnings seen = {0};
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     char hash[SYNCGUARD_HASH_SIZE];
     syncguard_grant grant;
-    fake_backend *p;
+    fake_backend *p = open_noting(&seen);
 
     (void)state;
-    options.log = note_warning;
-    options.log_context = &seen;
-    p = fake_backend_open(&options);
     atomic_store(&p->fence, SYNCGUARD_FENCE_WARN - 1);
     assert_int_equal(syncguard_acquire(&p->base, "s3cret", 1000, NULL, &grant, NULL), SYNCGUARD_OK);
     assert_string_equal(grant.fence, "090000000000000");
@@ -150,12 +163,42 @@ static void high_counters_are_warned_of_once(void **state)
     syncguard_close(&p->base);
 }
 
+/* However many keys have been warned of, another one is, too, and each again after its minute. */
+static void many_high_counters_are_warned_of(void **state)
+{
+    enum { KEYS = 1024 };
+    warnings seen = {0};
+    syncguard_grant grant;
+    fake_backend *p = open_noting(&seen);
+    char hash[SYNCGUARD_HASH_SIZE];
+
+    (void)state;
+    atomic_store(&p->fence, SYNCGUARD_FENCE_WARN);
+    for (int round = 1; round <= 3; round++) {
+        for (int i = 0; i < KEYS; i++) {
+            char key[32];
+            snprintf(key, sizeof key, "%d", round < 3 ? i : i + KEYS / 2);
+            assert_int_equal(syncguard_acquire(&p->base, key, 1000, NULL, &grant, NULL),
+                             SYNCGUARD_OK);
+        }
+        assert_int_equal(seen.count, round * KEYS);
+        atomic_fetch_add(&later_ns, 61000 * SYNCGUARD_NS_PER_MS);
+    }
+    assert_int_equal(syncguard_acquire(&p->base, "one more", 1000, NULL, &grant, NULL),
+                     SYNCGUARD_OK);
+    assert_int_equal(seen.count, 3 * KEYS + 1);
+    assert_true(syncguard_hash("one more", hash));
+    assert_non_null(strstr(seen.last, hash));
+    syncguard_close(&p->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_input_reaches_no_store),
         cmocka_unit_test(triggered_abort_reaches_no_store),
         cmocka_unit_test(high_counters_are_warned_of_once),
+        cmocka_unit_test(many_high_counters_are_warned_of),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
