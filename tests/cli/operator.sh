@@ -81,6 +81,36 @@ if cc -shared -fPIC -U_FORTIFY_SOURCE -o shim.so shim.c 2>/dev/null; then
         grep -Eq '^<[0-9]+>audit: time=.* key="logged" owner="me" fence=000000000000002 result=released$' syslog
 fi
 
+# Between the look and the release the holder releases, and another owner acquires: the new lock stays.
+cat >between.c <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+int syncguard_release(void *backend, const char *lock_id, const void *call, void *err)
+{
+    int (*release)(void *, const char *, const void *, void *) = dlsym(RTLD_NEXT, "syncguard_release");
+    unsetenv("LD_PRELOAD");
+    setenv("SEEN", lock_id, 1);
+    if (system("\"$SG\" release \"$SEEN\" && \"$SG\" acquire --owner second moved >second.id") != 0)
+        abort();
+    return release(backend, lock_id, call, err);
+}
+C
+if cc -shared -fPIC -U_FORTIFY_SOURCE -o between.so between.c -ldl 2>/dev/null; then
+    exits "acquire" 0 acquire --owner first moved
+    SG=$SG LD_PRELOAD="$(ldd "$SG" | awk '$1 ~ /^lib[at]san/ { print $3 }') $WORK/between.so" \
+        run_sg release --key moved --force
+    same "the lock that was seen is gone" 1 "$code"
+    check "says so" contains "$err" "'moved' was released by its holder meanwhile"
+    check "audited" grep -Eq 'key="moved" owner="first" fence=000000000000001 result=absent$' err
+    exits "the new lock" 0 status --raw moved
+    check "is held by its owner" contains "$out" "owner: second"
+    check "with the next fence" contains "$out" "fence: 000000000000002"
+    same "under its id" "$(sed -n 's/^lockId: //p' second.id)" "$(sed -n 's/^lockId: //p' out)"
+else
+    check "the library between the command and its own is built" false
+fi
+
 # The name of the user is known without the environment, too.
 env -u USER -u LOGNAME "$SG" acquire named >/dev/null
 same "owner" "$(id -un)" "$("$SG" status named | sed -n 's/^owner: \(.*\)@.*/\1/p')"

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,6 +111,16 @@ static void both_levels_are_told_of_their_own(void **state)
     assert_int_equal(result, 7);
     assert_int_equal(backend_level.calls, 2);
     assert_string_equal(backend_level.source, "helper");
+
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.on_release_error = note;
+    options.on_release_error_context = &lock_level;
+    assert_int_equal(
+        syncguard_with_lock(&p->base, KEY, &options, nothing_to_do, NULL, &result, NULL),
+        SYNCGUARD_OK);
+    assert_int_equal(lock_level.calls, 2);
+    assert_string_equal(lock_level.source, "helper");
+    assert_int_equal(backend_level.calls, 2);
     syncguard_close(&p->base);
 }
 
@@ -138,9 +149,10 @@ static void dispose_timeout_is_reported(void **state)
     syncguard_close(&p->base);
 }
 
-/* Disposes of a lock in a child with this environment; what it wrote to stderr. */
+/* Disposes of a lock in a child with this environment; what it wrote to stderr. The id of the lock
+ * goes to *id, which is shared with the child. */
 static void stderr_of(const char *environment, const char *debug, told *callback, char *text,
-                      size_t size)
+                      size_t size, char *id)
 {
     int ends[2];
     int status = 0;
@@ -153,7 +165,6 @@ static void stderr_of(const char *environment, const char *debug, told *callback
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        char id[SYNCGUARD_LOCK_ID_SIZE];
         dup2(ends[1], STDERR_FILENO);
         environment != NULL ? setenv("SYNCGUARD_ENV", environment, 1) : unsetenv("SYNCGUARD_ENV");
         debug != NULL ? setenv("SYNCGUARD_DEBUG", debug, 1) : unsetenv("SYNCGUARD_DEBUG");
@@ -183,25 +194,32 @@ static void default_handler_in_every_environment(void **state)
         {"production", "", false},    {"Production", NULL, true},
     };
     char text[4096];
+    char *id = mmap(NULL, SYNCGUARD_LOCK_ID_SIZE, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     (void)state;
+    assert_true(id != MAP_FAILED);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         told callback = {0};
 
-        stderr_of(cases[i].environment, cases[i].debug, NULL, text, sizeof text);
+        id[0] = '\0';
+        stderr_of(cases[i].environment, cases[i].debug, NULL, text, sizeof text, id);
+        assert_true(syncguard_lock_id_valid(id));
         if (cases[i].prints) {
             char *newline = strchr(text, '\n');
             assert_non_null(newline);
             assert_string_equal(newline, "\n"); /* one line */
             assert_non_null(strstr(text, "ServiceUnavailable"));
             assert_null(strstr(text, KEY));
+            assert_null(strstr(text, id));
         } else {
             assert_string_equal(text, "");
         }
         /* A given callback is always called, and then nothing is printed. */
-        stderr_of(cases[i].environment, cases[i].debug, &callback, text, sizeof text);
+        stderr_of(cases[i].environment, cases[i].debug, &callback, text, sizeof text, id);
         assert_string_equal(text, "");
     }
+    munmap(id, SYNCGUARD_LOCK_ID_SIZE);
 }
 
 int main(void)
