@@ -63,8 +63,9 @@ SYNCGUARD_API void syncguard_close(syncguard_backend *backend);
 /*
  * Creates or checks what a store needs before it can be used: the tables of PostgreSQL (without
  * them opening succeeds, but every operation is InvalidArgument). Idempotent, and safe to run in
- * several places at once. If print is not NULL, nothing is changed; each statement is passed to
- * print instead. For a store that needs nothing the result is OK.
+ * several places at once. Each change is reported to the log of options (INFO). If print is not
+ * NULL, nothing is changed; each statement is passed to print instead. For a store that needs
+ * nothing the result is OK.
  */
 typedef void (*syncguard_print_fn)(void *context, const char *line);
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status

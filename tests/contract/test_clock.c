@@ -137,8 +137,8 @@ static bool check_ages(void *context, const syncguard_lock_info *info)
 
     if (strcmp(info->key_hash, key_hash) != 0)
         return true;
-    assert_in_range(info->now_ms - info->acquired_at_ms, 0, LATE_MS);
-    assert_in_range(info->expires_at_ms - info->now_ms, 60000 - LATE_MS, 60000);
+    assert_between(0, LATE_MS, info->now_ms - info->acquired_at_ms);
+    assert_between(60000 - LATE_MS, 60000, info->expires_at_ms - info->now_ms);
     return true;
 }
 

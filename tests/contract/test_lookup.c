@@ -85,8 +85,8 @@ static void check_ages(const syncguard_lock_info *info, int64_t ttl_ms, int64_t 
     const int64_t rounding_ms = 20;
     int64_t passed_ms = now_ms() - began + rounding_ms;
 
-    assert_in_range(info->now_ms - info->acquired_at_ms, 0, passed_ms);
-    assert_in_range(info->expires_at_ms - info->now_ms, ttl_ms - passed_ms, ttl_ms + rounding_ms);
+    assert_between(0, passed_ms, info->now_ms - info->acquired_at_ms);
+    assert_between(ttl_ms - passed_ms, ttl_ms + rounding_ms, info->expires_at_ms - info->now_ms);
 }
 
 static void lookups_tell_the_time_of_the_store(void **state)
