@@ -3,7 +3,6 @@
  * --watch prints the table again and again over the last one.
  */
 #include <fnmatch.h>
-#include <locale.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,17 +81,13 @@ static int list_once(listing *l, syncguard_backend *backend)
 
 /* ---- --watch ------------------------------------------------------------------------------- */
 
-/* One line of the screen, cut at its width in characters. */
-static void put_line(const char *text, size_t length, int width)
+/* One line of the screen, cut at its width: a line that wraps would push the heading off. Cleared
+ * first, because after a full line some terminals would clear its last character. */
+static void put_line(const char *text, size_t length, int columns)
 {
-    size_t end = 0;
-    for (int shown = 0; end < length; end++) {
-        shown += ((unsigned char)text[end] & 0xC0) != 0x80;
-        if (shown > width)
-            break;
-    }
-    fwrite(text, 1, end, stdout);
-    fputs("\033[K\n", stdout);
+    fputs("\033[K", stdout);
+    fwrite(text, 1, cli_fitting(text, length, columns), stdout);
+    fputs("\n", stdout);
 }
 
 /* The lines of text, as many as the screen has room for. */
@@ -171,8 +166,7 @@ int cmd_list(cli_options *options)
         return cli_usage_error("--watch and --json cannot be used together");
     if (options->watch && isatty(STDOUT_FILENO) == 0)
         return cli_usage_error("--watch needs a terminal");
-    if (l.pattern != NULL)
-        setlocale(LC_CTYPE, "C.UTF-8"); /* a ? of the pattern stands for a character, not a byte */
+    cli_use_utf8(); /* also for the pattern: its ? stands for a character, not for a byte */
     int code = cli_refuse_memory(options);
     if (code == CLI_OK)
         code = cli_open_existing(options, &backend);

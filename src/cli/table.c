@@ -20,24 +20,16 @@ bool cli_table_begin(cli_table *table, FILE *out, bool with_id)
     return table->rows != NULL;
 }
 
-/* Characters, not bytes. */
-static int width_of(const char *text)
-{
-    int width = 0;
-    for (; *text != '\0'; text++)
-        width += ((unsigned char)*text & 0xC0) != 0x80;
-    return width;
-}
-
 static int widest(int width, const char *text, int limit)
 {
-    int own = width_of(text);
+    int own = cli_columns(text);
     return own > width && own <= limit ? own : width;
 }
 
 static void cell(FILE *out, const char *text, int width)
 {
-    fprintf(out, "%s%*s  ", text, width > width_of(text) ? width - width_of(text) : 0, "");
+    int own = cli_columns(text);
+    fprintf(out, "%s%*s  ", text, width > own ? width - own : 0, "");
 }
 
 static void heading(const cli_table *table)

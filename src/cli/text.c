@@ -2,7 +2,9 @@
  * UTF-8, and text made safe for a terminal: keys and labels come from whoever wrote
  * to the store, and must neither control the terminal nor break a line.
  */
+#include <locale.h>
 #include <string.h>
+#include <wchar.h>
 
 #include "text.h"
 
@@ -63,6 +65,55 @@ bool cli_is_control(uint32_t point)
     }
     return false;
 }
+
+/* ---- columns of a terminal ------------------------------------------------------------------- */
+
+void cli_use_utf8(void)
+{
+    /* Not every system has the first one. */
+    static const char *const names[] = {"C.UTF-8", "en_US.UTF-8", ""};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (setlocale(LC_CTYPE, names[i]) != NULL)
+            return;
+    }
+}
+
+/* Columns of the character at text, `unknown` if the C library does not know it; and its length,
+ * at least one byte. */
+static int character_columns(const char *text, int unknown, size_t *length)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    *length = cli_utf8_length(at);
+    if (*length == 0) {
+        *length = 1;
+        return 1;
+    }
+    int columns = wcwidth((wchar_t)cli_utf8_decode(at, *length));
+    return columns >= 0 ? columns : unknown;
+}
+
+int cli_columns(const char *text)
+{
+    int columns = 0;
+    for (size_t length; *text != '\0'; text += length)
+        columns += character_columns(text, 1, &length);
+    return columns;
+}
+
+size_t cli_fitting(const char *text, size_t length, int columns)
+{
+    size_t end = 0;
+    while (end < length) {
+        size_t more;
+        columns -= character_columns(text + end, 2, &more);
+        if (columns < 0 || more > length - end)
+            break;
+        end += more;
+    }
+    return end;
+}
+
+/* ---- escaping -------------------------------------------------------------------------------- */
 
 static size_t put_escaped(char *out, const unsigned char *at, size_t length)
 {

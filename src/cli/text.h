@@ -13,6 +13,15 @@ uint32_t cli_utf8_decode(const unsigned char *text, size_t length);
 /* True for control and format characters: they must not reach a terminal. */
 bool cli_is_control(uint32_t point);
 
+/* Makes the functions of the C library take text for UTF-8, and so know wide characters. */
+void cli_use_utf8(void);
+/* Columns of a terminal that the text takes; one for a character that the C library does not know.
+ */
+int cli_columns(const char *text);
+/* Bytes of the characters at the beginning of text, of at most length bytes, that fit into so many
+ * columns for sure: an unknown character may take two. */
+size_t cli_fitting(const char *text, size_t length, int columns);
+
 /* Escapes control characters and backslashes; cuts at the end of a whole character. */
 void cli_escape(const char *text, char *out, size_t size);
 /* The same for a message whose parts may be escaped already: backslashes stay. */

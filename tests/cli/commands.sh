@@ -68,6 +68,21 @@ for key in deploy/web/2 deploy/web/1 deploy/ä other; do
     run_sg release --key "$key" --force
 done
 
+# The columns are those of a terminal: some characters take two, combining marks none.
+wide=(abc $'x\xcc\x81y' x🚀 日本)
+for key in "${wide[@]}"; do
+    exits "acquire $key" 0 acquire --owner 所有者 "$key"
+done
+exits "wide characters" 0 list
+same "the columns" $'KEY OWNER\nabc 所有者\nx\xcc\x81y 所有者\nx🚀 所有者\n日本 所有者' \
+    "$(sed '/secret-key/d; s/  */ /g' out | cut -d ' ' -f 1,2)"
+for row in 'KEY         OWNER ' 'abc         所有者 ' $'x\xcc\x81y          所有者 ' 'x🚀         所有者 ' '日本        所有者 '; do
+    check "where they begin: $row" grep -q "^$row" out
+done
+for key in "${wide[@]}"; do
+    run_sg release --key "$key" --force
+done
+
 sleep 0.05
 exits "extend" 0 extend --json --ttl 90s "$id"
 check "moves the expiry" [ "$(json expiresAtMs)" -gt $((expires + 29000)) ]

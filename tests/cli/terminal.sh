@@ -220,4 +220,18 @@ check "what is released goes away" until_true 20 lacks_row other
 keys C-c
 keys 'echo code=$?' Enter
 sees "Ctrl-C ends it" '^code=130'
+
+# Wide characters in a narrow window: no row wraps, so the heading stays.
+check "a narrow window" tmux_ resize-window -x 60 -y 13
+for i in 1 2 3 4 5 6 7 8; do
+    "$SG" acquire --ttl 5m --owner 日本語の所有者と日本語のホストの名前 "日本語のキー$i" >/dev/null
+done
+fresh
+keys '$SG list --watch' Enter
+sees "all are counted" ' 9 locks held$'
+sees "the last row" '^日本語のキー8 +日本語の所有者と日本語のホストの名前 '
+check "the heading is there" on_screen '^KEY +OWNER'
+same "one line each" 9 "$(tmux_ capture-pane -p | grep -c '^日本語のキー\|^second ')"
+same "and no more" 11 "$(tmux_ capture-pane -p | grep -c .)"
+keys C-c
 finish

@@ -5,7 +5,7 @@
  *     store_release   release.lua, sg_redis_release
  *     store_extend    extend.lua, sg_redis_extend and sg_redis_extend_many
  *     store_undo      undo.lua, sg_redis_undo (a tombstone under the index name of the id)
- *     DURABLE         send_once in request.c: WAIT leaves with the script, for acquire and extend
+ *     DURABLE         confirm.c: WAIT follows an acquire or extend that has written, on the same connection
  *
  * The server drops a lock's key when TTL + tolerance have passed since it was last written. Persistence is at every write
  * (guarantees, note 1), so a restart changes nothing and is left out; and so is cleanup.lua, for which nothing remains.

@@ -306,6 +306,11 @@ static bool pass(proxy *p, int from, int to, nfds_t to_index, bool reply, bool s
         atomic_fetch_sub(&p->lose, 1);
         return false;
     }
+    if (reply && atomic_exchange(&p->last, false)) {
+        (void)send(to, buffer, (size_t)n, MSG_NOSIGNAL);
+        atomic_store(&p->silent, MOST_PROXIED);
+        return false;
+    }
     if (atomic_load(&p->delay_ms) == 0)
         return send(to, buffer, (size_t)n, MSG_NOSIGNAL) == n;
     parcel *made = malloc(sizeof *made + (size_t)n);
@@ -380,6 +385,7 @@ void proxy_start(proxy *p, int target)
     p->target = target;
     atomic_init(&p->lose, 0);
     atomic_init(&p->silent, 0);
+    atomic_init(&p->last, false);
     atomic_init(&p->resets, 0);
     atomic_init(&p->delay_ms, 0);
     atomic_init(&p->accepted, 0);

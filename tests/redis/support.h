@@ -78,13 +78,15 @@ void server_kill(server *s);
 void server_remove(server *s);
 
 /* Stands between client and server: passes on, but loses the next `lose` replies by hanging up, and
- * never answers the first `silent` connections. */
+ * never answers the first `silent` connections. With `last` the next reply is passed on, then the
+ * proxy hangs up and never answers again. */
 typedef struct proxy {
     int port;
     int target;
     int listener;
     atomic_int lose;
     atomic_int silent;
+    atomic_bool last;
     atomic_int resets;   /* connections that the client cut off, rather than closed */
     atomic_int delay_ms; /* each way */
     atomic_int accepted; /* connections so far */

@@ -5,6 +5,7 @@
  *   notify.c                  waiters are told of releases
  *   cluster.c                 operations name by name, while a slot moves
  *   request.c, scripts.c      one request: sending again, redirections, NOSCRIPT
+ *   confirm.c                 waiting for replicas, with wait_replicas
  *   link.c, pipeline.c, caller.c   a connection that many threads share
  *   tracker.c                 which connections report changes, and to where
  *   route.c, topology.c       where the primary is: address, Sentinel, Cluster

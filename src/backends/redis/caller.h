@@ -19,13 +19,15 @@ typedef struct sg_redis_round_trip {
     const sg_redis_text *text;
     redisReply **replies;
     size_t count;
-    bool watch; /* needs a connection that reports to the tracker */
-    bool spin;  /* others wait for its result: poll for the reply before sleeping */
+    bool watch;    /* needs a connection that reports to the tracker */
+    bool spin;     /* others wait for its result: poll for the reply before sleeping */
+    uint64_t only; /* fails unless the link still has the connection of this serial; 0: any */
     /* out */
     bool armed;          /* watch: changes of what it read will be reported */
     bool sent;           /* the server may have got it */
     int64_t sent_ns;     /* just before the first byte left */
     uint64_t generation; /* of the topology, of the connection */
+    uint64_t serial;     /* of the connection */
     char peer[300];      /* Cluster only */
 } sg_redis_round_trip;
 

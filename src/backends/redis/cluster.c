@@ -59,13 +59,10 @@ static syncguard_status read_index(sg_redis_request *request, const sg_redis_nam
                                    sg_redis_name *lock, syncguard_error *err)
 {
     const sg_redis_config *config = &request->backend->config;
-    bool confirm = request->confirm;
     lock->length = 0;
     lock->text[0] = '\0';
     sg_redis_request_use_command(request, "GET", index);
-    request->confirm = false;
     syncguard_status status = sg_redis_request_run(request, err);
-    request->confirm = confirm;
     if (status != SYNCGUARD_OK)
         return status;
     const redisReply *reply = request->reply;

@@ -33,6 +33,7 @@ typedef struct sg_redis_connection {
     void *(*create_array)(const redisReadTask *task, sg_redis_elements elements);
     size_t elements;     /* of the arrays of the unfinished reply */
     uint64_t generation; /* of the topology that it was opened under */
+    uint64_t serial;     /* among the connections of its link, from 1 */
     char peer[300];      /* "host:port": which server this is */
     int refs;            /* guarded by whoever shares it */
     int64_t setup_ns;    /* how long it took to make */

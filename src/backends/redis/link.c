@@ -79,6 +79,7 @@ static void connected(sg_redis_link *link, sg_redis_connection *conn, syncguard_
     link->queue = link->queue_last = NULL;
     link->conn = conn;
     if (conn != NULL) {
+        conn->serial = ++link->connections;
         link->used_ns = link->heard_ns = syncguard_clock_ns();
         link->reconnected = link->connected_before;
         link->connected_before = true;
@@ -246,6 +247,8 @@ static syncguard_status make_trip(sg_redis_link *link, sg_redis_round_trip *trip
     sg_redis_caller *caller = NULL;
     int64_t now = syncguard_clock_ns();
     check_connection(link, now);
+    if (trip->only != 0 && (link->conn == NULL || link->conn->serial != trip->only))
+        return sg_redis_fail_connection(err);
     syncguard_status status =
         sg_redis_caller_take(&link->callers, limits->abort_object != NULL, &caller, err);
     if (status != SYNCGUARD_OK)

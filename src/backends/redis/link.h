@@ -20,6 +20,7 @@ typedef struct sg_redis_link {
     uint32_t uncollected; /* threads woken with a reply that have not come for it yet */
     int64_t used_ns;
     int64_t heard_ns;
+    uint64_t connections;       /* made so far */
     bool connected_before;      /* to where it leads now */
     bool reconnected;           /* and nobody has reported it */
     syncguard_backend *backend; /* to report it to; NULL: not reported */
@@ -42,7 +43,8 @@ syncguard_status sg_redis_link_init(sg_redis_link *link, const sg_redis_dialer *
 void sg_redis_link_fini(sg_redis_link *link, bool forked);
 /*
  * Sends and waits for the replies. ServiceUnavailable with trip->sent says that the connection
- * broke: the request may have been carried out.
+ * broke: the request may have been carried out. With trip->only it also says that the connection is
+ * not there any more.
  */
 syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_trip *trip,
                                           const syncguard_limits *limits, syncguard_error *err);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cluster.h"
+#include "confirm.h"
 #include "notify.h"
 #include "record.h"
 
@@ -100,7 +101,7 @@ static syncguard_status run_confirmed(sg_redis_request *request, const sg_redis_
         status = sg_redis_fail_replicas(err);
         op->may_have_been_granted = true;
     }
-    if (status < SYNCGUARD_OK) /* the next WAIT on it would ask for this write, too */
+    if (status < SYNCGUARD_OK) /* the server may still wait: the next acquire would stand behind */
         sg_redis_link_reset(request->link);
     give_wait_link(backend, request->link);
     return status;
@@ -343,7 +344,6 @@ void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t 
     sg_redis_backend *backend = of(base);
     redisReply *replies[SYNCGUARD_MANY_MAX] = {NULL};
     size_t sent = 0;
-    bool sent_before = false;
     syncguard_error error;
     sg_redis_text text;
     sg_redis_text_init(&text);
@@ -353,14 +353,14 @@ void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t 
     for (size_t i = 0; i < count; i++)
         sent += items[i].status == SYNCGUARD_OK;
     syncguard_status status = SYNCGUARD_OK;
+    sg_redis_commands commands = {.text = &text, .replies = replies, .count = sent};
     if (sent > 0)
-        status = sg_redis_commands_send(backend, NULL, &text, replies, sent, limits, &sent_before,
-                                        &error);
+        status = sg_redis_commands_send(backend, &commands, limits, &error);
     if (status != SYNCGUARD_OK)
-        fail_many(base, items, count, &error, sent_before);
+        fail_many(base, items, count, &error, commands.sent_before);
     for (size_t i = 0, next = 0; i < count && status == SYNCGUARD_OK; i++) {
         if (items[i].status == SYNCGUARD_OK)
-            interpret_many(base, &items[i], replies[next++], sent_before);
+            interpret_many(base, &items[i], replies[next++], commands.sent_before);
     }
     sg_redis_replies_free(replies, sent);
     sg_redis_text_free(&text);
@@ -377,7 +377,7 @@ void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t 
 static sg_redis_link *extend_link(sg_redis_backend *backend)
 {
     bool own = backend->config.wait_replicas > 0 || sg_redis_tracker_started(&backend->tracker);
-    return own ? &backend->links[backend->link_count - 1] : NULL;
+    return own ? sg_redis_extend_link(backend) : NULL;
 }
 
 void sg_redis_extend_request(sg_redis_backend *backend, const syncguard_extend_op *op,
@@ -493,6 +493,7 @@ static syncguard_status undo_batch(sg_redis_backend *backend, syncguard_undo_op 
 {
     redisReply *replies[SYNCGUARD_BATCH_MAX] = {NULL};
     sg_redis_text text;
+    sg_redis_commands batch = {.text = &text, .replies = replies, .count = count};
     syncguard_status status = SYNCGUARD_OK;
     sg_redis_text_init(&text);
     for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++) {
@@ -503,8 +504,7 @@ static syncguard_status undo_batch(sg_redis_backend *backend, syncguard_undo_op 
         sg_redis_request_free(&request);
     }
     if (status == SYNCGUARD_OK)
-        status = sg_redis_batch_run(backend, NULL, SG_REDIS_SCRIPT_UNDO, &text, replies, count,
-                                    limits, err);
+        status = sg_redis_batch_run(backend, SG_REDIS_SCRIPT_UNDO, &batch, limits, err);
     for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++) {
         items[i].status = replies[i]->type == REDIS_REPLY_INTEGER && replies[i]->integer > 0
                               ? SYNCGUARD_OK

@@ -115,6 +115,7 @@ void sg_redis_pipeline_submit(sg_redis_link *link, sg_redis_caller *caller)
     trip->sent = true;
     trip->sent_ns = caller->sent_ns = syncguard_clock_ns();
     trip->generation = conn->generation;
+    trip->serial = conn->serial;
     if (link->dialer->config->mode == SYNCGUARD_REDIS_CLUSTER)
         memcpy(trip->peer, conn->peer, sizeof trip->peer);
     sg_redis_text_add(&conn->unsent, trip->text->data, trip->text->length);

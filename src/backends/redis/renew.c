@@ -4,44 +4,97 @@
  */
 #include "renew.h"
 
+#include "confirm.h"
 #include "mutate.h"
+
+/* A lock that is lost must be reported soon: replicas may confirm the others of its batch within
+ * this time, or these are tried again. */
+#define LOST_WAIT_NS (1000 * SYNCGUARD_NS_PER_MS)
+/* A server that breaks every connection is not asked for ever. */
+#define MAX_BREAKS 12
 
 static sg_redis_backend *of(syncguard_backend *base)
 {
     return (sg_redis_backend *)(void *)base;
 }
 
+/* What the replies say of each item. */
+typedef struct outcome {
+    bool written; /* at least one lock was extended */
+    bool lost;    /* at least one was not there */
+} outcome;
+
+static outcome interpret(syncguard_extend_op *items, const sg_redis_commands *batch,
+                         syncguard_error *err)
+{
+    outcome all = {false, false};
+    for (size_t i = 0; i < batch->count; i++) {
+        items[i].status = sg_redis_extend_interpret(&items[i], batch->replies[i], err);
+        all.written = all.written || items[i].status == SYNCGUARD_OK;
+        all.lost = all.lost || items[i].status == SYNCGUARD_ABSENT;
+    }
+    return all;
+}
+
+/* The extends that were carried out have failed all the same. */
+static void fail_extended(syncguard_extend_op *items, size_t count, syncguard_status status)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].status == SYNCGUARD_OK)
+            items[i].status = status;
+    }
+}
+
+/* Waits for replicas if the batch wrote. If the connection breaks meanwhile, all is written again,
+ * unless a lock is lost. */
+static syncguard_status send_batch(sg_redis_backend *backend, sg_redis_commands *batch,
+                                   syncguard_extend_op *items, const syncguard_limits *limits,
+                                   syncguard_error *err)
+{
+    for (int round = 0;; round++) {
+        bool confirmed = false;
+        syncguard_status status =
+            sg_redis_batch_run(backend, SG_REDIS_SCRIPT_EXTEND, batch, limits, err);
+        if (status != SYNCGUARD_OK)
+            return status;
+        outcome all = interpret(items, batch, err);
+        if (backend->config.wait_replicas == 0 || !all.written)
+            return SYNCGUARD_OK;
+        syncguard_limits share = *limits;
+        if (all.lost)
+            share = syncguard_limits_until(limits, syncguard_clock_ns() + LOST_WAIT_NS);
+        status = sg_redis_confirm(backend, batch->link, batch->serial, &share, &confirmed, err);
+        if (status == SYNCGUARD_OK && !confirmed)
+            status = sg_redis_fail_replicas(err);
+        else if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && !all.lost && round < MAX_BREAKS) {
+            sg_redis_replies_free(batch->replies, batch->count);
+            continue;
+        }
+        fail_extended(items, batch->count, status);
+        return SYNCGUARD_OK;
+    }
+}
+
 static syncguard_status extend_batch(sg_redis_backend *backend, syncguard_extend_op *items,
                                      size_t count, const syncguard_limits *limits,
                                      sg_redis_tally *t, syncguard_error *err)
 {
-    redisReply *replies[SYNCGUARD_BATCH_MAX + 1] = {NULL};
-    sg_redis_link *link = NULL;
-    bool confirm = backend->config.wait_replicas > 0;
-    size_t all = confirm ? count + 1 : count;
+    redisReply *replies[SYNCGUARD_BATCH_MAX] = {NULL};
     sg_redis_text text;
+    sg_redis_commands batch = {.text = &text, .replies = replies, .count = count};
     sg_redis_text_init(&text);
     for (size_t i = 0; i < count; i++) {
         sg_redis_request request;
         sg_redis_extend_request(backend, &items[i], limits, &request);
         sg_redis_request_encode(&request, &text);
-        link = request.link;
+        batch.link = request.link;
         sg_redis_request_free(&request);
         items[i].first_sent_ns = syncguard_clock_ns();
     }
-    if (confirm)
-        sg_redis_text_wait(backend, limits, &text);
-    syncguard_status status =
-        sg_redis_batch_run(backend, link, SG_REDIS_SCRIPT_EXTEND, &text, replies, all, limits, err);
-    bool confirmed =
-        !confirm || (status == SYNCGUARD_OK && sg_redis_is_confirmed(backend, replies[count]));
-    for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++) {
-        items[i].status = sg_redis_extend_interpret(&items[i], replies[i], err);
-        if (items[i].status == SYNCGUARD_OK && !confirmed)
-            items[i].status = sg_redis_fail_replicas(err);
+    syncguard_status status = send_batch(backend, &batch, items, limits, err);
+    for (size_t i = 0; i < count && status == SYNCGUARD_OK; i++)
         sg_redis_tally_add(t, replies[i], items[i].status);
-    }
-    sg_redis_replies_free(replies, all);
+    sg_redis_replies_free(replies, count);
     sg_redis_text_free(&text);
     return status;
 }

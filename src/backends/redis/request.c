@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "confirm.h"
+
 /* A server that breaks every connection is not asked for ever, and after a few times with pauses.
  */
 #define MAX_BREAKS 12
@@ -108,23 +110,6 @@ void sg_redis_request_encode(const sg_redis_request *request, sg_redis_text *out
     encode(request, true, out);
 }
 
-void sg_redis_text_wait(const sg_redis_backend *backend, const syncguard_limits *limits,
-                        sg_redis_text *out)
-{
-    int64_t left = syncguard_limits_left_ns(limits);
-    int64_t wait_ms = left == SYNCGUARD_NO_DEADLINE ? SYNCGUARD_DEFAULT_TIMEOUT_MS
-                                                    : left / SYNCGUARD_NS_PER_MS * 3 / 4;
-    sg_redis_text_command(out, 3);
-    sg_redis_text_arg_str(out, "WAIT");
-    sg_redis_text_arg_int(out, backend->config.wait_replicas);
-    sg_redis_text_arg_int(out, wait_ms > 0 ? wait_ms : 1);
-}
-
-bool sg_redis_is_confirmed(const sg_redis_backend *backend, const redisReply *reply)
-{
-    return reply->type == REDIS_REPLY_INTEGER && reply->integer >= backend->config.wait_replicas;
-}
-
 /* --- sending once --- */
 
 /* The shared link with the least to do. */
@@ -203,34 +188,38 @@ static size_t add_preamble(const sg_redis_request *request, const progress *p, s
     return 2;
 }
 
-/*
- * One round trip. WAIT leaves in the same one as the script, so that it always asks about what this
- * connection has just written: a connection that wrote nothing would be told "all".
- */
-static syncguard_status send_once(sg_redis_request *request, progress *p, sg_redis_link *link,
-                                  syncguard_error *err)
+/* Whether the answer says that something was changed; of the requests that replicas confirm. */
+static bool has_written(const sg_redis_request *request)
 {
-    sg_redis_backend *backend = request->backend;
-    redisReply *replies[4];
+    const redisReply *reply = request->reply;
+    if (request->command != NULL)
+        return reply->type == REDIS_REPLY_STATUS ||
+               (reply->type == REDIS_REPLY_INTEGER && reply->integer != 0);
+    if (request->script == SG_REDIS_SCRIPT_EXTEND)
+        return reply->type == REDIS_REPLY_INTEGER && reply->integer > SG_REDIS_EXPIRED;
+    return reply->type == REDIS_REPLY_STRING;
+}
+
+/* One round trip. */
+static syncguard_status make_round_trip(sg_redis_request *request, progress *p, sg_redis_link *link,
+                                        syncguard_error *err)
+{
+    redisReply *replies[3];
     sg_redis_text text;
     bool watch = request->watch != NULL && !p->asking;
     sg_redis_text_init(&text);
     size_t before = add_preamble(request, p, &text);
     encode(request, p->by_sha, &text);
-    if (request->confirm)
-        sg_redis_text_wait(backend, request->limits, &text);
     p->trip.text = &text;
     p->trip.replies = replies;
-    p->trip.count = before + (request->confirm ? 2 : 1);
+    p->trip.count = before + 1;
     p->trip.watch = watch;
     p->trip.spin = watch || request->spin;
     syncguard_status status = sg_redis_link_round_trip(link, &p->trip, request->limits, err);
     if (p->trip.sent && request->first_sent_ns == 0)
         request->first_sent_ns = p->trip.sent_ns;
     if (status == SYNCGUARD_OK) {
-        request->armed = p->trip.armed && is_permitted(&backend->tracker, replies, before);
-        request->confirmed =
-            request->confirm && sg_redis_is_confirmed(backend, replies[before + 1]);
+        request->armed = p->trip.armed && is_permitted(&request->backend->tracker, replies, before);
         sg_redis_replies_free(&request->reply, 1);
         request->reply = replies[before];
         replies[before] = NULL;
@@ -239,6 +228,21 @@ static syncguard_status send_once(sg_redis_request *request, progress *p, sg_red
         request->unanswered = true;
     }
     sg_redis_text_free(&text);
+    return status;
+}
+
+/* Sends it, and waits for the replicas if it wrote. */
+static syncguard_status send_once(sg_redis_request *request, progress *p, sg_redis_link *link,
+                                  syncguard_error *err)
+{
+    request->confirmed = false;
+    syncguard_status status = make_round_trip(request, p, link, err);
+    if (status != SYNCGUARD_OK || !request->confirm || !has_written(request))
+        return status;
+    status = sg_redis_confirm(request->backend, link, p->trip.serial, request->limits,
+                              &request->confirmed, err);
+    if (status != SYNCGUARD_OK)
+        request->unanswered = true;
     return status;
 }
 
@@ -359,7 +363,7 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
     sg_redis_backend *backend = request->backend;
     progress p;
     memset(&p, 0, offsetof(progress, trip));
-    p.trip.generation = 0;
+    p.trip.generation = p.trip.only = 0;
     p.by_sha = true;
     request->slot = SG_REDIS_SLOT_STABLE;
     for (;;) {
@@ -415,18 +419,18 @@ static bool is_redirected(sg_redis_backend *backend, const sg_redis_round_trip *
     return false;
 }
 
-syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_link *link,
-                                        const sg_redis_text *text, redisReply **replies,
-                                        size_t count, const syncguard_limits *limits,
-                                        bool *sent_before, syncguard_error *err)
+syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_commands *commands,
+                                        const syncguard_limits *limits, syncguard_error *err)
 {
-    sg_redis_round_trip trip = {.text = text, .replies = replies, .count = count};
+    sg_redis_round_trip trip = {
+        .text = commands->text, .replies = commands->replies, .count = commands->count};
     int refusals = 0;
     for (int round = 0;; round++) {
-        syncguard_status status = sg_redis_link_round_trip(
-            link != NULL ? link : choose_link(backend), &trip, limits, err);
+        sg_redis_link *link = commands->link != NULL ? commands->link : choose_link(backend);
+        syncguard_status status = sg_redis_link_round_trip(link, &trip, limits, err);
+        commands->serial = trip.serial;
         if (status != SYNCGUARD_OK && trip.sent)
-            *sent_before = true;
+            commands->sent_before = true;
         if (round >= MAX_BREAKS)
             return status;
         if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && trip.sent) {
@@ -440,8 +444,8 @@ syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_link
             refresh_topology(backend, limits);
             return SYNCGUARD_OK;
         }
-        *sent_before = true; /* the others may have been carried out */
-        sg_redis_replies_free(replies, count);
+        commands->sent_before = true; /* the others may have been carried out */
+        sg_redis_replies_free(trip.replies, trip.count);
     }
 }
 
@@ -450,8 +454,8 @@ syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link 
                                        size_t count, const syncguard_limits *limits,
                                        syncguard_error *err)
 {
-    bool sent_before = false;
-    return sg_redis_commands_send(backend, link, text, replies, count, limits, &sent_before, err);
+    sg_redis_commands commands = {.link = link, .text = text, .replies = replies, .count = count};
+    return sg_redis_commands_send(backend, &commands, limits, err);
 }
 
 static bool is_forgotten(redisReply *const *replies, size_t count)
@@ -478,19 +482,17 @@ static syncguard_status load_script(sg_redis_backend *backend, sg_redis_script_i
     return status;
 }
 
-syncguard_status sg_redis_batch_run(sg_redis_backend *backend, sg_redis_link *link,
-                                    sg_redis_script_id script, const sg_redis_text *text,
-                                    redisReply **replies, size_t count,
-                                    const syncguard_limits *limits, syncguard_error *err)
+syncguard_status sg_redis_batch_run(sg_redis_backend *backend, sg_redis_script_id script,
+                                    sg_redis_commands *batch, const syncguard_limits *limits,
+                                    syncguard_error *err)
 {
-    syncguard_status status =
-        sg_redis_commands_run(backend, link, text, replies, count, limits, err);
-    if (status != SYNCGUARD_OK || !is_forgotten(replies, count))
+    syncguard_status status = sg_redis_commands_send(backend, batch, limits, err);
+    if (status != SYNCGUARD_OK || !is_forgotten(batch->replies, batch->count))
         return status;
-    sg_redis_replies_free(replies, count);
+    sg_redis_replies_free(batch->replies, batch->count);
     status = load_script(backend, script, limits, err);
     if (status == SYNCGUARD_OK)
-        status = sg_redis_commands_run(backend, link, text, replies, count, limits, err);
+        status = sg_redis_commands_send(backend, batch, limits, err);
     return status;
 }
 

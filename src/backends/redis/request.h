@@ -30,10 +30,12 @@ typedef struct sg_redis_request {
     /* out */
     redisReply *reply;
     sg_redis_slot slot;
-    bool confirmed;  /* enough replicas have what the connection that answered wrote */
+    bool confirmed;  /* enough replicas have what it wrote */
     bool armed;      /* changes of `watch` are going to be reported */
     bool sent_again; /* an earlier sending may have been carried out */
-    bool unanswered; /* some sending of it has no reply: it may still be carried out */
+    /* Some sending of it has no reply, so it may still be carried out; or it was carried out, and
+     * the replicas could not be waited for. */
+    bool unanswered;
     int64_t first_sent_ns;
 } sg_redis_request;
 
@@ -56,22 +58,30 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
 
 /* Appends the request, its script by its SHA-1, to a batch. */
 void sg_redis_request_encode(const sg_redis_request *request, sg_redis_text *out);
-/* Runs commands on link (NULL: any shared one); sent again as a whole if the connection breaks. */
+
+/* Several commands in one round trip. */
+typedef struct sg_redis_commands {
+    sg_redis_link *link; /* NULL: any shared one */
+    const sg_redis_text *text;
+    redisReply **replies;
+    size_t count;
+    /* out */
+    uint64_t serial; /* of the connection that they were answered on */
+    /* A sending before the last may have been carried out, or the last was not answered. */
+    bool sent_before;
+} sg_redis_commands;
+
+/* Sent again as a whole if the connection breaks. */
 syncguard_status sg_redis_commands_run(sg_redis_backend *backend, sg_redis_link *link,
                                        const sg_redis_text *text, redisReply **replies,
                                        size_t count, const syncguard_limits *limits,
                                        syncguard_error *err);
-/* The same; *sent_before is set if a sending before the last may have been carried out, or the last
- * was not answered. */
-syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_link *link,
-                                        const sg_redis_text *text, redisReply **replies,
-                                        size_t count, const syncguard_limits *limits,
-                                        bool *sent_before, syncguard_error *err);
-/* commands_run for requests of one script, which is loaded if the server has forgotten it. */
-syncguard_status sg_redis_batch_run(sg_redis_backend *backend, sg_redis_link *link,
-                                    sg_redis_script_id script, const sg_redis_text *text,
-                                    redisReply **replies, size_t count,
-                                    const syncguard_limits *limits, syncguard_error *err);
+syncguard_status sg_redis_commands_send(sg_redis_backend *backend, sg_redis_commands *commands,
+                                        const syncguard_limits *limits, syncguard_error *err);
+/* The same for requests of one script, which is loaded if the server has forgotten it. */
+syncguard_status sg_redis_batch_run(sg_redis_backend *backend, sg_redis_script_id script,
+                                    sg_redis_commands *batch, const syncguard_limits *limits,
+                                    syncguard_error *err);
 
 /* What a batch has come to. */
 typedef struct sg_redis_tally {
@@ -83,11 +93,5 @@ typedef struct sg_redis_tally {
 void sg_redis_tally_add(sg_redis_tally *t, const redisReply *reply, syncguard_status status);
 /* While the slot moves, OK all the same: the items are then tried singly. */
 syncguard_status sg_redis_tally_outcome(const sg_redis_tally *t, syncguard_status status);
-
-/* Appends WAIT for wait_replicas replicas, which covers what the same connection wrote before. */
-void sg_redis_text_wait(const sg_redis_backend *backend, const syncguard_limits *limits,
-                        sg_redis_text *out);
-/* Whether that was answered with enough of them. */
-bool sg_redis_is_confirmed(const sg_redis_backend *backend, const redisReply *reply);
 
 #endif
