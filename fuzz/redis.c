@@ -44,6 +44,12 @@ void sg_redis_link_reset(sg_redis_link *link)
     (void)link;
 }
 
+bool sg_redis_link_ended(sg_redis_link *link)
+{
+    (void)link;
+    return false;
+}
+
 sg_redis_connection *sg_redis_link_tracked(sg_redis_link *link)
 {
     (void)link;

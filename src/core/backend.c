@@ -51,6 +51,7 @@ static syncguard_status make_core(syncguard_backend *backend, const syncguard_op
     core->watches = store->unwatch != NULL;
     core->undoes_many = store->undo_many != NULL;
     core->does_many = store->do_many != NULL;
+    core->checks_connections = store->connection_ended != NULL;
     atomic_init(&core->references, 1);
     atomic_init(&core->pid, getpid());
     if (sg_fence_warnings_init(&core->fence_warnings, err) != SYNCGUARD_OK)
@@ -100,7 +101,9 @@ syncguard_status sg_backend_init_over(syncguard_backend *outer, const syncguard_
         outer->core->watches = inner->core->watches;
         outer->core->undoes_many = inner->core->undoes_many;
         outer->core->does_many = inner->core->does_many;
+        outer->core->checks_connections = inner->core->checks_connections;
         outer->core->counters = inner->core->counters;
+        sg_heartbeat_attach(&outer->core->heartbeat, &inner->core->heartbeat);
     }
     return status;
 }
@@ -151,6 +154,12 @@ void syncguard_close(syncguard_backend *backend)
     SYNCGUARD_NO_CANCEL;
     if (backend != NULL)
         sg_backend_unref(backend);
+}
+
+void syncguard_backend_reconnected(syncguard_backend *backend)
+{
+    sg_incidents_reconnected(backend);
+    sg_heartbeat_renew_all(&backend->core->heartbeat);
 }
 
 /* ---- fork ---------------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /*
  * The hidden half of a backend: options, references, and the services that hang on it.
  *
- * Lock order, outermost first: heartbeat.mutex, background.mutex, wait_queue.mutex,
+ * Lock order, outermost first: heartbeat.mutex (that of a decorated handle before that of its
+ * decorator), background.mutex, wait_queue.mutex,
  * incidents.mutex, the mutex of a queue (queue_state.h). None of them is held while an operation
  * runs or a callback of the user is called (but for unwatch, which runs under wait_queue.mutex by
  * contract).
@@ -31,6 +32,7 @@ struct syncguard_core {
     bool watches;              /* the store can report releases */
     bool undoes_many;
     bool does_many;
+    bool checks_connections;
     sg_counters own_counters;
     sg_counters *counters; /* own_counters, or those of the decorated backend */
     sg_incidents incidents;

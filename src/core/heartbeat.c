@@ -25,12 +25,105 @@
 /* A store may be slow without being dead, and giving up a request can cost its connection. */
 #define SHORTEST_REQUEST_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define CLAIMED_PAUSE_NS (20 * SYNCGUARD_NS_PER_MS)
+/* All locks are renewed, and idle connections are checked, at most once in this time. */
+#define RENEW_ALL_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
+#define CHECK_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
 
 /* Caller holds the mutex. */
 static void enqueue(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syncguard_lock *lock)
 {
     sg_renewal_queue_push(queue, lock);
     sg_lost_locks_watch(&heartbeat->lost, lock);
+}
+
+/* When to renew a lock that was confirmed just now. If all are being renewed since that was sent,
+ * the former server may have confirmed it. Caller holds the mutex. */
+static void schedule(const sg_heartbeat *heartbeat, syncguard_lock *lock)
+{
+    sg_renewal_schedule(lock);
+    if (lock->confirmed_ns < heartbeat->all_begun_ns && lock->next_ns > heartbeat->all_begun_ns)
+        lock->next_ns = heartbeat->all_begun_ns;
+}
+
+/* ---- another server -------------------------------------------------------------------------- */
+
+/* Caller holds the mutex. Decorators are outside: their mutex is taken after that of inner. */
+static void ask_for_all(sg_heartbeat *heartbeat, int64_t now)
+{
+    int64_t earliest = heartbeat->all_begun_ns + RENEW_ALL_PAUSE_NS;
+    if (heartbeat->batch_renewer.started && heartbeat->all_due_ns == SYNCGUARD_NO_DEADLINE) {
+        heartbeat->all_due_ns = now > earliest ? now : earliest;
+        syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
+    }
+    sg_heartbeat *outer = heartbeat->outer;
+    if (outer == NULL)
+        return;
+    pthread_mutex_lock(&outer->mutex);
+    ask_for_all(outer, now);
+    pthread_mutex_unlock(&outer->mutex);
+}
+
+void sg_heartbeat_renew_all(sg_heartbeat *heartbeat)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    ask_for_all(heartbeat, syncguard_clock_ns());
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+/* Only a clock of somebody else says something about the server. Caller holds the mutex. */
+static void note_time(sg_heartbeat *heartbeat, int64_t sent_ns, int64_t expires_at_ms,
+                      int64_t ttl_ms)
+{
+    const syncguard_capabilities *store = &heartbeat->backend->capabilities;
+    int64_t now = syncguard_clock_ns();
+    if (store->is_shared && store->time_authority == SYNCGUARD_TIME_SERVER &&
+        expires_at_ms > ttl_ms &&
+        sg_server_clock_jumped(&heartbeat->clock, sent_ns, now, expires_at_ms - ttl_ms))
+        ask_for_all(heartbeat, now);
+}
+
+void sg_heartbeat_note_time(sg_heartbeat *heartbeat, int64_t sent_ns, int64_t expires_at_ms,
+                            int64_t ttl_ms)
+{
+    pthread_mutex_lock(&heartbeat->mutex);
+    note_time(heartbeat, sent_ns, expires_at_ms, ttl_ms);
+    pthread_mutex_unlock(&heartbeat->mutex);
+}
+
+/* Caller holds the mutex. */
+static void begin_all(sg_heartbeat *heartbeat)
+{
+    int64_t now = syncguard_clock_ns();
+    if (now < heartbeat->all_due_ns)
+        return;
+    heartbeat->all_due_ns = SYNCGUARD_NO_DEADLINE;
+    heartbeat->all_begun_ns = now;
+    sg_renewal_queue_hasten(&heartbeat->batch, now);
+}
+
+static bool checks_connections(const sg_renewer *renewer)
+{
+    const sg_heartbeat *heartbeat = renewer->heartbeat;
+    return renewer == &heartbeat->batch_renewer && heartbeat->batch.count > 0 &&
+           heartbeat->backend->core->checks_connections;
+}
+
+/* Whether it is time to check the connections that no request uses. Caller holds the mutex. */
+static bool is_check_due(sg_renewer *renewer)
+{
+    int64_t now = syncguard_clock_ns();
+    if (!checks_connections(renewer) || now < renewer->heartbeat->check_ns)
+        return false;
+    renewer->heartbeat->check_ns = now + CHECK_PAUSE_NS;
+    return true;
+}
+
+/* No mutex is held. */
+static void check_connections(sg_heartbeat *heartbeat)
+{
+    syncguard_backend *backend = heartbeat->backend;
+    if (backend->ops->connection_ended(backend))
+        sg_heartbeat_renew_all(heartbeat);
 }
 
 /* ---- one request ----------------------------------------------------------------------------- */
@@ -84,9 +177,16 @@ static size_t collect(sg_renewer *renewer, syncguard_lock **batch)
 /* When a renewer has to collect again. Caller holds the mutex. */
 static int64_t next_ns(const sg_renewer *renewer)
 {
+    const sg_heartbeat *heartbeat = renewer->heartbeat;
     int64_t next = sg_renewal_queue_next_ns(renewer->queue);
-    int64_t retry = sg_renewal_queue_next_ns(&renewer->heartbeat->retry);
-    return !is_single(renewer) && retry < next ? retry : next;
+    if (is_single(renewer))
+        return next;
+    int64_t retry = sg_renewal_queue_next_ns(&heartbeat->retry);
+    if (retry < next)
+        next = retry;
+    if (heartbeat->all_due_ns < next)
+        next = heartbeat->all_due_ns;
+    return checks_connections(renewer) && heartbeat->check_ns < next ? heartbeat->check_ns : next;
 }
 
 /* A request takes at most half of the time that is left, and no longer than any other operation:
@@ -149,6 +249,8 @@ static void conclude(sg_renewer *renewer, syncguard_lock *lock, const syncguard_
                      bool answered)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
+    if (item->status == SYNCGUARD_OK)
+        note_time(heartbeat, item->first_sent_ns, item->expires_at_ms, item->ttl_ms);
     if (atomic_load(&lock->released)) { /* its release waits in the background, or was done there */
         sg_background_release_again(&heartbeat->backend->core->background, lock, item->status);
         return;
@@ -163,7 +265,7 @@ static void conclude(sg_renewer *renewer, syncguard_lock *lock, const syncguard_
         sg_background_release(&heartbeat->backend->core->background, lock);
         sg_lost_locks_push(&heartbeat->lost, lock);
     } else {
-        sg_renewal_schedule(lock);
+        schedule(heartbeat, lock);
         enqueue(heartbeat, &heartbeat->batch, lock);
         if (is_single(renewer))
             syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
@@ -216,12 +318,17 @@ static void *renew_loop(void *argument)
     pthread_mutex_lock(&heartbeat->mutex);
     while (!heartbeat->stopping) {
         sg_abort_reset(renewer->abort_object); /* it may have been interrupted */
+        if (!is_single(renewer))
+            begin_all(heartbeat);
         size_t count = collect(renewer, batch);
+        bool check = count == 0 && is_check_due(renewer);
         syncguard_limits limits = {next_ns(renewer), NULL};
         pthread_mutex_unlock(&heartbeat->mutex);
         sg_incidents_log_losses(heartbeat->backend);
         if (count > 0)
             renew(renewer, batch, count);
+        else if (check)
+            check_connections(heartbeat);
         else
             (void)syncguard_parker_park(&renewer->parker, &limits, NULL);
         pthread_mutex_lock(&heartbeat->mutex);
@@ -286,7 +393,7 @@ void sg_heartbeat_add(sg_heartbeat *heartbeat, syncguard_lock *lock)
 {
     pthread_mutex_lock(&heartbeat->mutex);
     heartbeat->expected--;
-    sg_renewal_schedule(lock);
+    schedule(heartbeat, lock);
     enqueue(heartbeat, &heartbeat->batch, lock);
     if (lock->heap_index == 0)
         syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
@@ -298,7 +405,7 @@ void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock)
     pthread_mutex_lock(&heartbeat->mutex);
     if (lock->queue != NULL) {
         sg_renewal_queue_remove(lock);
-        sg_renewal_schedule(lock);
+        schedule(heartbeat, lock);
         enqueue(heartbeat, &heartbeat->batch, lock);
         syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
     }
@@ -337,6 +444,7 @@ syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *b
 {
     memset(heartbeat, 0, sizeof *heartbeat);
     heartbeat->backend = backend;
+    heartbeat->all_due_ns = SYNCGUARD_NO_DEADLINE;
     heartbeat->lost = (sg_lost_locks){
         .backend = backend,
         .close = close,
@@ -359,7 +467,9 @@ static void join_renewer(sg_renewer *renewer)
         return;
     syncguard_parker_unpark(&renewer->parker);
     pthread_join(renewer->thread, NULL);
+    pthread_mutex_lock(&renewer->heartbeat->mutex);
     renewer->started = false;
+    pthread_mutex_unlock(&renewer->heartbeat->mutex);
 }
 
 void sg_heartbeat_stop(sg_heartbeat *heartbeat)
@@ -387,9 +497,29 @@ static void free_all(sg_heartbeat *heartbeat)
     syncguard_free(heartbeat->retry.heap);
 }
 
+void sg_heartbeat_attach(sg_heartbeat *outer, sg_heartbeat *inner)
+{
+    outer->inner = inner;
+    pthread_mutex_lock(&inner->mutex);
+    inner->outer = outer;
+    pthread_mutex_unlock(&inner->mutex);
+}
+
+static void detach(sg_heartbeat *heartbeat)
+{
+    sg_heartbeat *inner = heartbeat->inner;
+    if (inner == NULL)
+        return;
+    pthread_mutex_lock(&inner->mutex);
+    if (inner->outer == heartbeat)
+        inner->outer = NULL;
+    pthread_mutex_unlock(&inner->mutex);
+}
+
 void sg_heartbeat_destroy(sg_heartbeat *heartbeat)
 {
     sg_heartbeat_stop(heartbeat);
+    detach(heartbeat);
     free_all(heartbeat);
     sg_lost_locks_destroy(&heartbeat->lost);
     pthread_mutex_destroy(&heartbeat->mutex);

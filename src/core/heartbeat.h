@@ -6,11 +6,16 @@
  * stuck key costs nobody else; a renewal that succeeds there brings it back. Locks of a request
  * that failed as a whole go to the retry queue, which the batch renewer serves first: they have the
  * least time left, and after an outage everything is due.
+ *
+ * Another server may have taken over, with other locks or another clock. So all locks of the batch
+ * queue are renewed at once, but at most once a second, after a connection was replaced or has
+ * ended, and when the time in replies jumps. The other two queues are retried soon anyway.
  */
 #ifndef SG_HEARTBEAT_H
 #define SG_HEARTBEAT_H
 
 #include "lost_locks.h"
+#include "server_clock.h"
 
 /* A thread that renews the locks of a queue; the first lock that needs it starts it. */
 typedef struct sg_renewer {
@@ -33,6 +38,12 @@ typedef struct sg_heartbeat {
     sg_lost_locks lost;
     size_t expected; /* acquires under way whose locks are to be renewed */
     bool stopping;
+    sg_server_clock clock;
+    int64_t all_due_ns;   /* when all are to be renewed; SYNCGUARD_NO_DEADLINE: not asked for */
+    int64_t all_begun_ns; /* when that was last begun: what was sent before is renewed again */
+    int64_t check_ns;     /* when idle connections are checked again */
+    struct sg_heartbeat *outer; /* that of the decorator */
+    struct sg_heartbeat *inner; /* that of the decorated backend; no mutex needed */
 } sg_heartbeat;
 
 /* close: what the dispatcher of lost locks calls if the last reference goes away inside on_lost. */
@@ -57,6 +68,16 @@ void sg_heartbeat_reschedule(sg_heartbeat *heartbeat, syncguard_lock *lock);
 void sg_heartbeat_remove(sg_heartbeat *heartbeat, syncguard_lock *lock);
 /* Ends the renewing of a claimed lock that its owner found lost, and tells on_lost. */
 void sg_heartbeat_lost(sg_heartbeat *heartbeat, syncguard_lock *lock);
+/* For decorators: the connections are those of inner, so what it is told is passed on to outer,
+ * until outer is destroyed. Once more after each forget of inner. */
+void sg_heartbeat_attach(sg_heartbeat *outer, sg_heartbeat *inner);
+/* Another server may have taken over: all locks are renewed now, or a second after the last time
+ * that this was done. */
+void sg_heartbeat_renew_all(sg_heartbeat *heartbeat);
+/* An acquire or extend that was sent at sent_ns was confirmed just now. The expiry shows the time
+ * by the server's clock: if that has jumped, all locks are renewed. */
+void sg_heartbeat_note_time(sg_heartbeat *heartbeat, int64_t sent_ns, int64_t expires_at_ms,
+                            int64_t ttl_ms);
 /* Ends the requests that are under way; their locks are renewed again at once. */
 void sg_heartbeat_interrupt(sg_heartbeat *heartbeat);
 

@@ -178,7 +178,7 @@ void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op 
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-void syncguard_backend_reconnected(syncguard_backend *backend)
+void sg_incidents_reconnected(syncguard_backend *backend)
 {
     sg_counters_reconnect(backend->core->counters);
     if (has_log(backend))

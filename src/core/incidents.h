@@ -61,5 +61,7 @@ void sg_incidents_log_losses(syncguard_backend *backend);
  * is held. */
 void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op *items,
                           size_t count, int64_t begun_ns, const syncguard_error *error);
+/* A connection was replaced. No mutex is held. */
+void sg_incidents_reconnected(syncguard_backend *backend);
 
 #endif

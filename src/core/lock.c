@@ -121,6 +121,9 @@ static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op
     op->first_sent_ns = syncguard_clock_ns();
     syncguard_status status = backend->ops->extend(backend, op, err);
     sg_background_release_again(&backend->core->background, lock, status);
+    if (status == SYNCGUARD_OK)
+        sg_heartbeat_note_time(&backend->core->heartbeat, op->first_sent_ns, op->expires_at_ms,
+                               op->ttl_ms);
     if (status < SYNCGUARD_OK) {
         sg_error_key(backend, err, lock->key, lock->key_length);
         if (sg_lock_note_unresolved(lock, op))

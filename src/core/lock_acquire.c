@@ -468,6 +468,7 @@ static void hand_out(sg_acquire *c, syncguard_lock **out)
     (void)syncguard_fence_format(c->op->fence, lock->fence, NULL);
     atomic_store(&lock->expires_at_ms, c->op->expires_at_ms);
     atomic_store(&lock->lease, syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms));
+    lock->confirmed_ns = c->op->first_sent_ns;
     lock->hold_end_ns = c->max_hold_ms > 0 && c->auto_extend
                             ? syncguard_clock_after(c->op->first_sent_ns, c->max_hold_ms)
                             : SYNCGUARD_NO_DEADLINE;

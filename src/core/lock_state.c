@@ -106,6 +106,7 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
     } while (!atomic_compare_exchange_weak(&lock->lease, &lease, end));
     atomic_store(&lock->ttl_ms, ttl_ms);
     atomic_store(&lock->expires_at_ms, op->expires_at_ms);
+    lock->confirmed_ns = op->first_sent_ns;
     return true;
 }
 

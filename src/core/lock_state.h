@@ -31,11 +31,12 @@ struct syncguard_lock {
     _Atomic int64_t longest_ttl_ms; /* the longest ever requested: the store may have it */
     _Atomic int64_t expires_at_ms;
     /* Used only by the thread that has the claim: the TTL that the owner asked for and got; the
-     * shortest TTL of extends of unknown outcome; and until when the store may still apply one. */
+     * shortest TTL of extends of unknown outcome; until when the store may still apply one. */
     int64_t wanted_ttl_ms;
     int64_t unresolved_ttl_ms;
     int64_t unresolved_until_ns;
-    int64_t hold_end_ns; /* no lease ends later; SYNCGUARD_NO_DEADLINE: no max_hold */
+    int64_t confirmed_ns; /* when the last extend that was confirmed, or the acquire, was sent */
+    int64_t hold_end_ns;  /* no lease ends later; SYNCGUARD_NO_DEADLINE: no max_hold */
     /* No release removes the lock before; 0: no min_hold. */
     _Atomic int64_t keep_until_ns;
     syncguard_lost_fn on_lost;

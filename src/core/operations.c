@@ -121,6 +121,8 @@ syncguard_status sg_acquire_once_end(syncguard_backend *backend, const syncguard
     (void)clear_if_answered(status, err);
     if (granted)
         status = check_grant(op, err);
+    if (granted)
+        sg_heartbeat_note_time(&core->heartbeat, op->first_sent_ns, op->expires_at_ms, op->ttl_ms);
     if (status == SYNCGUARD_OK && op->fence > SYNCGUARD_FENCE_WARN)
         sg_fence_warnings_log(&core->fence_warnings, backend, op->key, op->key_length);
     if (status < 0 && (granted || op->may_have_been_granted))
@@ -239,7 +241,10 @@ syncguard_status syncguard_extend(syncguard_backend *backend, const char *lock_i
         op.first_sent_ns = syncguard_clock_ns();
         status = clear_if_answered(backend->ops->extend(backend, &op, err), err);
     }
-    if (status == SYNCGUARD_OK && expires_at_ms != NULL)
+    if (status != SYNCGUARD_OK)
+        return status;
+    sg_heartbeat_note_time(&backend->core->heartbeat, op.first_sent_ns, op.expires_at_ms, ttl_ms);
+    if (expires_at_ms != NULL)
         *expires_at_ms = op.expires_at_ms;
     return status;
 }

@@ -90,6 +90,15 @@ void sg_renewal_queue_postpone_first(sg_renewal_queue *queue, int64_t next_ns)
     heap_sink(queue, 0);
 }
 
+/* The heap stays in order: no lock gets in front of one that was due before it. */
+void sg_renewal_queue_hasten(sg_renewal_queue *queue, int64_t now_ns)
+{
+    for (size_t i = 0; i < queue->count; i++) {
+        if (queue->heap[i]->next_ns > now_ns)
+            queue->heap[i]->next_ns = now_ns;
+    }
+}
+
 int64_t sg_renewal_queue_next_ns(const sg_renewal_queue *queue)
 {
     return queue->count > 0 ? queue->heap[0]->next_ns : SYNCGUARD_NO_DEADLINE;

@@ -23,6 +23,8 @@ void sg_renewal_queue_push(sg_renewal_queue *queue, syncguard_lock *lock);
 void sg_renewal_queue_remove(syncguard_lock *lock);
 /* Puts off the first lock of the queue. */
 void sg_renewal_queue_postpone_first(sg_renewal_queue *queue, int64_t next_ns);
+/* Makes all locks of the queue due now, those too that only wait for the end of their lease. */
+void sg_renewal_queue_hasten(sg_renewal_queue *queue, int64_t now_ns);
 /* When the first lock is due; SYNCGUARD_NO_DEADLINE if there is none. */
 int64_t sg_renewal_queue_next_ns(const sg_renewal_queue *queue);
 

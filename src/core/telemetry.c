@@ -300,6 +300,14 @@ static syncguard_status tele_diagnose(syncguard_backend *backend, const syncguar
                                         : SYNCGUARD_OK;
 }
 
+/* Called only if the inner backend has it: see checks_connections in core.h. */
+static bool tele_connection_ended(syncguard_backend *backend)
+{
+    syncguard_backend *inner = inner_of(backend);
+
+    return inner->ops->connection_ended(inner);
+}
+
 /* The inner handle is made the child's own as a whole: its wait queue is the shared one. The
  * child counts from zero: what its parent did is the parent's to report. */
 static syncguard_status tele_after_fork(syncguard_backend *backend, syncguard_error *err)
@@ -309,6 +317,7 @@ static syncguard_status tele_after_fork(syncguard_backend *backend, syncguard_er
 
     if (status != SYNCGUARD_OK)
         return status;
+    sg_heartbeat_attach(&backend->core->heartbeat, &self->inner->core->heartbeat);
     sg_metrics_reset(&self->metrics);
     return self->queue != NULL ? sg_event_queue_after_fork(self->queue, err) : SYNCGUARD_OK;
 }
@@ -344,6 +353,7 @@ static const syncguard_backend_ops telemetry_ops = {
     .after_fork = tele_after_fork,
     .destroy = tele_destroy,
     .do_many = tele_do_many,
+    .connection_ended = tele_connection_ended,
 };
 
 void syncguard_telemetry_options_init(syncguard_telemetry_options *options, size_t size)

@@ -2,6 +2,7 @@
 #include "syncguard/sys/descriptor.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,4 +36,18 @@ void syncguard_fd_close_inherited(int fd, syncguard_fd_identity identity)
     if (syncguard_fd_same(fd, identity))
         close(fd);
     errno = saved;
+}
+
+bool syncguard_fd_ended(int fd)
+{
+    int saved = errno;
+#ifdef POLLRDHUP
+    struct pollfd socket = {fd, POLLRDHUP, 0};
+#else
+    struct pollfd socket = {fd, 0, 0};
+#endif
+    bool ended = poll(&socket, 1, 0) > 0;
+
+    errno = saved;
+    return ended;
 }

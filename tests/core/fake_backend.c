@@ -141,6 +141,13 @@ static void unwatch(syncguard_backend *backend, const char *key, size_t key_leng
     atomic_fetch_add(&((fake_backend *)backend)->unwatches, 1);
 }
 
+static bool connection_ended(syncguard_backend *backend)
+{
+    fake_backend *p = (fake_backend *)backend;
+    atomic_fetch_add(&p->checks, 1);
+    return atomic_exchange(&p->ended, false);
+}
+
 static void destroy(syncguard_backend *backend)
 {
     fake_backend *p = (fake_backend *)backend;
@@ -192,6 +199,13 @@ fake_backend *fake_backend_open_silent(const syncguard_options *options)
 fake_backend *fake_backend_open_many(const syncguard_options *options)
 {
     static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS, .do_many = do_many};
+    return open_with(&ops, options);
+}
+
+fake_backend *fake_backend_open_connected(const syncguard_options *options)
+{
+    static const syncguard_backend_ops ops = {FAKE_BACKEND_OPS,
+                                              .connection_ended = connection_ended};
     return open_with(&ops, options);
 }
 

@@ -34,6 +34,8 @@ struct fake_backend {
     atomic_int many_batches; /* of a fake backend with do_many */
     atomic_int many_largest;
     atomic_int unwatches;
+    atomic_int checks;      /* of a connected fake backend */
+    atomic_bool ended;      /* what the next check finds */
     atomic_bool stuck;      /* undo_many does not return */
     bool batch_answers;     /* extend_many is OK even if it decided nothing: the keys are busy */
     atomic_bool *destroyed; /* set by destroy, outlives the backend */
@@ -50,6 +52,8 @@ fake_backend *fake_backend_open_silent(const syncguard_options *options);
 
 /* The same, with do_many: it asks the single slots, within the limits of the batch. */
 fake_backend *fake_backend_open_many(const syncguard_options *options);
+/* The same as the first, with connections that can end. */
+fake_backend *fake_backend_open_connected(const syncguard_options *options);
 
 /* Waits up to thirty seconds until *counter reaches target; false if it does not. */
 bool wait_for_count(atomic_int *counter, int target);

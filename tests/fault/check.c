@@ -2,8 +2,9 @@
  * Decides from a history whether the store and the library kept their promises.
  *
  *     fault_check [--slack-ms N] [--stepped-ms N] [--crash-ns FROM TO]... [--fault-ns FROM TO]...
- *                 [--stopped-ns PID FROM TO]... [--wake-ms N] [--grace-ms N] [--resends] [--quiet]
- *                 FILE...
+ *                 [--stopped-ns PID FROM TO]... [--ahead-ns FROM TO MS] [--wake-ms N] [--grace-ms
+ * N]
+ *                 [--resends] [--quiet] FILE...
  *
  * Per key, independent judgements: direct.c (fences, overlapping grants, stale writes), order.c
  * (linearizability), holders.c (what the lock helper's callers believe and learn) and wakeups.c.
@@ -20,6 +21,11 @@
  * Stepped clocks (--stepped-ms): the clients' clocks were stepped by that much on a store that has
  * none of its own. What changes nothing is then its caller's opinion and not judged, and a holder
  * may find its own lock live for that much longer. Grants, fences and writes are judged as ever.
+ *
+ * Another server (--ahead-ns): it took over between FROM and TO, and its clock is ahead by MS. What
+ * was sent before TO may have been confirmed by the former server, so the lock ends sooner by that
+ * much, but not before FROM; its holder may believe in it for as long as the clocks differ by more
+ * than the tolerance. What was sent later is judged as ever. Fences and writes are, too.
  *
  * Faults (--fault-ns): from and to; their time does not count for wake-ups, and with --resends a
  * release during one (or soon after it, RESEND_NS) may be sent again and find nothing: it then
@@ -140,6 +146,14 @@ int64_t arrived_ns(int64_t given_up_ns)
             at = faults[i].to;
     }
     return at + IN_FLIGHT_NS;
+}
+
+int64_t early_end_ns(int64_t sent_ns, int64_t end)
+{
+    if (sent_ns >= set.ahead.to || end <= set.ahead.from)
+        return end;
+    int64_t early = end - set.ahead_ns;
+    return early > set.ahead.from ? early : set.ahead.from;
 }
 
 /* When the last request of a client without an answer can have left. */
@@ -346,7 +360,15 @@ static void sort_grants(history *h)
 static int64_t lease_end_ns(const history_record *r)
 {
     int64_t sent = r->sent_ns > 0 ? r->sent_ns : r->call_ns;
-    return sent + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns;
+    return early_end_ns(sent, sent + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns);
+}
+
+/* Until when a renewed lock is certainly live in which its holder believes. */
+static int64_t believed_until_ns(const history_record *held, const history_record *grant)
+{
+    int64_t renewed = held->sent_ns - grant->ttl_ms * MS;
+    int64_t early = early_end_ns(renewed, held->sent_ns + TOLERANCE_NS - set.slack_ns);
+    return early < held->call_ns ? early : held->call_ns;
 }
 
 /* From the grant alone. */
@@ -383,8 +405,8 @@ static void bound_renewed(history *h)
             !(grant->r.flags & HISTORY_RENEWED))
             continue;
         bool held = r->kind == HISTORY_HELD && r->outcome == HISTORY_OK;
-        if (held && r->call_ns > grant->live_until)
-            grant->live_until = r->call_ns;
+        if (held && believed_until_ns(r, &grant->r) > grant->live_until)
+            grant->live_until = believed_until_ns(r, &grant->r);
         int64_t dead = last_renewal_ns(r) + grant->r.ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
         if (dead > grant->dead_after)
             grant->dead_after = dead;
@@ -411,8 +433,9 @@ static void bound_lost(history *h)
             grant->live_until = grant->r.return_ns;
         for (const op *o = grant; o < h->ops + i; o++) {
             if (o->holder == (int)(grant - h->ops) && o->r.kind == HISTORY_HELD &&
-                o->r.outcome == HISTORY_OK && o->r.call_ns > grant->live_until)
-                grant->live_until = o->r.call_ns;
+                o->r.outcome == HISTORY_OK &&
+                believed_until_ns(&o->r, &grant->r) > grant->live_until)
+                grant->live_until = believed_until_ns(&o->r, &grant->r);
         }
     }
 }
@@ -471,6 +494,10 @@ static bool read_arguments(int argc, char **argv)
         else if (strcmp(word, "--stopped-ns") == 0 && i + 3 < argc && set.stop_count < MAX_FAULTS) {
             stops[set.stop_count].pid = (uint32_t)strtoul(argv[++i], NULL, 10);
             stops[set.stop_count++].when = read_window(&argv[++i]), i++;
+        } else if (strcmp(word, "--ahead-ns") == 0 && i + 3 < argc) {
+            set.ahead = read_window(&argv[i + 1]);
+            set.ahead_ns = strtoll(argv[i + 3], NULL, 10) * MS;
+            i += 3;
         } else if (strcmp(word, "--resends") == 0)
             set.resends = true;
         else if (strcmp(word, "--quiet") == 0)
@@ -527,6 +554,9 @@ int main(int argc, char **argv)
         free(h->unknown);
         free(h->grants);
     }
+    if (!quiet && set.ahead_ns > 0)
+        printf("%zu locks overlapped with the next grant, for %" PRId64 " ms at most\n",
+               set.overlaps, set.overlap_ns / MS);
     if (!quiet)
         printf("%s: %zu operations, %zu grants, %zu by the helper, %zu of unknown outcome, "
                "%zu wake-ups judged, %" PRIu64 " steps of search\n",

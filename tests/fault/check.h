@@ -31,6 +31,10 @@ typedef struct settings {
     /* Connections broke: a release that had to be sent again and then found nothing answers OK, as
      * the interface says. */
     bool resends;
+    window ahead;       /* the server was replaced by one whose clock is ahead; 0: it was not */
+    int64_t ahead_ns;   /* by so much */
+    size_t overlaps;    /* found: locks in which their holders still believed then */
+    int64_t overlap_ns; /* the longest */
     int64_t stepped_ns; /* clients' clocks were stepped by this much, on a store without one */
     int64_t wake_ns;    /* a free key with a waiter is granted within this */
     int64_t grace_ns;   /* a child of the command outlives its lock by no more than this */
@@ -69,6 +73,12 @@ typedef struct history {
 int broken(uint32_t key, const char *what, const history_record *a, const history_record *b);
 
 bool ghost_between(const history *h, int64_t from, int64_t to);
+
+/*
+ * When a lock that was confirmed by a request of sent_ns may end, which without another server
+ * would live until `end`: by that server's clock it ends sooner, but not before it takes over.
+ */
+int64_t early_end_ns(int64_t sent_ns, int64_t end);
 
 /* By when a request has reached the store that its caller gave up at that time. */
 int64_t arrived_ns(int64_t given_up_ns);

@@ -20,7 +20,8 @@ static int64_t certain_end(const history *h, const op *grant)
             break;
         if (strcmp(r->lock_id, g->lock_id) != 0)
             continue;
-        int64_t extended = r->call_ns + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns;
+        int64_t extended =
+            early_end_ns(r->call_ns, r->call_ns + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns);
         if (r->kind == HISTORY_RELEASE && r->outcome != HISTORY_NO && r->call_ns < end)
             end = r->call_ns;
         else if (r->kind == HISTORY_EXTEND && r->outcome == HISTORY_OK && r->call_ns <= end)

@@ -58,6 +58,11 @@ def crash(at):
     return ["--crash-ns", str(ns(at - 10)), str(ns(at))]
 
 
+def ahead(first, last, by=500):
+    """Another server took over."""
+    return ["--ahead-ns", str(ns(first)), str(ns(last)), str(by)]
+
+
 def stopped(first, last, pid=0):
     return ["--stopped-ns", str(pid), str(ns(first)), str(ns(last))]
 
@@ -171,6 +176,31 @@ CASES = [
                                            grant("b", 2, 1450)], BELIEF),
     ("a stopped holder's belief", STOPPED, [grant("a", 1, 0, flags=HELPER, sent=0), held("a", 1500, 1600),
                                                  grant("b", 2, 1450)], BELIEF),
+    ("a grant before the expiry by the former server's clock", ahead(600, 650), [grant("a", 1, 0), grant("b", 2, 900)],
+     None),
+    ("a grant before the expiry by the new server's clock", ahead(600, 650), [grant("a", 1, 0), grant("b", 2, 890)], TWO),
+    ("a grant before the other server", ahead(1000, 1050), [grant("a", 1, 0), grant("b", 2, 990)], TWO),
+    ("a grant as soon as the other server is there", ahead(1000, 1050), [grant("a", 1, 0), grant("b", 2, 1000)], None),
+    ("a grant before the expiry of one by the new server", ahead(-100, -50), [grant("a", 1, 0), grant("b", 2, 1380)], TWO),
+    ("an extend by the former server", ahead(600, 650),
+     [grant("a", 1, 0), rec(EXTEND, 500, ttl=400, lock="a"), grant("b", 2, 1400), rec(IS_LOCKED, 1410)], None),
+    ("an extend by the new server", ahead(600, 650),
+     [grant("a", 1, 0), rec(EXTEND, 700, ttl=400, lock="a"), grant("b", 2, 2000)], TWO),
+    ("absent before the expiry by the former server's clock", ahead(600, 650),
+     [grant("a", 1, 0), rec(IS_LOCKED, 900, outcome=NO), rec(EXTEND, 910, outcome=NO, ttl=400, lock="a")], None),
+    ("absent before the other server", ahead(600, 650), [grant("a", 1, 0), rec(IS_LOCKED, 590, outcome=NO)], ORDER),
+    ("a belief beside a grant of the new server", ahead(600, 650, 3000),
+     [keeper(ttl=3000), held("a", 500, 3000), grant("b", 2, 1100, 1101, ttl=6000), held("a", 2900, 3000), lost("a", 3001)],
+     None),
+    ("a belief long after a grant of the new server", ahead(600, 650, 3000),
+     [keeper(ttl=5000), held("a", 500, 5000), grant("b", 2, 3100, 3101, ttl=6000), held("a", 5200, 5300), lost("a", 5301)],
+     BELIEF),
+    ("a belief in a lock that the new server renewed", ahead(600, 650, 3000),
+     [keeper(ttl=3000), held("a", 500, 3000), held("a", 1000, 3660), grant("b", 2, 1100, 1101, ttl=6000),
+      held("a", 1200, 3660), lost("a", 1201)], BELIEF),
+    ("a belief beside a grant before the other server", ahead(600, 650, 3000),
+     [keeper(ttl=3000), grant("b", 2, 500, 501, ttl=6000), held("a", 550, 3000), lost("a", 601)], BELIEF),
+
     ("on_lost", [], [keeper(), held("a", 10, 400), held("a", 401, 0, NO, 2), lost("a", 402), release("a", 403, NO)],
      None),
     ("locked after the last renewal of a lost lock", [], [keeper(), held("a", 10, 400), lost("a", 402),

@@ -42,7 +42,8 @@ static bool ghost_about(const history *h, const history_record *r)
 
 static void renew(state *s, const history_record *r)
 {
-    s->earliest = r->call_ns + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns;
+    s->earliest =
+        early_end_ns(r->call_ns, r->call_ns + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns);
     s->latest = r->return_ns + r->ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
 }
 
@@ -83,7 +84,8 @@ static bool step_by_id(const history *h, int index, state *s)
         if (r->call_ns < s->earliest)
             s->earliest = r->call_ns;
     } else if (mine) {
-        int64_t soonest = r->call_ns + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns;
+        int64_t soonest =
+            early_end_ns(r->call_ns, r->call_ns + r->ttl_ms * MS + TOLERANCE_NS - set.slack_ns);
         int64_t last = r->call_ns + GHOST_NS + r->ttl_ms * MS + TOLERANCE_NS;
         if (soonest < s->earliest)
             s->earliest = soonest;

@@ -8,7 +8,7 @@ from .firestore import EMULATOR_PORT, PACKAGE, FakeFirestore, Firestore, SharedF
 from .folder import Folder
 from .postgres import (Bouncer, Postgres, PostgresPair, PostgresTls, PostgresUnix, Restricted,
                        Serializable, SerializableBouncer)
-from .process import Server, end_with_parent, free_port, make_folder
+from .process import FAKETIME, Server, end_with_parent, free_port, make_folder
 from .redis import Cluster, Redis, RedisReplicas, RedisTls, RedisUnix, Seed, Sentinel
 from .sqlite import Sqlite
 

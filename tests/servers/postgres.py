@@ -9,7 +9,7 @@ import time
 from urllib.parse import quote
 
 from .certificates import certificates
-from .process import Server, free_port, server_user, spawn
+from .process import Server, clock_ahead, free_port, server_user, spawn
 
 # Only READ COMMITTED may write locks and counters.
 CHECK_LEVEL = """CREATE FUNCTION check_level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -79,7 +79,7 @@ class Postgres(Server):
         # SIGINT: it ends its sessions, and itself at once.
         self.process = spawn([program("postgres"), "-D", self.data, "-p", str(self.port)] +
                              [word for s in settings for word in ("-c", s)],
-                             self.log, signal.SIGINT, **server_user())
+                             self.log, signal.SIGINT, **server_user(), **clock_ahead(self.ahead_s))
         self.await_answer()
 
     def answers(self):
@@ -297,6 +297,7 @@ class PostgresPair(Postgres):
     def start(self):
         super().start()
         self.standby.copy(self)
+        self.standby.ahead_s = self.spares_ahead_s
         self.standby.start()
         self.standby.sql("ALTER SYSTEM SET wal_retrieve_retry_interval = '200ms'")
         # Only now: without a standby every commit would wait.

@@ -16,6 +16,7 @@ import tempfile
 import time
 
 LIBC = ctypes.CDLL(None)
+FAKETIME = "/usr/lib/%s-linux-gnu/faketime/libfaketimeMT.so.1" % os.uname().machine
 PR_SET_PDEATHSIG = 1
 # Below the ports that the kernel gives to clients. A node of a Redis Cluster also listens 10000 higher.
 PORTS = range(12000, 22000)
@@ -58,6 +59,17 @@ def server_user():
             "extra_groups": os.getgrouplist(user.pw_name, user.pw_gid)}
 
 
+def clock_ahead(seconds):
+    """Arguments for Popen: the wall clock of the program and its children is ahead."""
+    if seconds == 0:
+        return {}
+    if not os.path.exists(FAKETIME):
+        raise RuntimeError("libfaketime is missing: no clock would be ahead")
+    # The allocator of Redis asks for the time before libfaketime can answer: libc has its turn first.
+    return {"env": dict(os.environ, LD_PRELOAD=FAKETIME + " libc.so.6", FAKETIME="%+ds" % seconds,
+                        FAKETIME_DONT_FAKE_MONOTONIC="1", DONT_FAKE_MONOTONIC="1")}
+
+
 def end_with_parent(number=signal.SIGKILL):
     """For preexec_fn: the child gets this signal when the process that starts it dies."""
     parent = os.getpid()
@@ -80,9 +92,12 @@ def spawn(arguments, log, signal_at_death=signal.SIGKILL, **more):
 class Server:
     """A server process that can be killed, stopped and started again.
 
-    Subclasses start it; `log` is the file with its output."""
+    Subclasses start it; `log` is the file with its output. Its wall clock is ahead_s ahead of that
+    of the machine; those that can take over from the first one of a group are spares_ahead_s ahead."""
 
     name = None
+    ahead_s = 0
+    spares_ahead_s = 0
     process = None
     port = None
     log = os.devnull

@@ -7,7 +7,7 @@ import socket
 import time
 
 from .certificates import certificates
-from .process import Server, free_port, spawn
+from .process import Server, clock_ahead, free_port, spawn
 
 DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/backends/redis.md")
 MORE_RIGHTS = {"redis-replicas": "+wait", "redis-sentinel": "+role",
@@ -67,7 +67,7 @@ class Redis(Server):
             self.write_config()
         binary = shutil.which("redis-server") or shutil.which("valkey-server") or "redis-server"
         self.process = spawn([binary, self.file] + (["--sentinel"] if self.sentinel else []) +
-                             list(options), self.log)
+                             list(options), self.log, **clock_ahead(self.ahead_s))
         self.await_answer()
 
     def connect(self, seconds=2):
@@ -159,11 +159,12 @@ class RedisGroup(Redis):
         Server.__init__(self, folder)
         self.members = []
 
-    def add(self, name, config, sentinel=False):
+    def add(self, name, config, sentinel=False, ahead_s=0):
         place = os.path.join(self.folder, name)
         os.mkdir(place)
         node = Redis(place, False, config, sentinel)
         node.name = name
+        node.ahead_s = ahead_s
         node.start()
         self.members.append(node)
         return node
@@ -204,7 +205,8 @@ class Sentinel(RedisGroup):
         primary = self.add("primary", REPLICA)
         self.port = primary.port
         for i in range(2):
-            self.add("replica%d" % i, "replicaof 127.0.0.1 %d\n%s" % (self.port, REPLICA))
+            self.add("replica%d" % i, "replicaof 127.0.0.1 %d\n%s" % (self.port, REPLICA),
+                     ahead_s=self.spares_ahead_s)
         primary.await_replicas(2)
         config = ("sentinel monitor main 127.0.0.1 %d 2\n"
                   "sentinel down-after-milliseconds main 1000\n"

@@ -107,6 +107,10 @@ typedef struct syncguard_backend_ops { /* the slots of a backend */
      * and error of each. All waits end by limits. NULL: the core makes them one by one. */
     void (*do_many)(syncguard_backend *backend, syncguard_many_op *items, size_t count,
                     const syncguard_limits *limits);
+    /* True if a connection that nobody uses has ended since the last call (see syncguard_fd_ended);
+     * never blocks and sends nothing. Called once a second while locks are renewed, because they
+     * are renewed at once when the server may be another one. NULL: there is nothing to check. */
+    bool (*connection_ended)(syncguard_backend *backend);
 } syncguard_backend_ops;
 
 /* First member of every backend. */

@@ -1,5 +1,5 @@
 /*
- * Descriptors across a fork.
+ * Descriptors of connections, above all across a fork.
  *
  * A child inherits its parent's descriptors, but a daemon may close all of them and open
  * other files, which get the same numbers. So before a child closes (or uses) a descriptor
@@ -38,6 +38,9 @@ SYNCGUARD_API syncguard_fd_identity syncguard_fd_identify(int fd);
 SYNCGUARD_API bool syncguard_fd_same(int fd, syncguard_fd_identity identity);
 /* Closes fd if it still refers to this file, else leaves it alone. Keeps errno. */
 SYNCGUARD_API void syncguard_fd_close_inherited(int fd, syncguard_fd_identity identity);
+/* Whether the other end of a socket has closed or reset the connection, even if something that it
+ * sent before has not been read yet. Never blocks. Keeps errno. */
+SYNCGUARD_API bool syncguard_fd_ended(int fd);
 
 #ifdef __cplusplus
 }

@@ -26,6 +26,11 @@ static void unwatch(syncguard_backend *backend, const char *key, size_t key_leng
         sg_pg_listener_disarm(pg->listener, key, key_length);
 }
 
+static bool connection_ended(syncguard_backend *backend)
+{
+    return sg_pg_pool_has_ended(sg_pg_of(backend)->pool);
+}
+
 static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
@@ -73,6 +78,7 @@ static const syncguard_backend_ops ops = {
     .diagnose = sg_pg_diagnose,
     .after_fork = after_fork,
     .destroy = destroy,
+    .connection_ended = connection_ended,
 };
 
 static syncguard_status make_parts(sg_pg *pg, const sg_pg_config *config, syncguard_error *err)

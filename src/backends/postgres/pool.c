@@ -156,6 +156,19 @@ sg_pg_connection *sg_pg_pool_take_idle(sg_pg_pool *pool)
     return connection;
 }
 
+bool sg_pg_pool_has_ended(sg_pg_pool *pool)
+{
+    bool ended = false;
+
+    pthread_mutex_lock(&pool->mutex);
+    for (const sg_pg_connection *each = pool->idle; each && !ended; each = each->next_idle)
+        ended = sg_pg_pool_is_trusted(each) && syncguard_fd_ended(PQsocket(each->pg));
+    pthread_mutex_unlock(&pool->mutex);
+    if (ended)
+        sg_pg_pool_distrust(pool);
+    return ended;
+}
+
 void sg_pg_pool_close(sg_pg_pool *pool)
 {
     sg_pg_connection *connection;

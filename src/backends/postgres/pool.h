@@ -66,6 +66,9 @@ void sg_pg_pool_count_lost(sg_pg_connection *connection);
 bool sg_pg_pool_is_trusted(const sg_pg_connection *connection);
 /* The server or its role has changed: what is connected now is not used again. */
 void sg_pg_pool_distrust(sg_pg_pool *pool);
+/* True if an idle connection has ended that was trusted: then none of them is any more. Never
+ * blocks. */
+bool sg_pg_pool_has_ended(sg_pg_pool *pool);
 /* True if the server process pid serves a connection of this pool. */
 bool sg_pg_pool_is_own(sg_pg_pool *pool, int pid);
 

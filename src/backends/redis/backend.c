@@ -97,6 +97,15 @@ static void unwatch(syncguard_backend *base, const char *key, size_t key_length)
     (void)key_length;
 }
 
+static bool connection_ended(syncguard_backend *base)
+{
+    sg_redis_backend *backend = of(base);
+    bool ended = false;
+    for (size_t i = 0; i < backend->link_count; i++)
+        ended = sg_redis_link_ended(&backend->links[i]) || ended;
+    return ended;
+}
+
 static syncguard_status after_fork(syncguard_backend *base, syncguard_error *err)
 {
     sg_redis_backend *backend = of(base);
@@ -122,7 +131,7 @@ static void destroy(syncguard_backend *base)
     .is_locked = sg_redis_is_locked, .lookup = sg_redis_lookup, .list = sg_redis_list,             \
     .undo = sg_redis_undo, .undo_many = sg_redis_undo_many, .cleanup = sg_redis_cleanup,           \
     .unwatch = unwatch, .diagnose = sg_redis_diagnose, .after_fork = after_fork,                   \
-    .destroy = destroy
+    .destroy = destroy, .connection_ended = connection_ended
 
 static const syncguard_backend_ops ops = {SLOTS, .do_many = sg_redis_do_many};
 /* With wait_replicas: an acquire waits on a connection of its own. */

@@ -297,6 +297,17 @@ syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_tr
     return status;
 }
 
+bool sg_redis_link_ended(sg_redis_link *link)
+{
+    pthread_mutex_lock(&link->callers.mutex);
+    bool ended = link->conn != NULL && link->flight == NULL && link->leader == NULL &&
+                 syncguard_fd_ended(link->conn->fd);
+    if (ended)
+        sg_redis_pipeline_break(link, link->conn);
+    pthread_mutex_unlock(&link->callers.mutex);
+    return ended;
+}
+
 void sg_redis_link_aim(sg_redis_link *link, const char *host, int port)
 {
     pthread_mutex_lock(&link->callers.mutex);

@@ -48,6 +48,8 @@ void sg_redis_link_fini(sg_redis_link *link, bool forked);
  */
 syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_trip *trip,
                                           const syncguard_limits *limits, syncguard_error *err);
+/* True if the connection has ended while no request was using it; it is given up. Never blocks. */
+bool sg_redis_link_ended(sg_redis_link *link);
 /* Where the link is to lead from now on, instead of to the primary. */
 void sg_redis_link_aim(sg_redis_link *link, const char *host, int port);
 /* Gives the connection up; the next round trip makes a new one. */

@@ -1,0 +1,87 @@
+/*
+ * A program that holds a lock and asks nothing, whose connection ends: the server may be another
+ * one, so the lock is renewed at once. Its TTL is so long that a third of it outlasts every wait
+ * here.
+ */
+#include "support.h"
+
+#define TTL_MS 300000
+#define LONGEST_WAIT_MS 60000
+
+static atomic_int losses;
+static atomic_int last_reason;
+
+static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
+{
+    (void)context, (void)lock;
+    atomic_store(&last_reason, (int)reason);
+    atomic_fetch_add(&losses, 1);
+}
+
+static syncguard_lock *hold(syncguard_backend *backend)
+{
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+    atomic_store(&losses, 0);
+    options.ttl_ms = TTL_MS;
+    options.auto_extend = true;
+    options.on_lost = on_lost;
+    assert_status(syncguard_lock_acquire(backend, "idle", &options, &lock, &err), SYNCGUARD_OK);
+    pause_ms(10);
+    return lock;
+}
+
+static void assert_renewed(const syncguard_lock *lock, int64_t expiry)
+{
+    int64_t end = now_ms() + LONGEST_WAIT_MS;
+    while (syncguard_lock_expires_at_ms(lock) == expiry && now_ms() < end)
+        pause_ms(10);
+    assert_true(syncguard_lock_expires_at_ms(lock) > expiry);
+    assert_true(syncguard_lock_held(lock));
+}
+
+static void a_broken_connection_renews(void **state)
+{
+    (void)state;
+    server s;
+    server_start(&s, 0, without_persistence);
+    syncguard_backend *backend = open_port(s.port, "");
+    syncguard_lock *lock = hold(backend);
+    for (int i = 0; i < 2; i++) {
+        int64_t expiry = syncguard_lock_expires_at_ms(lock);
+        freeReplyObject(raw_at(s.port, "CLIENT KILL TYPE normal"));
+        assert_renewed(lock, expiry);
+    }
+    syncguard_lock_dispose(lock);
+    syncguard_close(backend);
+    server_remove(&s);
+}
+
+static void a_server_without_the_lock_is_told_at_once(void **state)
+{
+    (void)state;
+    server s;
+    server_start(&s, 0, without_persistence);
+    syncguard_backend *backend = open_port(s.port, "");
+    syncguard_lock *lock = hold(backend);
+    server_kill(&s);
+    server_start(&s, s.port, without_persistence);
+    int64_t end = now_ms() + LONGEST_WAIT_MS;
+    while (atomic_load(&losses) == 0 && now_ms() < end)
+        pause_ms(10);
+    assert_int_equal(atomic_load(&losses), 1);
+    assert_int_equal(atomic_load(&last_reason), SYNCGUARD_LOST_ABSENT);
+    syncguard_lock_dispose(lock);
+    syncguard_close(backend);
+    server_remove(&s);
+}
+
+int main(int argc, char **argv)
+{
+    test_begin(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_broken_connection_renews),
+        cmocka_unit_test(a_server_without_the_lock_is_told_at_once),
+    };
+    return cmocka_run_group_tests_name("redis idle holder", tests, NULL, NULL);
+}
