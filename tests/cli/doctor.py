@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -113,9 +114,19 @@ class Clock:
 
 # --- Redis ---
 
+class Silent:
+    """A server that takes connections and says nothing."""
+
+    def __init__(self):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+
+
 class Replica(servers.Redis):
+    """Without an append-only file: a server that begins one does not end."""
+
     def __init__(self, folder, port, config=""):
-        super().__init__(folder, True, "replicaof 127.0.0.1 %d\n%s" % (port, config))
+        super().__init__(folder, False, "replicaof 127.0.0.1 %d\n%s" % (port, config))
 
 
 class Redis(servers.Redis):
@@ -186,20 +197,22 @@ def redis_replicas(store, url):
     expect("missing replica", url + "?wait_replicas=1", "block replication")
     folder = os.path.join(store.folder, "replica")
     os.mkdir(folder)
-    with servers.Redis(folder, True, "replicaof 127.0.0.1 %d\n" % store.port) as replica:
+    with Replica(folder, store.port) as replica:
         store.await_replicas(1)
         expect("not waited for", url, "warn replication", text="1 connected")
         expect("waited for", url + "?wait_replicas=1")
         expect("one too few", url + "?wait_replicas=2", "block replication")
-        expect("a replica", replica.url(), "block replication", text="replica")
+        expect("a replica", replica.url(), "block replication", "warn persistence", text="replica")
 
 
 def redis_replica_clocks(store, url):
     url += "?wait_replicas=1"
+    silent = Silent()
     for what, shift, config, wanted in (
             ("ahead", "+3s", "", "ahead"), ("behind", "-3s", "", "behind"), ("right", "+0.1s", "", ""),
             ("hidden", "+3s", "replica-announce-port 1\n", None),
-            ("closed", "+3s", "requirepass other\n", None)):
+            ("closed", "+3s", "requirepass other\n", None),
+            ("silent", "+3s", "replica-announce-port %d\n" % silent.port, None)):
         folder = tempfile.mkdtemp(dir=store.folder)
         replica = Replica(folder, store.port, config)
         with Clock(shift):
@@ -430,6 +443,10 @@ def postgres_standby(store):
     expect("a standby that confirms", store.url())
     one = store.url().replace(",127.0.0.1:%d" % standby.port, "")
     expect_fine("a standby that the URL does not name", one, "replica_clock", "one server only")
+    silent = Silent()
+    expect_fine("servers that are silent", store.url().replace(
+        "127.0.0.1:%d" % standby.port, ",".join(["127.0.0.1:%d" % silent.port] * 3)),
+                "records", "can be read")
     for shift, wanted in (("+3s", "ahead:"), ("-3s", "behind:"), ("+0.1s", "")):
         standby.stop()
         expect_fine("a standby that is down", store.url() + "?connect_timeout=9", "replica_clock",

@@ -236,12 +236,14 @@ static syncguard_status ask_host(const sg_pg *pg, int host, const syncguard_limi
 }
 
 /* The standbys among the servers of the URL; those that are connected to the primary do not say
- * where they listen. */
+ * where they listen. Those that do not answer leave time for the other findings. */
 static void report_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
                                   const clock_offset *primary, const char *connected,
                                   const syncguard_limits *limits)
 {
     const sg_pg_target *target = pg->pool->target;
+    int64_t left_ns = syncguard_limits_left_ns(limits);
+    syncguard_limits all = syncguard_limits_until(limits, syncguard_clock_ns() + left_ns / 3);
     char name[300];
     if (target->host_count < 2 && strcmp(connected, "0") != 0) {
         snprintf(name, sizeof name,
@@ -254,7 +256,7 @@ static void report_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
         const char *port = target->ports[i] != NULL ? target->ports[i] : "5432";
         clock_offset offset = {0};
         syncguard_error err = {0};
-        syncguard_limits share = syncguard_limits_until(limits, syncguard_clock_ns() + STANDBY_NS);
+        syncguard_limits share = syncguard_limits_until(&all, syncguard_clock_ns() + STANDBY_NS);
         snprintf(name, sizeof name, "%.255s:%.10s", host != NULL ? host : "", port);
         if (ask_host(pg, i, &share, &offset, &err) != SYNCGUARD_OK)
             syncguard_report_no_replica_clock(to, name, err.message);

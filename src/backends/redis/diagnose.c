@@ -264,11 +264,14 @@ static bool read_replica(const char *line, char host[256], int *port)
     return *port > 0 && *port < 65536;
 }
 
-/* The replicas that the primary names, which a failover may promote. */
+/* The replicas that the primary names, which a failover may promote. Those that do not answer leave
+ * time for the other findings. */
 static void diagnose_replica_clocks(const sg_redis_backend *backend, const syncguard_findings *to,
                                     const char *info, const syncguard_limits *limits,
                                     const clock_offset *primary)
 {
+    int64_t left_ns = syncguard_limits_left_ns(limits);
+    syncguard_limits all = syncguard_limits_until(limits, syncguard_clock_ns() + left_ns / 3);
     for (const char *at = info; at != NULL; at = strchr(at, '\n')) {
         char host[256], name[300];
         int port = 0;
@@ -278,7 +281,7 @@ static void diagnose_replica_clocks(const sg_redis_backend *backend, const syncg
         sg_redis_address address = {host, port};
         clock_offset offset = {0, 0};
         syncguard_error err = {0};
-        syncguard_limits share = syncguard_limits_until(limits, syncguard_clock_ns() + REPLICA_NS);
+        syncguard_limits share = syncguard_limits_until(&all, syncguard_clock_ns() + REPLICA_NS);
         snprintf(name, sizeof name, "%s:%d", host, port);
         if (ask_replica(backend, &address, &share, &offset, &err) == SYNCGUARD_OK)
             syncguard_report_replica_clock(to, name, offset.us - primary->us,
