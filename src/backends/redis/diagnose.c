@@ -258,10 +258,22 @@ static syncguard_status ask_replica(const sg_redis_backend *backend,
 /* "slave0:ip=10.0.0.2,port=6379,state=online,..." */
 static bool read_replica(const char *line, char host[256], int *port)
 {
-    int length = 0;
-    if (sscanf(line, "slave%*d:ip=%255[^,],port=%d%n", host, port, &length) != 2 || length == 0)
+    static const char before_host[] = ":ip=", before_port[] = ",port=";
+    if (strncmp(line, "slave", 5) != 0)
         return false;
-    return *port > 0 && *port < 65536;
+    const char *at = line + 5 + strspn(line + 5, "0123456789");
+    if (strncmp(at, before_host, sizeof before_host - 1) != 0)
+        return false;
+    at += sizeof before_host - 1;
+    size_t length = strcspn(at, ",\r\n");
+    if (length == 0 || length > 255 ||
+        strncmp(at + length, before_port, sizeof before_port - 1) != 0)
+        return false;
+    memcpy(host, at, length);
+    host[length] = '\0';
+    long number = strtol(at + length + sizeof before_port - 1, NULL, 10);
+    *port = number > 0 && number < 65536 ? (int)number : 0;
+    return *port != 0;
 }
 
 /* The replicas that the primary names, which a failover may promote. Those that do not answer leave
