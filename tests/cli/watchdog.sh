@@ -31,7 +31,11 @@ runner=$!
 until_true 20 test -s up
 watchdog_of() { ps -o pid=,stat=,comm= --ppid "$1" | awk '$2 !~ /^Z/ && $3 == "syncguard-watch" { print $1 }'; }
 # shellcheck disable=SC2317 # called by until_true
-replaced() { [ -n "$(watchdog_of "$runner")" ] && [ "$(watchdog_of "$runner")" != "$watchdog" ]; }
+replaced() {
+    local now
+    now=$(watchdog_of "$runner") # once: the old one may die between two looks
+    [ -n "$now" ] && [ "$now" != "$watchdog" ]
+}
 begun=$(now_ms)
 for i in 1 2 3 4; do
     watchdog=$(watchdog_of "$runner")
