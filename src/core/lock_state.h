@@ -23,6 +23,7 @@ struct syncguard_lock {
     atomic_bool claimed;  /* an operation on this lock is in flight: one at a time */
     atomic_bool released; /* its one release has begun */
     atomic_bool counted;  /* as held, by telemetry */
+    bool lost_queued;     /* heartbeat.mutex */
     int64_t granted_ns;
     /* The end of the lease on our clock; once lost, and for good, the negative reason. One word, so
      * that a renewal and whoever finds the lease over can never both be believed. */
@@ -50,7 +51,6 @@ struct syncguard_lock {
     int64_t next_ns;
     size_t heap_index;
     sg_renewal_queue *queue; /* NULL: in none */
-    bool lost_queued;
     syncguard_lock *lost_next;
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     char fence[SYNCGUARD_FENCE_SIZE];

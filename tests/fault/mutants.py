@@ -88,7 +88,7 @@ WATCHDOG = "cli_watchdog"
 SQLITE_SUITE = "contract_sqlite"
 POSTGRES_SUITE = "contract_postgres_plain"
 TARGETS = {STANDBY: ["postgres_standby"], WATCHDOG: ["syncguard-cli", "syncguard-sqlite"],
-           SQLITE_SUITE: ["contract", "syncguard-sqlite"], POSTGRES_SUITE: ["contract", "syncguard-postgres"]}
+           SQLITE_SUITE: ["contract", "syncguard-sqlite"], POSTGRES_SUITE: ["contract", "syncguard-cli", "syncguard-postgres"]}
 
 # store, what is broken, changes (file, old text, new text), further arguments for run.py or the test's name
 MUTANTS = [

@@ -33,11 +33,9 @@ typedef struct syncguard_acquire_op { /* the arguments of the slot acquire */
     const char *lock_id;
     int64_t ttl_ms;
     const char *owner; /* "" for none */
-    /* The caller will wait if the result is LOCKED: make every later release of the key, and every
-     * later extend that lets its lock end earlier, by any client, lead to
-     * syncguard_backend_key_changed. Arm this before the lock is evaluated, so that none is missed.
-     * The core itself wakes the waiters of a handle that releases, but not of one that extends.
-     * Stores that cannot notify ignore it (their waiters poll). */
+    /* The caller will wait if the result is LOCKED: call syncguard_backend_key_changed when any
+     * client releases the key, or extends its lock to an earlier end. Arm this before the lock is
+     * evaluated, so that none is missed. Stores that cannot ignore it (their waiters poll). */
     bool watch;
     syncguard_limits limits;
     /* out, OK */
