@@ -28,16 +28,24 @@ static int release_id(const char *lock_id, syncguard_backend *backend)
     return cli_exit_code(status);
 }
 
+/* A renewal is due when a third of the TTL has passed since the last one. No more than the TTL is
+ * left, so the next one is due within a third of what is left. */
 static void report_forced(const syncguard_lock_info_raw *lock)
 {
-    char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24], left[24];
+    char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24], left[24],
+        third[24];
+    int64_t left_ms = lock->info.expires_at_ms - lock->info.now_ms;
     cli_escape(lock->key, key, sizeof key);
     cli_escape(lock->owner[0] != '\0' ? lock->owner : "an unnamed owner", owner, sizeof owner);
     cli_format_duration(lock->info.now_ms - lock->info.acquired_at_ms, held, sizeof held);
-    cli_format_duration(lock->info.expires_at_ms - lock->info.now_ms, left, sizeof left);
+    cli_format_duration(left_ms, left, sizeof left);
+    cli_format_duration(left_ms / 3, third, sizeof third);
     cli_message("released '%s': %s had held it for %s", key, owner, held);
-    cli_message("the holder learns of it at its next renewal, in %s at the latest; until then it "
-                "may still work",
+    cli_message("the holder may still work: if it renews the lock (as syncguard run does), until "
+                "its next renewal, normally within %s",
+                third);
+    cli_message("if it does not (as the TypeScript library), it is not told, and its lease ends in "
+                "%s",
                 left);
 }
 
