@@ -17,8 +17,8 @@
  *
  * Holding. Each key has its own fence. With auto_extend all keys are renewed, even during the wait.
  * Without it, keys that were locked early are extended once at the end, so that all leases begin
- * together; if one has ended by then, the acquire starts again. min_hold_ms counts from the time
- * when all keys are locked, max_hold_ms from the grant of each key.
+ * together; if one has ended by then, the acquire starts again. min_hold_ms and max_hold_ms count
+ * from the time when all keys are locked.
  *
  * Loss. If one key is lost, the set is lost: it is no longer held. on_lost is called once for the
  * set, with the lock of the key that was lost first (which belongs to the set). The other keys stay

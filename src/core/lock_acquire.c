@@ -469,9 +469,10 @@ static void hand_out(sg_acquire *c, syncguard_lock **out)
     atomic_store(&lock->expires_at_ms, c->op->expires_at_ms);
     atomic_store(&lock->lease, syncguard_clock_after(c->op->first_sent_ns, c->op->ttl_ms));
     lock->confirmed_ns = c->op->first_sent_ns;
-    lock->hold_end_ns = c->max_hold_ms > 0 && c->auto_extend
-                            ? syncguard_clock_after(c->op->first_sent_ns, c->max_hold_ms)
-                            : SYNCGUARD_NO_DEADLINE;
+    bool limited = c->max_hold_ms > 0 && c->auto_extend;
+    atomic_store(&lock->hold_end_ns,
+                 limited ? syncguard_clock_after(c->op->first_sent_ns, c->max_hold_ms)
+                         : SYNCGUARD_NO_DEADLINE);
     if (c->min_hold_ms > 0)
         atomic_store(&lock->keep_until_ns,
                      syncguard_clock_after(syncguard_clock_ns(), c->min_hold_ms));

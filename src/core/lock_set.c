@@ -36,6 +36,7 @@ struct syncguard_lock_set {
 typedef struct acquisition {
     syncguard_backend *backend;
     syncguard_lock_options options; /* of each lock */
+    int64_t max_hold_ms;            /* of several, from when all are locked; 0: none */
     bool waits;
     int64_t deadline_ns;
     size_t count;
@@ -186,6 +187,9 @@ static syncguard_status hand_out(acquisition *a, syncguard_lock_set **out)
     int64_t until_ns = syncguard_clock_after(syncguard_clock_ns(), min_hold_ms);
     for (size_t i = 0; i < a->count && min_hold_ms > 0; i++)
         atomic_store(&a->set->locks[i]->keep_until_ns, until_ns);
+    int64_t end_ns = syncguard_clock_after(syncguard_clock_ns(), a->max_hold_ms);
+    for (size_t i = 0; i < a->count && a->max_hold_ms > 0; i++)
+        atomic_store(&a->set->locks[i]->hold_end_ns, end_ns);
     *out = a->set;
     if (atomic_compare_exchange_strong(&a->set->phase, &phase, HANDED_OUT)) {
         a->set = NULL;
@@ -211,6 +215,19 @@ static syncguard_status acquire_round(acquisition *a, syncguard_lock_set **out,
     return status;
 }
 
+/* The maximum hold of several locks begins when all are locked: the first must not end while the
+ * last is waited for. No TTL is longer, so no lease ends after a hold that begins later. */
+static void put_off_max_hold(acquisition *a)
+{
+    syncguard_lock_options *options = &a->options;
+    if (a->count == 1 || !options->auto_extend || options->max_hold_ms == 0)
+        return;
+    a->max_hold_ms = options->max_hold_ms;
+    options->max_hold_ms = 0;
+    if (options->ttl_ms > a->max_hold_ms)
+        options->ttl_ms = a->max_hold_ms;
+}
+
 static syncguard_status prepare(acquisition *a, const syncguard_lock_options *given,
                                 syncguard_error *err)
 {
@@ -220,6 +237,7 @@ static syncguard_status prepare(acquisition *a, const syncguard_lock_options *gi
     if (a->options.slots != 0 && a->count > 1)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "slots need a set of one key");
+    put_off_max_hold(a);
     a->deadline_ns = SYNCGUARD_NO_DEADLINE;
     if (a->options.timeout_ms > 0)
         a->deadline_ns = syncguard_clock_after(syncguard_clock_ns(), a->options.timeout_ms);

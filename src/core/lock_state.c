@@ -62,8 +62,8 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
 {
     int64_t lease = atomic_load(&lock->lease);
     while (lease >= 0 && !atomic_load(&lock->released) && syncguard_clock_ns() >= lease) {
-        int64_t lost =
-            lease >= lock->hold_end_ns ? -SYNCGUARD_LOST_MAX_HOLD : -SYNCGUARD_LOST_UNCONFIRMED;
+        int64_t lost = lease >= atomic_load(&lock->hold_end_ns) ? -SYNCGUARD_LOST_MAX_HOLD
+                                                                : -SYNCGUARD_LOST_UNCONFIRMED;
         if (atomic_compare_exchange_weak(&lock->lease, &lease, lost)) {
             lease = lost;
             lost_now(lock, (syncguard_lost_reason)-lost);
@@ -82,7 +82,7 @@ static int64_t counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_
 
 int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms)
 {
-    int64_t left_ns = lock->hold_end_ns - syncguard_clock_ns();
+    int64_t left_ns = atomic_load(&lock->hold_end_ns) - syncguard_clock_ns();
     int64_t left_ms = left_ns > 0 ? (left_ns - 1) / SYNCGUARD_NS_PER_MS + 1 : 1;
     return left_ms < ttl_ms ? left_ms : ttl_ms;
 }
@@ -98,8 +98,9 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
     int64_t ttl_ms = counted_ttl_ms(lock, op->ttl_ms, op->first_sent_ns);
     int64_t end = syncguard_clock_after(op->first_sent_ns, ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
-    if (end > lock->hold_end_ns)
-        end = lock->hold_end_ns;
+    int64_t hold_end = atomic_load(&lock->hold_end_ns);
+    if (end > hold_end)
+        end = hold_end;
     do {
         if (lease < 0)
             return false;

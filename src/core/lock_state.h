@@ -37,7 +37,8 @@ struct syncguard_lock {
     int64_t unresolved_ttl_ms;
     int64_t unresolved_until_ns;
     int64_t confirmed_ns; /* when the last extend that was confirmed, or the acquire, was sent */
-    int64_t hold_end_ns;  /* no lease ends later; SYNCGUARD_NO_DEADLINE: no max_hold */
+    /* No lease ends later; SYNCGUARD_NO_DEADLINE: no max_hold, or not yet (sets). */
+    _Atomic int64_t hold_end_ns;
     /* No release removes the lock before; 0: no min_hold. */
     _Atomic int64_t keep_until_ns;
     syncguard_lost_fn on_lost;

@@ -120,7 +120,7 @@ static int64_t renewal_time(const syncguard_lock *lock)
 void sg_renewal_schedule(syncguard_lock *lock)
 {
     int64_t lease_end = sg_lock_lease_end(lock);
-    bool longest = lease_end >= lock->hold_end_ns;
+    bool longest = lease_end >= atomic_load(&lock->hold_end_ns);
     lock->next_ns = longest ? lease_end : renewal_time(lock);
 }
 

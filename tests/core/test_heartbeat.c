@@ -77,7 +77,7 @@ static void every_lease_ends_with_max_hold(void **state)
     p->on_extend = note_end;
     atomic_store(&latest_end_ns, 0);
     syncguard_lock *lock = take_renewed(p, "k", TTL_MS, TTL_MS * 4 / 3);
-    int64_t hold_end = lock->hold_end_ns;
+    int64_t hold_end = atomic_load(&lock->hold_end_ns);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
     assert_true(syncguard_clock_ns() >= hold_end);

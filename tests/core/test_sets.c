@@ -131,12 +131,42 @@ static void timeout_ends_the_last_extend(void **state)
     acquire_in_vain(&options, SYNCGUARD_E_ACQUISITION_TIMEOUT);
 }
 
+/* The maximum hold does not run while the second key is waited for, however long that takes. */
+static void max_hold_begins_when_all_are_locked(void **state)
+{
+    (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
+    syncguard_lock_set *set = NULL;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_acquire = acquire;
+    p->on_release = release;
+    p->on_extend = extend;
+    options.auto_extend = true;
+    options.max_hold_ms = 2000;
+    options.retry_delay_ms = 20;
+    options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    atomic_store(&hung, false);
+    atomic_store(&held, 0);
+    b_free_ns = syncguard_clock_after(syncguard_clock_ns(), 3000);
+    assert_int_equal(syncguard_lock_acquire_all(&p->base, keys, 2, &options, &set, NULL),
+                     SYNCGUARD_OK);
+    int64_t locked_ns = syncguard_clock_ns();
+    assert_int_equal(atomic_load(&p->releases), 0); /* the first was not lost meanwhile */
+    while (syncguard_lock_set_held(set))
+        sleep_ms(5);
+    assert_int_equal(syncguard_lock_set_lost(set), SYNCGUARD_LOST_MAX_HOLD);
+    assert_true(syncguard_clock_ns() - locked_ns >= 1900 * SYNCGUARD_NS_PER_MS);
+    syncguard_lock_set_dispose(set);
+    syncguard_close(&p->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(abort_ends_it_while_the_store_hangs),
         cmocka_unit_test(timeout_ends_it_while_the_store_hangs),
         cmocka_unit_test(timeout_ends_the_last_extend),
+        cmocka_unit_test(max_hold_begins_when_all_are_locked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
