@@ -30,6 +30,7 @@
 #include "watchdog.h"
 
 enum {
+    LONGEST_ACQUIRE_MS = 1000, /* as long as the request that got the lock may well have taken */
     LEASE_GRACE_MS = 5000,
     ABSENT_GRACE_MS = 500,
     DRAIN_STEP_MS = 20,
@@ -244,8 +245,10 @@ static void report_ending(supervisor *s, int64_t left)
 {
     int64_t limit = s->options->max_hold_ms;
     int64_t lease_end_ms = cli_now_ms() + left;
-    /* Both count from when the acquire was sent, which was a little before started_ms. */
-    bool over = limit > 0 && lease_end_ms + s->options->ttl_ms / 3 >= s->started_ms + limit;
+    /* The hold begins when the acquire is sent, which was a little before started_ms. A lease that
+     * ends much earlier was not renewed. */
+    int64_t before_ms = min(LONGEST_ACQUIRE_MS, s->options->ttl_ms / 3);
+    bool over = limit > 0 && lease_end_ms + before_ms >= s->started_ms + limit;
     const char *store = over ? "" : cli_store_name();
     char span[24];
     cli_format_duration(left, span, sizeof span);
