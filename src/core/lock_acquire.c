@@ -138,7 +138,7 @@ static void set_key(sg_acquire *c, int slot)
 {
     size_t suffix =
         c->slots > 0 ? sg_slot_suffix(slot + 1, c->lock->key + c->lock->name_length) : 0;
-    c->lock->key_length = c->lock->name_length + suffix;
+    c->lock->key_length = (uint16_t)(c->lock->name_length + suffix);
 }
 
 static syncguard_status answered(sg_acquire *c, syncguard_status status, syncguard_error *err)
@@ -553,7 +553,7 @@ static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *ke
     atomic_init(&lock->ttl_ms, ttl_ms);
     atomic_init(&lock->longest_ttl_ms, ttl_ms);
     lock->wanted_ttl_ms = options->ttl_ms;
-    lock->key_length = length;
+    lock->key_length = (uint16_t)length;
     lock->name_length = (uint16_t)length;
     memcpy(lock->key, key, length);
     return lock;

@@ -24,6 +24,7 @@ struct syncguard_lock {
     atomic_bool released; /* its one release has begun */
     atomic_bool counted;  /* as held, by telemetry */
     bool lost_queued;     /* heartbeat.mutex */
+    uint16_t key_length;
     int64_t granted_ns;
     /* The end of the lease on our clock; once lost, and for good, the negative reason. One word, so
      * that a renewal and whoever finds the lease over can never both be believed. */
@@ -55,7 +56,6 @@ struct syncguard_lock {
     syncguard_lock *lost_next;
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
     char fence[SYNCGUARD_FENCE_SIZE];
-    size_t key_length;
     char key[];
 };
 
