@@ -161,6 +161,7 @@ static void extends_outlive_an_unanswered_shorter_one(void **state)
     syncguard_lock *lock = take(p, 60000, false);
     int64_t past = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS; /* or later */
     extend_unanswered(lock, 5000);
+    int64_t certain = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS;
     p->on_extend = NULL;
     while (syncguard_clock_ns() < past - 1000 * SYNCGUARD_NS_PER_MS) {
         assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
@@ -174,6 +175,8 @@ static void extends_outlive_an_unanswered_shorter_one(void **state)
     if (early)
         assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
     p->on_extend = NULL;
+    while (syncguard_clock_ns() < certain)
+        sleep_ms(10);
     assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
     end(p, lock);
