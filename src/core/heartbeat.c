@@ -28,6 +28,8 @@
 /* All locks are renewed, and idle connections are checked, at most once in this time. */
 #define RENEW_ALL_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define CHECK_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
+/* With more undecided locks than these, a request for each takes too long on a slow store. */
+#define MOST_ALONE 4
 
 /* Caller holds the mutex. */
 static void enqueue(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syncguard_lock *lock)
@@ -164,12 +166,22 @@ static bool is_single(const sg_renewer *renewer)
     return renewer == &renewer->heartbeat->single_renewer;
 }
 
+/* Many that are undecided are likely those of a batch that was given up while the store was busy
+ * with it: they go in a batch again until few are left. Caller holds the mutex. */
+static size_t collect_single(sg_heartbeat *heartbeat, syncguard_lock **batch)
+{
+    bool together =
+        heartbeat->single.count > MOST_ALONE && heartbeat->backend->ops->extend_many != NULL;
+    return collect_from(heartbeat, &heartbeat->single, batch, 0,
+                        together ? SYNCGUARD_BATCH_MAX : 1);
+}
+
 /* Those whose last request failed have the least time left, whatever has become due meanwhile. */
 static size_t collect(sg_renewer *renewer, syncguard_lock **batch)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
     if (is_single(renewer))
-        return collect_from(heartbeat, &heartbeat->single, batch, 0, 1);
+        return collect_single(heartbeat, batch);
     size_t count = collect_from(heartbeat, &heartbeat->retry, batch, 0, SYNCGUARD_BATCH_MAX);
     return collect_from(heartbeat, &heartbeat->batch, batch, count, SYNCGUARD_BATCH_MAX);
 }
@@ -211,13 +223,14 @@ static bool send(const sg_renewer *renewer, syncguard_extend_op *items, size_t c
     syncguard_backend *backend = renewer->heartbeat->backend;
     int64_t now = syncguard_clock_ns();
     syncguard_limits limits = {request_end(renewer, now, earliest_end), renewer->abort_object};
+    bool alone = is_single(renewer) && count == 1;
     bool answered = false;
     for (size_t i = 0; i < count; i++) {
         items[i].limits = limits;
         items[i].first_sent_ns = now;
         items[i].status = SYNCGUARD_E_NETWORK_TIMEOUT;
     }
-    if (!is_single(renewer) && backend->ops->extend_many != NULL) {
+    if (!alone && backend->ops->extend_many != NULL) {
         syncguard_status status = backend->ops->extend_many(backend, items, count, &limits, err);
         for (size_t i = 0; i < count && status != SYNCGUARD_OK; i++)
             items[i].status = status;
@@ -356,10 +369,9 @@ static syncguard_status start_renewer(sg_renewer *renewer, syncguard_error *err)
 /* Caller holds the mutex. */
 static syncguard_status start_all(sg_heartbeat *heartbeat, bool tells, syncguard_error *err)
 {
-    /* Locks that are in a request are in no queue but come back: SYNCGUARD_BATCH_MAX + 1 at most.
-     */
+    /* Locks that are in a request are in no queue but come back. */
     size_t total = heartbeat->batch.count + heartbeat->single.count + heartbeat->retry.count +
-                   heartbeat->expected + 1 + SYNCGUARD_BATCH_MAX + 1;
+                   heartbeat->expected + 1 + 2 * SYNCGUARD_BATCH_MAX;
     if (!sg_renewal_queue_reserve(&heartbeat->batch, total) ||
         !sg_renewal_queue_reserve(&heartbeat->single, total) ||
         !sg_renewal_queue_reserve(&heartbeat->retry, total))

@@ -3,7 +3,8 @@
  *
  * Three queues, two threads. The batch renewer renews many locks per request. A lock that an
  * answered batch leaves undecided goes to the single renewer, which can wait for it, so that one
- * stuck key costs nobody else; a renewal that succeeds there brings it back. Locks of a request
+ * stuck key costs nobody else; a renewal that succeeds there brings it back. If there are many, it
+ * tries them together first. Locks of a request
  * that failed as a whole go to the retry queue, which the batch renewer serves first: they have the
  * least time left, and after an outage everything is due.
  *

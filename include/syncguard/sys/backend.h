@@ -55,8 +55,8 @@ typedef struct syncguard_backend_ops { /* the slots of a backend */
     /*
      * Renews at most SYNCGUARD_BATCH_MAX locks in as few round trips as the store allows and sets
      * the status of each item. If it returns a failure, the core repeats the whole batch. If it
-     * returns OK, the core repeats each item with a failed status alone: so set a failed status
-     * instead of waiting for a key that others have locked. NULL: the core calls extend for each.
+     * returns OK, the core repeats each item with a failed status alone, or many in a batch: so set
+     * it instead of waiting for a key that others have locked. NULL: the core calls extend.
      */
     syncguard_status (*extend_many)(syncguard_backend *backend, syncguard_extend_op *items,
                                     size_t count, const syncguard_limits *limits,

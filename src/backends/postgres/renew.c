@@ -65,8 +65,8 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
     char *ids = syncguard_malloc(IDS_SIZE);
     char *ttls = syncguard_malloc(TTLS_SIZE);
     syncguard_status status = SYNCGUARD_OK;
-    /* Renewals, which the heartbeat sends one at a time, must not wait behind requests that are
-     * stuck in the server. */
+    /* Renewals, of which the heartbeat sends two at a time at most, must not wait behind requests
+     * that are stuck in the server. */
     sg_pg_request request = {.policy = SG_PG_RESERVED};
     size_t i;
 
