@@ -1,4 +1,6 @@
 /* Findings that several stores report in the same words. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -70,11 +72,19 @@ void syncguard_report_no_replica_clock(const syncguard_findings *to, const char 
     syncguard_report_fine(to, "replica_clock", text);
 }
 
+/* 127.0.0.0/8. A name such as "127.example.com" may belong to any machine. */
+static bool is_loopback_v4(const char *host)
+{
+    struct in_addr address;
+    return inet_pton(AF_INET, host, &address) == 1 &&
+           ntohl(address.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
+}
+
 bool syncguard_host_is_local(const char *host)
 {
     return host == NULL || *host == '\0' || *host == '/' || *host == '@' ||
-           strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-           strcmp(host, "::1") == 0 || strcmp(host, "[::1]") == 0;
+           strcasecmp(host, "localhost") == 0 || is_loopback_v4(host) || strcmp(host, "::1") == 0 ||
+           strcmp(host, "[::1]") == 0;
 }
 
 void syncguard_report_tls(const syncguard_findings *to, const char *host, bool encrypted,

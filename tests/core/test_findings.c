@@ -27,9 +27,16 @@ static const syncguard_findings to = {note, NULL};
 
 static void hosts_of_this_machine(void **state)
 {
-    static const char *const local[] = {"",    "localhost", "LOCALHOST",      "127.0.0.1",
-                                        "::1", "[::1]",     "/run/pg/socket", "@abstract"};
-    static const char *const remote[] = {"example.org", "10.0.0.1", "::2", "0.0.0.0",
+    static const char *const local[] = {"",          "localhost",      "LOCALHOST",
+                                        "127.0.0.1", "127.255.0.9",    "::1",
+                                        "[::1]",     "/run/pg/socket", "@abstract"};
+    static const char *const remote[] = {"example.org",
+                                         "10.0.0.1",
+                                         "::2",
+                                         "0.0.0.0",
+                                         "128.0.0.1",
+                                         "127.example.org",
+                                         "127.0.0.1.example.org",
                                          "localhost.example.org"};
 
     (void)state;

@@ -266,7 +266,7 @@ static bool read_replica(const char *line, char host[256], int *port)
         return false;
     at += sizeof before_host - 1;
     size_t length = strcspn(at, ",\r\n");
-    if (length == 0 || length > 255 ||
+    if (length == 0 || length > 255 || *at == '/' || *at == '@' || /* a path is no address */
         strncmp(at + length, before_port, sizeof before_port - 1) != 0)
         return false;
     memcpy(host, at, length);
