@@ -34,8 +34,8 @@ void syncguard_report_clock(const syncguard_findings *to, int64_t offset_us, int
         syncguard_report_fine(to, "clock", text);
     else
         syncguard_report(to, SYNCGUARD_WARN, "clock", text,
-                         "the clock of the store differs from that of this machine: the times that "
-                         "list and status show are wrong by as much; if it is the store's clock "
+                         "the clock of the store differs from that of this machine: status shows "
+                         "times of day of the store's clock; if it is the store's clock "
                          "that is wrong, locks end early when it is set forward, or when another "
                          "server takes over",
                          "run NTP on both machines, and on all servers of the store");
