@@ -122,6 +122,43 @@ static void root_stays_out_of_the_folders_of_others(void **state)
     refused(file, "another user");
 }
 
+/* If set, this folder takes the place of the next one that is created. */
+static const char *swapped_in;
+
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    int result = __real_mkdir(path, mode);
+    if (swapped_in != NULL) {
+        assert_int_equal(rmdir(path), 0);
+        assert_int_equal(rename(swapped_in, path), 0);
+        swapped_in = NULL;
+    }
+    return result;
+}
+
+/* Its content would become readable for a group. */
+static void only_a_folder_of_ours_that_is_new_is_shared(void **state)
+{
+    const test_dir *dir = *state;
+    char diary[PATH_BYTES], folder[PATH_BYTES], file[PATH_BYTES + 16];
+    struct stat about;
+    syncguard_sqlite_options options = SYNCGUARD_SQLITE_OPTIONS_INIT;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    assert_int_equal(mkdir(beside(dir, "diary", diary), 0700), 0);
+    snprintf(file, sizeof file, "%s/locks.db", beside(dir, "new", folder));
+    options.path = file;
+    options.mode = 0660;
+    swapped_in = diary;
+    if (syncguard_sqlite_open(&options, NULL, &backend, &err) == SYNCGUARD_OK)
+        syncguard_close(backend);
+    assert_null(swapped_in);
+    assert_int_equal(stat(folder, &about), 0);
+    assert_int_equal(about.st_mode & 07777, 0700);
+}
+
 static void make_link(const char *target, const char *path, uid_t owner)
 {
     (void)unlink(path);
@@ -229,8 +266,11 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        TEST(planted_links_are_refused),           TEST(root_stays_out_of_the_folders_of_others),
-        TEST(links_of_others_are_not_followed),    TEST(root_uses_only_files_of_its_own),
+        TEST(only_a_folder_of_ours_that_is_new_is_shared),
+        TEST(planted_links_are_refused),
+        TEST(root_stays_out_of_the_folders_of_others),
+        TEST(links_of_others_are_not_followed),
+        TEST(root_uses_only_files_of_its_own),
         TEST(folders_that_everybody_may_write_to),
     };
     if (argc < 2)

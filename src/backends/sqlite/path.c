@@ -201,6 +201,18 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
 
 /* ---- the path of the database -------------------------------------------------------------- */
 
+/* mkdir keeps the sticky bit whatever the umask: a folder that we have just created has it. */
+#define FRESH_MODE (S_ISVTX | 0700)
+
+/* Whoever may write to the parent can put another folder of ours in the place of the new one, so
+ * that we would open that one to a group. */
+static bool is_fresh(int fd)
+{
+    struct stat about;
+    return fstat(fd, &about) == 0 && about.st_uid == geteuid() &&
+           (about.st_mode & (S_ISVTX | 0077)) == S_ISVTX;
+}
+
 /* Creates the last folder of the path for a file of this mode, whatever the umask; its parent must
  * exist. In the folder of a group, files belong to the group of the folder. */
 static syncguard_status create_folder(const char *folder, mode_t mode, syncguard_error *err)
@@ -218,15 +230,15 @@ static syncguard_status create_folder(const char *folder, mode_t mode, syncguard
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
                               "%s: this folder does not exist", parent);
     snprintf(path, sizeof path, "%s%s", whole, strrchr(folder, '/'));
-    if (mkdir(path, 0700) != 0)
+    if (mkdir(path, FRESH_MODE) != 0)
         return errno == EEXIST /* another process was faster */
                    ? SYNCGUARD_OK
                    : sg_sqlite_fail_errno(err, errno, folder, "the folder cannot be created");
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0) {
+    if (fd >= 0 && is_fresh(fd))
         (void)fchmod(fd, wanted);
+    if (fd >= 0)
         close(fd);
-    }
     sg_sqlite_path_sync(whole);
     return SYNCGUARD_OK;
 }
