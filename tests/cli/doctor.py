@@ -235,6 +235,20 @@ def redis_replica_clocks(store, url):
         store.await_replicas(0)
 
 
+def redis_password(store, url):
+    """url: of a server on this machine, without TLS or without verification. A replica on another
+    machine does not get the password, whatever its name looks like."""
+    replica = Replica(tempfile.mkdtemp(dir=store.folder), store.port,
+                      "replica-announce-ip 127.example.invalid\n")
+    replica.start()
+    try:
+        store.await_replicas(1)
+        expect_fine("a replica on another machine", url, "replica_clock", "password is not sent")
+    finally:
+        replica.stop()
+    store.await_replicas(0)
+
+
 def redis_permissions(store, url):
     """Patterns and the channel; the commands are in test_rights.c."""
     as_user = url.replace("//", "//locker:x@")
@@ -272,6 +286,8 @@ def redis_cases(store):
     redis_eviction(store, url)
     redis_replicas(store, url)
     redis_replica_clocks(store, url)
+    store.cli("ACL", "SETUSER", "locker", "reset", "on", ">x", "+@all", "~*", "&*")
+    redis_password(store, url.replace("//", "//locker:x@"))
     redis_permissions(store, url)
     expect("TLS off for another host", url.replace("127.0.0.1", "0.0.0.0"), "warn tls", text="off")
     store.cli("SET", "syncguard:broken", "{}")
@@ -283,6 +299,7 @@ def redis_cases(store):
         expect("TLS without verification",
                secure.url().replace("localhost", "0.0.0.0") + "&tls_insecure=1", "warn persistence",
                "warn tls", text="not verified")
+        redis_password(secure, secure.url() + "&tls_insecure=1")
 
 
 # --- PostgreSQL ---

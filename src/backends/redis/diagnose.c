@@ -226,7 +226,8 @@ static bool diagnose_clock(sg_redis_backend *backend, const syncguard_findings *
 static bool would_expose_password(const sg_redis_config *config, const char *host)
 {
     bool local = syncguard_host_is_local(config->seeds[0].host);
-    return local && !config->tls && config->password != NULL && !syncguard_host_is_local(host);
+    bool verified = config->tls && config->tls_verify;
+    return local && !verified && config->password != NULL && !syncguard_host_is_local(host);
 }
 
 static syncguard_status ask_replica(const sg_redis_backend *backend,
@@ -238,7 +239,7 @@ static syncguard_status ask_replica(const sg_redis_backend *backend,
     sg_redis_text text;
     if (would_expose_password(&backend->config, address->host))
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
-                              "the password is not sent to another machine without TLS");
+                              "the password is not sent to another machine without verified TLS");
     syncguard_status status = sg_redis_connection_open(&backend->dialer, address,
                                                        SG_REDIS_ROLE_STORE, limits, &conn, err);
     if (status != SYNCGUARD_OK)
