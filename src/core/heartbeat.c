@@ -25,8 +25,11 @@
 /* A store may be slow without being dead, and giving up a request can cost its connection. */
 #define SHORTEST_REQUEST_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define CLAIMED_PAUSE_NS (20 * SYNCGUARD_NS_PER_MS)
-/* All locks are renewed, and idle connections are checked, at most once in this time. */
+/* All locks are renewed at most once in this time, and as much more for each of them: a server that
+ * breaks connections, or requests that time out because it is busy, must not make it busier. */
 #define RENEW_ALL_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
+#define RENEW_EACH_PAUSE_NS SYNCGUARD_NS_PER_MS
+/* Idle connections are checked at most once in this time. */
 #define CHECK_PAUSE_NS (1000 * SYNCGUARD_NS_PER_MS)
 /* With more undecided locks than these, a request for each takes too long on a slow store. */
 #define MOST_ALONE 4
@@ -52,7 +55,8 @@ static void schedule(const sg_heartbeat *heartbeat, syncguard_lock *lock)
 /* Caller holds the mutex. Decorators are outside: their mutex is taken after that of inner. */
 static void ask_for_all(sg_heartbeat *heartbeat, int64_t now)
 {
-    int64_t earliest = heartbeat->all_begun_ns + RENEW_ALL_PAUSE_NS;
+    int64_t earliest = heartbeat->all_begun_ns + RENEW_ALL_PAUSE_NS +
+                       (int64_t)heartbeat->batch.count * RENEW_EACH_PAUSE_NS;
     if (heartbeat->batch_renewer.started && heartbeat->all_due_ns == SYNCGUARD_NO_DEADLINE) {
         heartbeat->all_due_ns = now > earliest ? now : earliest;
         syncguard_parker_unpark(&heartbeat->batch_renewer.parker);

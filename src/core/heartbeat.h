@@ -9,8 +9,9 @@
  * least time left, and after an outage everything is due.
  *
  * Another server may have taken over, with other locks or another clock. So all locks of the batch
- * queue are renewed at once, but at most once a second, after a connection was replaced or has
- * ended, and when the time in replies jumps. The other two queues are retried soon anyway.
+ * queue are renewed at once after a connection was replaced or has ended, and when the time in
+ * replies jumps: at most once a second, and less often if there are many. The other two queues are
+ * retried soon anyway.
  */
 #ifndef SG_HEARTBEAT_H
 #define SG_HEARTBEAT_H
@@ -73,7 +74,7 @@ void sg_heartbeat_lost(sg_heartbeat *heartbeat, syncguard_lock *lock);
  * until outer is destroyed. Once more after each forget of inner. */
 void sg_heartbeat_attach(sg_heartbeat *outer, sg_heartbeat *inner);
 /* Another server may have taken over: all locks are renewed now, or a second after the last time
- * that this was done. */
+ * that this was done, and a millisecond more for each lock. */
 void sg_heartbeat_renew_all(sg_heartbeat *heartbeat);
 /* An acquire or extend that was sent at sent_ns was confirmed just now. The expiry shows the time
  * by the server's clock: if that has jumped, all locks are renewed. */

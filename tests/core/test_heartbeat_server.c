@@ -162,6 +162,36 @@ static void at_most_once_a_second(void **state)
     syncguard_close(&p->base);
 }
 
+/* Many locks are renewed less often: about a thousand in a second, so 3000 once in 4 s. */
+static void many_locks_less_often(void **state)
+{
+    (void)state;
+    static syncguard_lock *locks[3000];
+    const int count = (int)(sizeof locks / sizeof *locks);
+    fake_backend *p = open_server();
+    char key[16];
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        locks[i] = take_renewed(p, key, LONG_TTL_MS, 0);
+    }
+    int64_t begun = syncguard_clock_ns();
+    int64_t last = 0;
+    int times = 0;
+    while (times < 2 && ms_since(begun) < 60000) {
+        syncguard_backend_reconnected(&p->base);
+        sleep_ms(10);
+        times += all_begun_ns(p) != last;
+        last = all_begun_ns(p);
+    }
+    assert_int_equal(times, 2);
+    assert_true(ms_since(begun) >= 3000); /* some may be in a request while the rest is counted */
+    for (int i = 0; i < count; i++) {
+        assert_true(syncguard_lock_held(locks[i]));
+        syncguard_lock_dispose(locks[i]);
+    }
+    syncguard_close(&p->base);
+}
+
 static void a_lock_that_is_gone_is_lost_at_once(void **state)
 {
     (void)state;
@@ -357,6 +387,7 @@ int main(void)
         cmocka_unit_test(a_reconnect_renews_all),
         cmocka_unit_test(also_under_telemetry_and_in_a_child),
         cmocka_unit_test(at_most_once_a_second),
+        cmocka_unit_test(many_locks_less_often),
         cmocka_unit_test(a_lock_that_is_gone_is_lost_at_once),
         cmocka_unit_test(so_is_a_lock_whose_lease_is_the_longest),
         cmocka_unit_test(a_renewal_under_way_is_repeated),
