@@ -159,7 +159,8 @@ void syncguard_close(syncguard_backend *backend)
 void syncguard_backend_reconnected(syncguard_backend *backend)
 {
     sg_incidents_reconnected(backend);
-    sg_heartbeat_renew_all(&backend->core->heartbeat);
+    if (backend->capabilities.time_authority == SYNCGUARD_TIME_SERVER)
+        sg_heartbeat_renew_all(&backend->core->heartbeat);
 }
 
 /* ---- fork ---------------------------------------------------------------------------------- */

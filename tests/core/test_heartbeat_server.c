@@ -162,6 +162,20 @@ static void at_most_once_a_second(void **state)
     syncguard_close(&p->base);
 }
 
+/* Where the clients' clocks count, none can take over. */
+static void not_with_clocks_of_clients(void **state)
+{
+    (void)state;
+    fake_backend *p = open_server();
+    p->base.capabilities.time_authority = SYNCGUARD_TIME_CLIENT;
+    syncguard_lock *lock = take_renewed(p, "k", LONG_TTL_MS, 0);
+    syncguard_backend_reconnected(&p->base);
+    sleep_ms(500);
+    assert_int_equal(atomic_load(&p->batches), 0);
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
 /* Many locks are renewed less often: about a thousand in a second, so 3000 once in 4 s. */
 static void many_locks_less_often(void **state)
 {
@@ -388,6 +402,7 @@ int main(void)
         cmocka_unit_test(also_under_telemetry_and_in_a_child),
         cmocka_unit_test(at_most_once_a_second),
         cmocka_unit_test(many_locks_less_often),
+        cmocka_unit_test(not_with_clocks_of_clients),
         cmocka_unit_test(a_lock_that_is_gone_is_lost_at_once),
         cmocka_unit_test(so_is_a_lock_whose_lease_is_the_longest),
         cmocka_unit_test(a_renewal_under_way_is_repeated),

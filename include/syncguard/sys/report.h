@@ -29,8 +29,8 @@ SYNCGUARD_API void syncguard_backend_notifications_lost(syncguard_backend *backe
 SYNCGUARD_API size_t syncguard_backend_waited_keys(const syncguard_backend *backend);
 
 /* A connection was replaced because it broke or because a request on it got no answer in time. The
- * core counts and logs this, and renews all locks that are to be renewed, because the server may be
- * another one. Call it with no mutex held. */
+ * core counts and logs this, and if the server's clock counts, it renews all locks that are to be
+ * renewed, because the server may be another one. Call it with no mutex held. */
 SYNCGUARD_API void syncguard_backend_reconnected(syncguard_backend *backend);
 
 #ifdef __cplusplus
