@@ -46,7 +46,7 @@ bool syncguard_fd_ended(int fd)
 #else
     struct pollfd socket = {fd, 0, 0};
 #endif
-    bool ended = poll(&socket, 1, 0) > 0;
+    bool ended = poll(&socket, 1, 0) > 0 && (socket.revents & POLLNVAL) == 0;
 
     errno = saved;
     return ended;

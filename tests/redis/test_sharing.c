@@ -272,8 +272,11 @@ static int close_all_and_go_on(void)
     fprintf(stderr, "used %.3f s of 2 s\n", used);
     if (used > 0.3)
         return 2;
-    if (syncguard_release(backend, grant.lock_id, NULL, NULL) < SYNCGUARD_OK)
+    syncguard_error err;
+    if (syncguard_release(backend, grant.lock_id, NULL, &err) < SYNCGUARD_OK) {
+        fprintf(stderr, "release: %s\n", err.message);
         return 3;
+    }
     pthread_join(thread, NULL);
     return syncguard_lock_lost(lock) == SYNCGUARD_LOST_NO ? 0 : 4;
 }

@@ -424,6 +424,11 @@ void sg_redis_connection_forget(const sg_redis_connection *conn)
         syncguard_fd_close_inherited(conn->fd, conn->identity);
 }
 
+bool sg_redis_connection_is_open(const sg_redis_connection *conn)
+{
+    return conn->fd >= 0 && (!conn->identity.known || syncguard_fd_same(conn->fd, conn->identity));
+}
+
 void sg_redis_connection_close(sg_redis_connection *conn)
 {
     if (conn == NULL)
@@ -433,7 +438,7 @@ void sg_redis_connection_close(sg_redis_connection *conn)
         SSL_free(conn->ssl);
         sg_redis_tls_leave();
     }
-    if (conn->fd >= 0)
+    if (sg_redis_connection_is_open(conn))
         close(conn->fd);
     redisReaderFree(conn->reader);
     sg_redis_text_free(&conn->unsent);

@@ -25,7 +25,7 @@ typedef struct sg_redis_dialer {
 
 typedef struct sg_redis_connection {
     int fd;
-    syncguard_fd_identity identity; /* of fd, for a forked child */
+    syncguard_fd_identity identity; /* of fd, which others may close */
     SSL *ssl;
     pthread_mutex_t ssl_mutex;
     redisReader *reader;
@@ -58,6 +58,8 @@ syncguard_status sg_redis_connection_open(const sg_redis_dialer *dialer,
                                           syncguard_error *err);
 /* Closes without a word. */
 void sg_redis_connection_close(sg_redis_connection *conn);
+/* False if the program has closed the descriptor: its number may be that of another one by now. */
+bool sg_redis_connection_is_open(const sg_redis_connection *conn);
 /* Takes one reference away, and closes with the last. */
 void sg_redis_connection_drop(sg_redis_connection *conn);
 /* In a forked child: closes the descriptor, if it is still the parent's, and leaves the memory,

@@ -301,7 +301,7 @@ bool sg_redis_link_ended(sg_redis_link *link)
 {
     pthread_mutex_lock(&link->callers.mutex);
     bool ended = link->conn != NULL && link->flight == NULL && link->leader == NULL &&
-                 syncguard_fd_ended(link->conn->fd);
+                 (!sg_redis_connection_is_open(link->conn) || syncguard_fd_ended(link->conn->fd));
     if (ended)
         sg_redis_pipeline_break(link, link->conn);
     pthread_mutex_unlock(&link->callers.mutex);

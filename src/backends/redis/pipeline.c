@@ -70,7 +70,8 @@ void sg_redis_pipeline_break(sg_redis_link *link, sg_redis_connection *conn)
     syncguard_status status = sg_redis_fail_connection(&error);
     link->conn = NULL;
     sg_redis_pipeline_cut_off(conn);
-    shutdown(conn->fd, SHUT_RD); /* ends the leader's poll; the rest is the last user's to close */
+    if (sg_redis_connection_is_open(conn)) /* ends the leader's poll; the last user closes it */
+        shutdown(conn->fd, SHUT_RD);
     if (conn->tracked != 0)
         sg_redis_tracker_lost(link->tracker);
     for (sg_redis_caller *caller = link->flight, *next; caller != NULL; caller = next) {
