@@ -124,11 +124,18 @@ static void root_stays_out_of_the_folders_of_others(void **state)
 
 /* If set, this folder takes the place of the next one that is created. */
 static const char *swapped_in;
+/* If set, nobody creates this folder just before us. */
+static const char *preempted;
 
 int __real_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode)
 {
+    if (preempted != NULL && strcmp(path, preempted) == 0) {
+        preempted = NULL;
+        assert_int_equal(__real_mkdir(path, 0755), 0);
+        assert_int_equal(chown(path, NOBODY, NOBODY), 0);
+    }
     int result = __real_mkdir(path, mode);
     if (swapped_in != NULL) {
         assert_int_equal(rmdir(path), 0);
@@ -210,6 +217,54 @@ static void links_of_others_are_not_followed(void **state)
     assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 1);
 }
 
+/* If set, a link of nobody to relinked_to takes the place of this folder after it was inspected for
+ * the first time. */
+static const char *relinked;
+static char relinked_to[PATH_BYTES];
+
+int __real_lstat(const char *path, struct stat *about);
+int __wrap_lstat(const char *path, struct stat *about);
+int __wrap_lstat(const char *path, struct stat *about)
+{
+    int result = __real_lstat(path, about);
+    if (result == 0 && relinked != NULL && strcmp(path, relinked) == 0) {
+        relinked = NULL;
+        assert_int_equal(rmdir(path), 0);
+        make_link(relinked_to, path, NOBODY);
+    }
+    return result;
+}
+
+/* Nor is a link that takes the place of a folder once that was inspected, or could not be created.
+ * In a folder like /tmp, anybody can do that with a folder of their own. */
+static void folders_that_become_links_are_not_followed(void **state)
+{
+    const test_dir *dir = *state;
+    char own[PATH_BYTES], open[PATH_BYTES], folder[PATH_BYTES + 16], file[PATH_BYTES + 32];
+    need_root();
+    assert_int_equal(chmod(dir->path, 0755), 0);
+    assert_int_equal(mkdir(beside(dir, "own", own), 0700), 0);
+    assert_int_equal(mkdir(beside(dir, "open", open), 0700), 0);
+    assert_int_equal(chmod(open, 01777), 0);
+    snprintf(folder, sizeof folder, "%s/theirs", open);
+    snprintf(file, sizeof file, "%s/locks.db", folder);
+    snprintf(relinked_to, sizeof relinked_to, "%s", own);
+    for (int made = 0; made < 2; made++) {
+        (void)unlink(folder);
+        if (made) {
+            assert_int_equal(mkdir(folder, 0755), 0);
+            assert_int_equal(chown(folder, NOBODY, NOBODY), 0);
+        } else {
+            preempted = folder;
+        }
+        relinked = folder;
+        refused(file, folder);
+        assert_null(relinked);
+        assert_int_equal(rmdir(own), 0); /* empty */
+        assert_int_equal(mkdir(own, 0700), 0);
+    }
+}
+
 static void root_uses_only_files_of_its_own(void **state)
 {
     const test_dir *dir = *state;
@@ -266,11 +321,9 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        TEST(only_a_folder_of_ours_that_is_new_is_shared),
-        TEST(planted_links_are_refused),
-        TEST(root_stays_out_of_the_folders_of_others),
-        TEST(links_of_others_are_not_followed),
-        TEST(root_uses_only_files_of_its_own),
+        TEST(only_a_folder_of_ours_that_is_new_is_shared), TEST(planted_links_are_refused),
+        TEST(root_stays_out_of_the_folders_of_others),     TEST(links_of_others_are_not_followed),
+        TEST(folders_that_become_links_are_not_followed),  TEST(root_uses_only_files_of_its_own),
         TEST(folders_that_everybody_may_write_to),
     };
     if (argc < 2)

@@ -33,8 +33,9 @@ static syncguard_status check_folders(const char *folder, bool *shared, syncguar
     struct stat about;
     snprintf(path, sizeof path, "%s", folder);
     for (bool last = true;; last = false) {
-        if (stat(path, &about) != 0)
-            return sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
+        syncguard_status status = sg_sqlite_path_inspect_folder(path, &about, err);
+        if (status != SYNCGUARD_OK)
+            return status;
         if (last) {
             *shared = (about.st_mode & 0002) != 0;
             if (*shared && (about.st_mode & S_ISVTX) == 0)
@@ -43,7 +44,7 @@ static syncguard_status check_folders(const char *folder, bool *shared, syncguar
         }
         if (geteuid() != 0)
             return SYNCGUARD_OK;
-        syncguard_status status = sg_sqlite_path_check_for_root(path, &about, err);
+        status = sg_sqlite_path_check_for_root(path, &about, err);
         if (status != SYNCGUARD_OK || strcmp(path, "/") == 0)
             return status;
         char child[SG_SQLITE_PATH_SIZE];

@@ -44,6 +44,16 @@ syncguard_status sg_sqlite_path_unsafe(const char *path, const char *what, syncg
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s", path, what);
 }
 
+syncguard_status sg_sqlite_path_inspect_folder(const char *folder, struct stat *about,
+                                               syncguard_error *err)
+{
+    if (lstat(folder, about) != 0)
+        return sg_sqlite_fail_errno(err, errno, folder, "cannot be inspected");
+    if (!S_ISDIR(about->st_mode))
+        return sg_sqlite_fail_errno(err, ENOTDIR, folder, "cannot be inspected");
+    return SYNCGUARD_OK;
+}
+
 syncguard_status sg_sqlite_path_check_for_root(const char *folder, const struct stat *about,
                                                syncguard_error *err)
 {
@@ -139,15 +149,11 @@ static syncguard_status walk_step(path_walk *walk, const char *name, syncguard_e
 {
     struct stat folder;
     const char *done = walk->done[0] == '\0' ? "/" : walk->done;
-    if (stat(done, &folder) != 0)
-        return sg_sqlite_fail_errno(err, errno, done, "cannot be inspected");
-    if (!S_ISDIR(folder.st_mode))
-        return sg_sqlite_fail_errno(err, ENOTDIR, done, "cannot be inspected");
-    if (geteuid() == 0) {
-        syncguard_status status = sg_sqlite_path_check_for_root(done, &folder, err);
-        if (status != SYNCGUARD_OK)
-            return status;
-    }
+    syncguard_status status = sg_sqlite_path_inspect_folder(done, &folder, err);
+    if (status == SYNCGUARD_OK && geteuid() == 0)
+        status = sg_sqlite_path_check_for_root(done, &folder, err);
+    if (status != SYNCGUARD_OK)
+        return status;
     if (strcmp(name, ".") == 0)
         return SYNCGUARD_OK;
     if (strcmp(name, "..") == 0) {

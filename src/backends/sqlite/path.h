@@ -18,6 +18,10 @@ void sg_sqlite_path_folder(const char *path, char out[SG_SQLITE_PATH_SIZE]);
 void sg_sqlite_path_sync(const char *folder);
 /* InvalidArgument with a reason. */
 syncguard_status sg_sqlite_path_unsafe(const char *path, const char *what, syncguard_error *err);
+/* About a folder whose path has no links. If there is one now, another user has put it in the place
+ * of a folder, and it is not followed. */
+syncguard_status sg_sqlite_path_inspect_folder(const char *folder, struct stat *about,
+                                               syncguard_error *err);
 /* For root: no other user may rename or replace what is in this folder. */
 syncguard_status sg_sqlite_path_check_for_root(const char *folder, const struct stat *about,
                                                syncguard_error *err);
