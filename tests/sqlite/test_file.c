@@ -116,6 +116,39 @@ static void shared_with_a_group_under_any_umask(void **state)
     assert_false(exists(dir->file));
 }
 
+static void chmod_all(const char *file, mode_t mode)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-wake"};
+    char name[PATH_BYTES + 16];
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s%s", file, suffixes[i]);
+        assert_int_equal(chmod(name, mode), 0);
+    }
+}
+
+/* Each file is created for its owner alone, and only then opened to the group. */
+static void users_of_a_group_wait_while_another_creates_the_files(void **state)
+{
+    const test_dir *dir = *state;
+    char line[400], url[PATH_BYTES + 16];
+    struct timespec moment = {0, 200000000};
+    if (geteuid() != 0) {
+        print_message("only root can be two users\n");
+        skip();
+    }
+    use_once(dir->file);
+    assert_int_equal(chmod(dir->path, 0755), 0);
+    snprintf(url, sizeof url, "%s?mode=0660", dir->url);
+    chmod_all(dir->file, 0600);
+    child other = start_worker("as", "65534", "try", url, "k", NULL);
+    nanosleep(&moment, NULL);
+    chmod_all(dir->file, 0666); /* the worker has no group in common with us */
+    if (fgets(line, sizeof line, other.out) == NULL)
+        line[0] = '\0';
+    if (end_worker(&other) != 0)
+        fail_msg("%s", line);
+}
+
 static void only_the_last_folder_is_made(void **state)
 {
     const test_dir *dir = *state;
@@ -614,6 +647,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(made_private_under_any_umask),
         TEST(shared_with_a_group_under_any_umask),
+        TEST(users_of_a_group_wait_while_another_creates_the_files),
         TEST(only_the_last_folder_is_made),
         TEST(relative_and_odd_names_are_plain_files),
         TEST(bad_paths_are_refused),

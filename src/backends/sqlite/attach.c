@@ -23,6 +23,8 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "errors.h"
@@ -30,6 +32,8 @@
 
 #define CHECK_EVERY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define REATTACH_AFTER_NS (1000 * SYNCGUARD_NS_PER_MS)
+/* All files of a group are there, with their mode, when the database is older than this. */
+#define CREATION_S 2
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static sg_sqlite *attached;
@@ -143,6 +147,28 @@ static syncguard_status note_files(sg_sqlite *sqlite)
                : SG_SQLITE_BUSY;
 }
 
+/* Another user of the group may just be creating the files. */
+static bool is_new_of_group(const sg_sqlite *sqlite)
+{
+    struct stat about;
+    if ((sqlite->mode & 0060) == 0 || lstat(sqlite->connection.path, &about) != 0)
+        return false;
+    time_t age = time(NULL) - about.st_ctime; /* -1: the clocks' ticks differ */
+    return age >= -1 && age <= CREATION_S;
+}
+
+/* A file that was private when SQLite opened it to write may have been opened to read only. */
+static syncguard_status check_writable(const sg_sqlite *sqlite, syncguard_error *err)
+{
+    sqlite3 *db = sqlite->connection.db;
+    int code = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    if (code != SQLITE_OK)
+        return sg_sqlite_fail(db, sqlite->connection.path, code, err);
+    code = sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return code == SQLITE_OK ? SYNCGUARD_OK
+                             : sg_sqlite_fail(db, sqlite->connection.path, code, err);
+}
+
 static syncguard_status set_up_connection(sg_sqlite *sqlite, syncguard_error *err)
 {
     sqlite3 *db = sqlite->connection.db;
@@ -154,6 +180,8 @@ static syncguard_status set_up_connection(sg_sqlite *sqlite, syncguard_error *er
     if (code != SQLITE_OK)
         return sg_sqlite_fail(db, path, code, err);
     status = note_files(sqlite);
+    if (status == SYNCGUARD_OK && is_new_of_group(sqlite))
+        status = check_writable(sqlite, err);
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_notify_open(&sqlite->notify, err);
     if (status == SYNCGUARD_OK)
@@ -168,12 +196,27 @@ static void close_old_shm(sg_sqlite *sqlite)
     sqlite->old_shm = -1;
 }
 
+/* Files of a group are private for a moment after their creation: busy meanwhile. */
+static syncguard_status connect_files(sg_sqlite *sqlite, syncguard_error *err)
+{
+    syncguard_error refusal;
+    syncguard_error_clear(&refusal);
+    syncguard_status status = open_file(sqlite, &refusal);
+    if (status == SYNCGUARD_OK)
+        status = set_up_connection(sqlite, &refusal);
+    bool passing =
+        status == SYNCGUARD_E_AUTH_FAILED || strcmp(refusal.native, "SQLITE_READONLY") == 0;
+    if (passing && is_new_of_group(sqlite))
+        return SG_SQLITE_BUSY;
+    if (status != SYNCGUARD_OK && err != NULL)
+        *err = refusal;
+    return status;
+}
+
 static syncguard_status attach_files(sg_sqlite *sqlite, syncguard_error *err)
 {
     sg_sqlite_files before = sqlite->files;
-    syncguard_status status = open_file(sqlite, err);
-    if (status == SYNCGUARD_OK)
-        status = set_up_connection(sqlite, err);
+    syncguard_status status = connect_files(sqlite, err);
     if (status != SYNCGUARD_OK) {
         sg_sqlite_disconnect(&sqlite->connection);
         sqlite->files = before; /* by which the next attempt recognises old_shm */
