@@ -684,6 +684,8 @@ def sqlite_group(store):
         holder.stdin.close()
     os.chmod(place, 0o770)
     expect("its folder does not pass on the group", url, "warn folder", before=users[0])
+    os.chmod(place, 0o3770)
+    expect("its folder is sticky", url, "warn folder", before=users[0], text="3770")
     os.chmod(place, 0o2770)
     os.chmod(file, 0o600)
     expect("a file that its owner keeps", url, "warn mode", before=users[0])

@@ -105,6 +105,11 @@ static void report_folder(const diagnosis *self)
                          "a new file belongs to the group of the user who creates it, and others "
                          "cannot use it",
                          "chgrp the folder to the group that shares the locks, and chmod 2770");
+    else if (is_shared(self) && (mode & 0002) == 0 && (mode & S_ISVTX) != 0)
+        syncguard_report(&self->to, SYNCGUARD_WARN, "folder", text,
+                         "it is sticky: with fs.protected_regular=2 only the creator of the files "
+                         "can use them",
+                         "chmod 2770 the folder");
     else if (is_shared(self) && (mode & 0002) == 0)
         syncguard_report_fine(&self->to, "folder", text);
     else if (foreign || ((mode & 0022) != 0 && (mode & S_ISVTX) == 0))
