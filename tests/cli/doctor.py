@@ -618,7 +618,10 @@ def sqlite_mounts(store):
     for what, script, path in (
             ("mounted elsewhere", "mkdir -p -m 700 b; mount --bind upper b", "b"),
             ("named through a link", "ln -sfn upper ln; umount merged; mount -t overlay none -o "
-             "lowerdir='%s/app',upperdir='%s/ln',workdir=work merged" % (place, place), "upper")):
+             "lowerdir='%s/app',upperdir='%s/ln',workdir=work merged" % (place, place), "upper"),
+            ("with a colon", "umount merged; mkdir -m 700 c:d; cp upper/own.db c:d; mount -t overlay "
+             "none -o lowerdir='%s/app',upperdir='%s/c:d',workdir=work merged" % (place, place),
+             "c:d")):
         words = list(overlay)
         words[4] = words[4].replace("; exec", "; %s; exec" % script)
         refused("upper folder " + what, "sqlite:%s/%s/own.db" % (place, path), "upper folder", *words)

@@ -225,25 +225,24 @@ static bool path_is_in_layer(const char *path, char *layer)
     return false;
 }
 
-/* Reads the options of an overlay, the rest of its line: "rw,lowerdir=/a:/b,upperdir=/c". */
+/* Reads the options of an overlay, the rest of its line: "rw,lowerdir=/a:/b,upperdir=/c". In other
+ * values a colon separates nothing. */
 static int search_layers(FILE *mounts, mount_search *search)
 {
     char word[WORD_SIZE];
-    bool lower = false; /* the word is one of several lower folders */
     int end = ',';
     while (end != '\n' && end != EOF) {
-        end = word_read(mounts, ",:\n", word);
-        char *folder = word;
-        if (strncmp(word, "lowerdir=", 9) == 0 || strncmp(word, "lowerdir+=", 10) == 0) {
-            folder = strchr(word, '=') + 1;
-            lower = true;
+        end = word_read(mounts, "=,\n", word);
+        bool several = strcmp(word, "lowerdir") == 0;
+        bool lower = several || strcmp(word, "lowerdir+") == 0;
+        bool upper = strcmp(word, "upperdir") == 0;
+        while (end == '=' || end == ':') {
+            end = word_read(mounts, several ? ":,\n" : ",\n", word);
+            if (lower && path_is_in_layer(search->path, word))
+                search->is_lower = true;
+            if (upper && path_is_in_layer(search->path, word))
+                search->is_upper = true;
         }
-        if (lower && path_is_in_layer(search->path, folder))
-            search->is_lower = true;
-        if (strncmp(word, "upperdir=", 9) == 0 && end != ':' &&
-            path_is_in_layer(search->path, word + 9))
-            search->is_upper = true;
-        lower = lower && end == ':';
     }
     return end;
 }
