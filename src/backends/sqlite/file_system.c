@@ -188,6 +188,7 @@ static bool path_is_below(const char *path, const char *folder)
 
 typedef struct mount_search {
     const char *path;
+    bool lower_too; /* also find is_lower: there may be thousands of lower folders to inspect */
     bool is_mount_point;
     bool is_upper; /* path is, or is below, the upper folder of an overlay */
     bool is_lower; /* the same for a lower folder */
@@ -238,7 +239,7 @@ static int search_layers(FILE *mounts, mount_search *search)
         bool upper = strcmp(word, "upperdir") == 0;
         while (end == '=' || end == ':') {
             end = word_read(mounts, several ? ":,\n" : ",\n", word);
-            if (lower && path_is_in_layer(search->path, word))
+            if (lower && search->lower_too && path_is_in_layer(search->path, word))
                 search->is_lower = true;
             if (upper && path_is_in_layer(search->path, word))
                 search->is_upper = true;
@@ -340,7 +341,7 @@ static syncguard_status refuse_upper(const char *folder, syncguard_error *err)
 
 bool sg_sqlite_file_system_is_lower(const char *folder)
 {
-    mount_search search = {.path = folder};
+    mount_search search = {.path = folder, .lower_too = true};
     return !is_on_overlay(folder) && search_mounts(&search, NULL) == SYNCGUARD_OK &&
            search.is_lower;
 }
