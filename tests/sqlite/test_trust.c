@@ -4,6 +4,7 @@
  */
 #include "support.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,6 +223,18 @@ static void links_of_others_are_not_followed(void **state)
 static const char *relinked;
 static char relinked_to[PATH_BYTES];
 
+/* If set, nobody creates this file after it was found missing for the first time: a journal that
+ * leaves nothing of the database. */
+static const char *slipped_in;
+
+static void slip_in(const char *path)
+{
+    static const unsigned char journal[512] = {0xd9, 0xd5, 0x05, 0xf9,     0x20,
+                                               0xa1, 0x63, 0xd7, [22] = 2, [26] = 8};
+    write_file(path, journal, sizeof journal);
+    assert_int_equal(chown(path, NOBODY, NOBODY), 0);
+}
+
 int __real_lstat(const char *path, struct stat *about);
 int __wrap_lstat(const char *path, struct stat *about);
 int __wrap_lstat(const char *path, struct stat *about)
@@ -231,6 +244,11 @@ int __wrap_lstat(const char *path, struct stat *about)
         relinked = NULL;
         assert_int_equal(rmdir(path), 0);
         make_link(relinked_to, path, NOBODY);
+    }
+    if (result != 0 && slipped_in != NULL && strcmp(path, slipped_in) == 0) {
+        slipped_in = NULL;
+        slip_in(path);
+        errno = ENOENT;
     }
     return result;
 }
@@ -262,6 +280,53 @@ static void folders_that_become_links_are_not_followed(void **state)
         assert_null(relinked);
         assert_int_equal(rmdir(own), 0); /* empty */
         assert_int_equal(mkdir(own, 0700), 0);
+    }
+}
+
+static void assert_ours(const char *file)
+{
+    char name[PATH_BYTES + 48];
+    struct stat about;
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s%s", file, suffixes[i]);
+        if (stat(name, &about) == 0 && about.st_uid != 0)
+            fail_msg("%s: not ours", name);
+    }
+}
+
+/* In a folder like /tmp, another user can create a file between our look and SQLite's. */
+static void files_that_appear_after_the_check_are_not_used(void **state)
+{
+    const test_dir *dir = *state;
+    char open[PATH_BYTES], file[PATH_BYTES + 16], name[PATH_BYTES + 32], fences[64];
+    need_root();
+    assert_int_equal(chmod(dir->path, 0755), 0);
+    assert_int_equal(mkdir(beside(dir, "open", open), 0700), 0);
+    assert_int_equal(chmod(open, 01777), 0);
+    snprintf(file, sizeof file, "%s/locks.db", open);
+    use(file);
+    use(file);
+    assert_ours(file);
+    for (size_t i = 0; i < 4; i++) {
+        sql(file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+        snprintf(name, sizeof name, "%s%s", file, suffixes[i]);
+        assert_int_equal(unlink(name), 0);
+        slipped_in = name;
+        use(file);
+        slipped_in = NULL;
+        assert_ours(file);
+    }
+    sql(file, "SELECT fence FROM syncguard_fence_counters", fences, sizeof fences);
+    assert_string_equal(fences, "6");
+    /* Nor while the database is created. */
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(unlink(file), 0);
+        snprintf(name, sizeof name, "%s%s", file, suffixes[i]);
+        slipped_in = name;
+        use(file);
+        slipped_in = NULL;
+        use(file);
+        assert_ours(file);
     }
 }
 
@@ -321,9 +386,13 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, create_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        TEST(only_a_folder_of_ours_that_is_new_is_shared), TEST(planted_links_are_refused),
-        TEST(root_stays_out_of_the_folders_of_others),     TEST(links_of_others_are_not_followed),
-        TEST(folders_that_become_links_are_not_followed),  TEST(root_uses_only_files_of_its_own),
+        TEST(only_a_folder_of_ours_that_is_new_is_shared),
+        TEST(planted_links_are_refused),
+        TEST(root_stays_out_of_the_folders_of_others),
+        TEST(links_of_others_are_not_followed),
+        TEST(folders_that_become_links_are_not_followed),
+        TEST(files_that_appear_after_the_check_are_not_used),
+        TEST(root_uses_only_files_of_its_own),
         TEST(folders_that_everybody_may_write_to),
     };
     if (argc < 2)

@@ -71,12 +71,12 @@ syncguard_status sg_sqlite_file_check(const char *path, const struct stat *about
 static const char *const SUFFIXES[] = {"", "-wal", "-shm", "-wake", "-journal"};
 #define SUFFIX_COUNT (sizeof SUFFIXES / sizeof SUFFIXES[0])
 
-static syncguard_status check_file(const char *path, bool shared, bool database,
+static syncguard_status check_file(const char *path, bool shared, bool there, bool database,
                                    syncguard_error *err)
 {
     struct stat about;
     if (lstat(path, &about) != 0)
-        return errno == ENOENT && !database
+        return errno == ENOENT && !there
                    ? SYNCGUARD_OK
                    : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
     syncguard_status status = sg_sqlite_file_check(path, &about, err);
@@ -93,13 +93,35 @@ static syncguard_status check_file(const char *path, bool shared, bool database,
     return status;
 }
 
+/*
+ * Where everybody may add names, a file that is missing now could be another user's when SQLite
+ * opens it: a journal whose pages SQLite writes back, above all. Nobody can remove or replace ours.
+ * SQLite ignores them while they are empty; beside an empty database it removes two of them.
+ *
+ * False if the name may still be free.
+ */
+static bool take_name(const char *path, const char *suffix, char name[SG_SQLITE_BESIDE_SIZE])
+{
+    struct stat about;
+    bool removed = strcmp(suffix, "-wal") == 0 || strcmp(suffix, "-journal") == 0;
+    if (lstat(path, &about) != 0 || (about.st_size == 0 && removed))
+        return false;
+    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno == EEXIST;
+    (void)fchmod(fd, about.st_mode & 0777);
+    close(fd);
+    return true;
+}
+
 static syncguard_status check_files(const char *path, bool shared, syncguard_error *err)
 {
     char name[SG_SQLITE_BESIDE_SIZE];
     syncguard_status status = SYNCGUARD_OK;
     for (size_t i = 0; i < SUFFIX_COUNT && status == SYNCGUARD_OK; i++) {
         snprintf(name, sizeof name, "%s%s", path, SUFFIXES[i]);
-        status = check_file(name, shared, i == 0, err);
+        bool there = i == 0 || (shared && take_name(path, SUFFIXES[i], name));
+        status = check_file(name, shared, there, i == 0, err);
     }
     return status;
 }
@@ -191,6 +213,17 @@ syncguard_status sg_sqlite_file_prepare(const char *path, mode_t mode, syncguard
         status = errno == ENOENT ? create_file(path, folder, mode, err)
                                  : sg_sqlite_fail_errno(err, errno, path, "cannot be inspected");
     if (status == SYNCGUARD_OK)
+        status = check_files(path, shared, err);
+    return status;
+}
+
+syncguard_status sg_sqlite_file_check_again(const char *path, syncguard_error *err)
+{
+    char folder[SG_SQLITE_PATH_SIZE];
+    bool shared = false;
+    sg_sqlite_path_folder(path, folder);
+    syncguard_status status = check_folders(folder, &shared, err);
+    if (status == SYNCGUARD_OK && shared)
         status = check_files(path, shared, err);
     return status;
 }

@@ -161,6 +161,8 @@ static syncguard_status set_up(sqlite3 *db, const char *path, file_kind kind, sy
         /* Empty, of the layout before, or its creation was interrupted and has just been rolled
          * back. */
         syncguard_status status = create_tables(db, path, err);
+        if (status == SYNCGUARD_OK)
+            status = sg_sqlite_file_check_again(path, err);
         if (status != SYNCGUARD_OK)
             return status;
         if (kind == FILE_EMPTY)
