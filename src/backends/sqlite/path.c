@@ -85,7 +85,8 @@ static syncguard_status check_link(const char *path, const struct stat *link,
 
 typedef struct path_walk {
     char done[PATH_MAX]; /* without links; empty for the root */
-    char rest[PATH_MAX]; /* what is to be followed from there */
+    char rest[PATH_MAX]; /* what is to be followed from there, from this byte on: */
+    size_t at;
     int links;
     bool missing; /* the end of the path does not exist */
 } path_walk;
@@ -95,14 +96,14 @@ static syncguard_status fail_too_long(const char *path, syncguard_error *err)
     return sg_sqlite_fail_errno(err, ENAMETOOLONG, path, "cannot be inspected");
 }
 
-/* Puts the first component of rest into name. */
+/* Puts the next component of rest into name. */
 static bool walk_next(path_walk *walk, char name[PATH_MAX])
 {
-    const char *start = walk->rest + strspn(walk->rest, "/");
-    size_t length = strcspn(start, "/");
-    memcpy(name, start, length);
+    walk->at += strspn(walk->rest + walk->at, "/");
+    size_t length = strcspn(walk->rest + walk->at, "/");
+    memcpy(name, walk->rest + walk->at, length);
     name[length] = '\0';
-    memmove(walk->rest, start + length, strlen(start + length) + 1);
+    walk->at += length;
     return length > 0;
 }
 
@@ -115,9 +116,10 @@ static syncguard_status walk_link(path_walk *walk, const char *path, syncguard_e
         return sg_sqlite_fail_errno(err, length < 0 ? errno : ELOOP, path, "cannot be inspected");
     target[length] = '\0';
     memcpy(rest, walk->rest, sizeof rest);
-    int needed = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, rest);
+    int needed = snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, rest + walk->at);
     if (needed < 0 || (size_t)needed >= sizeof walk->rest)
         return fail_too_long(path, err);
+    walk->at = 0;
     if (target[0] == '/')
         walk->done[0] = '\0';
     return SYNCGUARD_OK;
