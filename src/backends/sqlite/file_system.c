@@ -411,6 +411,8 @@ static const char *shortage_of(int error, const struct statvfs *about)
     return error == ENOSPC ? "the file system is full" : NULL;
 }
 
+#ifdef O_TMPFILE
+
 /* 0 or an errno. */
 static int grow(int fd, off_t length)
 {
@@ -424,6 +426,8 @@ static int grow(int fd, off_t length)
     }
     return 0;
 }
+
+#endif
 
 const char *sg_sqlite_file_system_shortage(const char *folder)
 {
