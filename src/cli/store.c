@@ -247,8 +247,9 @@ static int report_foreign_file(const char *url, const syncguard_error *err)
 {
     char path[CLI_URL_SIZE], name[64];
     struct stat about;
-    if (err->code != SYNCGUARD_E_INVALID_ARGUMENT || geteuid() != 0 || !file_of(url, path) ||
-        stat(path, &about) != 0 || about.st_uid == 0)
+    /* Only a message that begins with a path is about the file. */
+    if (err->code != SYNCGUARD_E_INVALID_ARGUMENT || err->message[0] != '/' || geteuid() != 0 ||
+        !file_of(url, path) || stat(path, &about) != 0 || about.st_uid == 0)
         return cli_failure(err);
     const struct passwd *entry = getpwuid(about.st_uid);
     snprintf(name, sizeof name, "'#%lu'", (unsigned long)about.st_uid);

@@ -697,6 +697,10 @@ def sqlite_group(store):
     os.chmod(file, 0o660)
     expect("without the option", url.split("?")[0], "warn mode", "warn folder", before=users[1])
     refused("root and the file of another user", url, "use: sudo -u '#65531' syncguard ...")
+    # An option that no user may write is not a question of who asks.
+    done = subprocess.run([COMMAND, "doctor", "-b", url + "&foo=1"], capture_output=True, text=True, check=False)
+    if "option foo" not in done.stderr or "sudo" in done.stderr:
+        FAULTS.append("root and a wrong option for the file of another user: %s" % done)
 
 
 def sqlite_cases(store):
