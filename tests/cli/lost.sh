@@ -58,4 +58,7 @@ begun=$(now_ms)
 exits "max-hold" 76 run --ttl 60s --max-hold 1s k -- sleep 90
 check "max-hold ends it" [ $(($(now_ms) - begun)) -lt 15000 ]
 check "says why" contains "$err" max-hold
+# The warning comes a third of it earlier, not as early as the lease would allow.
+exits "max-hold, a third" 76 run --max-hold 6s k -- sh -c 'sleep 1; echo yes >alive; sleep 90'
+check "not ended at once" [ -s alive ]
 finish

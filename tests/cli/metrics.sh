@@ -162,6 +162,20 @@ for round in 1 2 3 4 5 6 7 8; do
     wait
     same "round $round: the success is kept" 0.000 "$(value exit_code)"
 done
+# It reads the file only when it has the folder. A busy machine may wait for that in vain: again.
+kept_while_locked() {
+    "$SG" run --metrics "$PROM" job -- sh -c 'exit 5'
+    sed '/^syncguard_run_exit_code/s/5.000/0.000/' "$PROM" >"$WORK/finished"
+    exec 9<"$WORK/folder"
+    flock 9
+    "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null 9<&- &
+    sleep 0.5
+    mv "$WORK/finished" "$PROM"
+    exec 9<&-
+    wait
+    [ "$(value acquired) $(value exit_code)" = "0.000 0.000" ]
+}
+check 'the end of another run is kept' until_true 5 kept_while_locked
 # A folder that somebody else keeps locked delays a run, no more.
 exec 9<"$WORK/folder"
 flock 9
