@@ -227,10 +227,12 @@ static const char *file_hint(const syncguard_error *err)
     return NULL;
 }
 
-/* The user is known, and its password is right. */
-static bool lacks_permission(const syncguard_error *err)
+/* The user is known, and its password is right. Doctor itself does not help if it is refused. */
+static bool doctor_shows_permissions(const syncguard_error *err)
 {
     static const char *const codes[] = {"NOPERM", "42501", "PERMISSION_DENIED"};
+    if (command != NULL && strcmp(command, "doctor") == 0)
+        return false;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (strcmp(err->native, codes[i]) == 0)
             return true;
@@ -254,8 +256,9 @@ static const char *hint(const syncguard_error *err)
     case SYNCGUARD_E_RATE_LIMITED:
         return "a limit of the store or of this process is reached; try again later";
     case SYNCGUARD_E_AUTH_FAILED:
-        return lacks_permission(err) ? "'syncguard doctor' shows which permissions are missing"
-                                     : "check user, password and permissions on the store";
+        return doctor_shows_permissions(err)
+                   ? "'syncguard doctor' shows which permissions are missing"
+                   : "check user, password and permissions on the store";
     case SYNCGUARD_E_OUT_OF_MEMORY:
         return "free some memory and try again";
     default:

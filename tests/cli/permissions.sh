@@ -10,4 +10,13 @@ exits "tables of its own" 77 setup -b "${own}lock_table=own_locks&fence_table=ow
 check "lacks a right" contains "$err" "lacks a right"
 check "points to doctor" contains "$err" "'syncguard doctor' shows which permissions are missing"
 check "blames no password" lacks "$err" "password"
+
+# A role that may not even connect: doctor cannot show more, and does not send the reader to itself.
+database=${url##*/}
+psql -qX "${url/worker@/postgres@}" -c "REVOKE CONNECT ON DATABASE ${database%%\?*} FROM public" || exit 1
+exits "no connection" 77 run -n -b "$url" k true
+check "lacks CONNECT" contains "$err" "may not connect to the database"
+exits "doctor cannot connect either" 77 doctor -b "$url"
+check "lacks CONNECT" contains "$err" "may not connect to the database"
+check "does not point to itself" lacks "$err" "syncguard doctor"
 finish

@@ -127,6 +127,9 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool servi
         return syncguard_fail(err, UNAVAILABLE, code,
                               "the server refuses the settings of the session: behind a "
                               "transaction pooler open with pooler=1");
+    if (find_code(message, code) && strcmp(code, "42501") == 0)
+        return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, code,
+                              "the role may not connect to the database: it lacks CONNECT");
     if (find_code(message, code))
         return sg_pg_fail(err, code);
     if (PQconnectionNeedsPassword(pg))
