@@ -4,8 +4,13 @@
  */
 #include "support.h"
 
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
+
+#include "backends/redis/backend.h"
 
 /* --- many callers --- */
 
@@ -295,6 +300,101 @@ static void closed_descriptors_burn_no_processor(void **state)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
 }
+
+/* The number of the connection's socket becomes that of a socket of the program, pair[0]. */
+static int take_number(const syncguard_backend *backend, int pair[2])
+{
+    const sg_redis_backend *redis = (const sg_redis_backend *)(const void *)backend;
+    assert_non_null(redis->links[0].conn);
+    int fd = redis->links[0].conn->fd;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(dup2(pair[0], fd), fd);
+    pause_ms(200); /* what was used just now is trusted */
+    return fd;
+}
+
+/* It was not written to, closed or shut down, and its unsent bytes would not be thrown away. */
+static void check_untouched(int fd, const int pair[2])
+{
+    struct linger linger = {-1, -1};
+    socklen_t size = sizeof linger;
+    char byte = 'x';
+    assert_int_equal(recv(pair[1], &byte, 1, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size), 0);
+    assert_int_equal(linger.l_onoff, 0);
+    assert_int_equal(send(pair[1], &byte, 1, MSG_NOSIGNAL), 1);
+    assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 1);
+}
+
+/* The program closes a socket of ours, and opens one that gets its number. */
+static void a_number_that_is_another_socket_is_left_alone(void **state)
+{
+    (void)state;
+    bool locked = true;
+    for (int use = 0; use < 2; use++) {
+        int pair[2];
+        syncguard_backend *backend = open_with("connections=1&no_tracking=true");
+        assert_status(syncguard_is_locked(backend, "a", NULL, &locked, &err), SYNCGUARD_OK);
+        int fd = take_number(backend, pair);
+        if (use == 1)
+            assert_status(syncguard_is_locked(backend, "a", NULL, &locked, &err), SYNCGUARD_OK);
+        else
+            sg_redis_link_reset(&((sg_redis_backend *)(void *)backend)->links[0]);
+        check_untouched(fd, pair);
+        syncguard_close(backend);
+        check_untouched(fd, pair);
+        close(fd);
+        close(pair[0]);
+        close(pair[1]);
+    }
+}
+
+/* Which descriptors below 256 are connections to the server. */
+static void find_connections(bool found[256])
+{
+    for (int fd = 0; fd < 256; fd++) {
+        struct sockaddr_in peer = {.sin_family = AF_UNSPEC};
+        socklen_t size = sizeof peer;
+        found[fd] = getpeername(fd, (struct sockaddr *)&peer, &size) == 0 &&
+                    peer.sin_family == AF_INET && ntohs(peer.sin_port) == test_port(0);
+    }
+}
+
+/* The same for the connection that notifications come by, which is none of the links'. */
+static void what_another_socket_gets_is_not_read(void **state)
+{
+    (void)state;
+    bool before[256], after[256];
+    int pair[2], fd = -1;
+    char byte = 'x';
+    pthread_t thread;
+    syncguard_grant grant;
+    syncguard_backend *holder = open_with("connections=1&no_tracking=true");
+    assert_status(syncguard_acquire(holder, "awaited", 60000, NULL, &grant, &err), SYNCGUARD_OK);
+    find_connections(before);
+    syncguard_backend *backend = open_with("connections=1");
+    const sg_redis_backend *redis = (const sg_redis_backend *)(const void *)backend;
+    pthread_create(&thread, NULL, wait_long, backend);
+    pause_ms(1000);
+    find_connections(after);
+    for (int i = 0; i < 256; i++) {
+        if (after[i] && !before[i] && i != redis->links[0].conn->fd)
+            fd = i;
+    }
+    assert_true(fd >= 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(dup2(pair[0], fd), fd);
+    assert_int_equal(send(pair[1], &byte, 1, MSG_NOSIGNAL), 1);
+    assert_status(syncguard_release(holder, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    pthread_join(thread, NULL);
+    syncguard_close(backend);
+    assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 1);
+    close(fd);
+    close(pair[0]);
+    close(pair[1]);
+    syncguard_close(holder);
+}
 #endif
 
 int main(int argc, char **argv)
@@ -309,6 +409,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(undoing_keeps_up),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(closed_descriptors_burn_no_processor),
+        cmocka_unit_test(a_number_that_is_another_socket_is_left_alone),
+        cmocka_unit_test(what_another_socket_gets_is_not_read),
 #endif
     };
     return cmocka_run_group_tests_name("redis sharing", tests, NULL, NULL);

@@ -144,6 +144,16 @@ static syncguard_status start_connecting(sg_redis_link *link, syncguard_error *e
 
 /* --- round trips --- */
 
+/* The server or the program has closed it; then its number may be that of another one by now. */
+static bool is_closed(const sg_redis_connection *conn)
+{
+    char byte;
+    if (!sg_redis_connection_is_open(conn))
+        return true;
+    ssize_t n = recv(conn->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 /* A connection that was idle, or that leads to a former primary, may not be used as it is. */
 static void check_connection(sg_redis_link *link, int64_t now)
 {
@@ -155,12 +165,9 @@ static void check_connection(sg_redis_link *link, int64_t now)
         sg_redis_pipeline_break(link, conn);
         return;
     }
-    if (link->flight == NULL && link->leader == NULL && now - link->used_ns > IDLE_NS) {
-        char byte;
-        ssize_t n = recv(conn->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-            sg_redis_pipeline_break(link, conn);
-    }
+    if (link->flight == NULL && link->leader == NULL && now - link->used_ns > IDLE_NS &&
+        is_closed(conn))
+        sg_redis_pipeline_break(link, conn);
 }
 
 /* Whether the connection has been silent for too long, for a caller whose time is over. Its own

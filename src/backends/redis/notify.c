@@ -124,11 +124,11 @@ static void handle_message(sg_redis_notifier *notifier, const redisReply *reply)
         key_changed(notifier, names->element[i]);
 }
 
-/* False: the connection is broken. */
+/* False: the connection is broken, or what has come is for another socket of this number. */
 static bool handle_messages(sg_redis_notifier *notifier)
 {
     sg_redis_connection *conn = notifier->conn;
-    bool fine = sg_redis_connection_fill(conn) >= 0;
+    bool fine = sg_redis_connection_is_open(conn) && sg_redis_connection_fill(conn) >= 0;
     while (fine) {
         redisReply *reply = NULL;
         fine = sg_redis_connection_reply(conn, &reply);

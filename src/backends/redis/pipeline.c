@@ -59,7 +59,8 @@ void sg_redis_pipeline_fail(sg_redis_link *link, sg_redis_caller *caller, syncgu
 void sg_redis_pipeline_cut_off(const sg_redis_connection *conn)
 {
     const struct linger at_once = {1, 0};
-    (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    if (sg_redis_connection_is_open(conn))
+        (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 void sg_redis_pipeline_break(sg_redis_link *link, sg_redis_connection *conn)
