@@ -21,7 +21,6 @@
 
 /* Locks due within this time go along with the next batch. */
 #define SLACK_NS (10 * SYNCGUARD_NS_PER_MS)
-#define SINGLE_STEP_NS (1000 * SYNCGUARD_NS_PER_MS)
 /* A store may be slow without being dead, and giving up a request can cost its connection. */
 #define SHORTEST_REQUEST_NS (1000 * SYNCGUARD_NS_PER_MS)
 #define CLAIMED_PAUSE_NS (20 * SYNCGUARD_NS_PER_MS)
@@ -206,15 +205,16 @@ static int64_t next_ns(const sg_renewer *renewer)
 }
 
 /* A request takes at most half of the time that is left, and no longer than any other operation:
- * if it hangs on a connection that is dead, there must be time for another one. */
+ * if it hangs on a connection that is dead, there must be time for another one. Locks that are
+ * tried one by one share that time. */
 static int64_t request_end(const sg_renewer *renewer, int64_t now, int64_t earliest_end)
 {
     int64_t timeout_ms = renewer->heartbeat->backend->core->options.timeout_ms;
     int64_t end = syncguard_clock_after(now, timeout_ms);
-    if (is_single(renewer) && now + SINGLE_STEP_NS < end)
-        end = now + SINGLE_STEP_NS;
     int64_t left = earliest_end > now ? earliest_end - now : 0;
-    int64_t most = left > 2 * SHORTEST_REQUEST_NS ? left / 2 : SHORTEST_REQUEST_NS;
+    int64_t most = left / 2 / renewer->turns;
+    if (most < SHORTEST_REQUEST_NS)
+        most = SHORTEST_REQUEST_NS;
     if (most > left)
         most = left;
     return end - now > most ? now + most : end;
@@ -338,6 +338,8 @@ static void *renew_loop(void *argument)
         if (!is_single(renewer))
             begin_all(heartbeat);
         size_t count = collect(renewer, batch);
+        bool alone = is_single(renewer) && count == 1;
+        renewer->turns = alone ? (int64_t)heartbeat->single.count + 1 : 1;
         bool check = count == 0 && is_check_due(renewer);
         syncguard_limits limits = {next_ns(renewer), NULL};
         pthread_mutex_unlock(&heartbeat->mutex);

@@ -27,6 +27,7 @@ typedef struct sg_renewer {
     pthread_t thread;
     syncguard_parker parker;
     syncguard_abort *abort_object; /* ends the request that is under way */
+    int64_t turns;                 /* requests that share the time that is left; of the thread */
 } sg_renewer;
 
 typedef struct sg_heartbeat {
