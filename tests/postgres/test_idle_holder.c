@@ -5,6 +5,10 @@
  */
 #include "support.h"
 
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
 #define DATABASE "idle"
 #define TTL_MS 300000
 #define LONGEST_WAIT_MS 60000
@@ -78,11 +82,61 @@ static void a_server_without_the_lock_is_told_at_once(void **state)
     syncguard_close(backend);
 }
 
+static bool is_socket(int fd)
+{
+    int type = 0;
+    socklen_t size = sizeof type;
+
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
+}
+
+/* The program closes the library's socket, and opens one that gets its number. 0: the library
+ * neither writes to it nor closes it, and goes on with another. */
+static int take_number(void)
+{
+    syncguard_backend *backend = NULL;
+    bool before[64], locked = true;
+    int pair[2], fd = -1;
+    char byte = 'x';
+
+    for (int i = 0; i < 64; i++)
+        before[i] = is_socket(i);
+    if (syncguard_open(pg_url(server, DATABASE, NULL), NULL, &backend, NULL) != SYNCGUARD_OK ||
+        syncguard_is_locked(backend, "a", NULL, &locked, NULL) != SYNCGUARD_OK)
+        return 1;
+    for (int i = 0; i < 64; i++)
+        fd = is_socket(i) && !before[i] ? i : fd;
+    if (fd < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 || dup2(pair[0], fd) != fd)
+        return 2;
+    if (syncguard_is_locked(backend, "a", NULL, &locked, NULL) != SYNCGUARD_OK)
+        return 3;
+    syncguard_close(backend);
+    if (recv(pair[1], &byte, 1, MSG_DONTWAIT) != -1 || errno != EAGAIN)
+        return 4;
+    return send(fd, &byte, 1, MSG_NOSIGNAL) == 1 ? 0 : 5;
+}
+
+/* In a child, because what libpq had of that connection is lost. */
+static void a_number_that_is_another_socket_is_left_alone(void **state)
+{
+    int status = -1;
+    pid_t pid;
+
+    (void)state;
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0)
+        _exit(take_number());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_broken_connection_renews),
         cmocka_unit_test(a_server_without_the_lock_is_told_at_once),
+        cmocka_unit_test(a_number_that_is_another_socket_is_left_alone),
     };
     int failures;
 

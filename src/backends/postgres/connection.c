@@ -200,6 +200,13 @@ syncguard_status sg_pg_connection_open(sg_pg_connection *connection, const sg_pg
     return status;
 }
 
+bool sg_pg_connection_is_open(const sg_pg_connection *connection)
+{
+    int fd = PQsocket(connection->pg);
+
+    return fd < 0 || !connection->socket.known || syncguard_fd_same(fd, connection->socket);
+}
+
 bool sg_pg_connection_cut_off(const sg_pg_connection *connection)
 {
     int fd = PQsocket(connection->pg);

@@ -34,6 +34,10 @@ typedef struct sg_pg_connection {
 syncguard_status sg_pg_connection_open(sg_pg_connection *connection, const sg_pg_target *target,
                                        int *host, int64_t deadline_ns, syncguard_error *err);
 
+/* False if the program has closed the descriptor: its number may be that of another one by now, to
+ * which libpq would write, and which PQfinish would close. */
+bool sg_pg_connection_is_open(const sg_pg_connection *connection);
+
 /*
  * In a forked child: puts another socket under the descriptor, so that libpq's Terminate message
  * does not reach the server. False: PQfinish must not be called, because the descriptor is

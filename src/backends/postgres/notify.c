@@ -314,7 +314,9 @@ static void wait_for_input(sg_pg_listener *listener, const syncguard_limits *lim
         return;
     if (fds[0].revents)
         (void)syncguard_parker_park(&listener->parker, &at_once, NULL);
-    if (pg && fds[1].revents && (!PQconsumeInput(pg) || PQstatus(pg) == CONNECTION_BAD))
+    if (pg && fds[1].revents &&
+        (!sg_pg_connection_is_open(listener->connection) || !PQconsumeInput(pg) ||
+         PQstatus(pg) == CONNECTION_BAD))
         disconnect(listener, false);
 }
 

@@ -98,7 +98,8 @@ void sg_pg_pool_discard(sg_pg_connection *connection)
     if (atomic_load(link))
         atomic_store(link, atomic_load(&connection->next));
     pthread_mutex_unlock(&pool->mutex);
-    if (connection->pg)
+    /* Better lost memory than a descriptor of the program that is closed by its number. */
+    if (connection->pg && sg_pg_connection_is_open(connection))
         PQfinish(connection->pg);
     syncguard_free(connection);
 }
@@ -149,7 +150,8 @@ sg_pg_connection *sg_pg_pool_take_idle(sg_pg_pool *pool)
 {
     sg_pg_connection *connection = pop_idle(pool);
 
-    while (connection && !sg_pg_pool_is_trusted(connection)) {
+    while (connection &&
+           !(sg_pg_pool_is_trusted(connection) && sg_pg_connection_is_open(connection))) {
         sg_pg_pool_discard(connection);
         connection = pop_idle(pool);
     }
@@ -162,7 +164,8 @@ bool sg_pg_pool_has_ended(sg_pg_pool *pool)
 
     pthread_mutex_lock(&pool->mutex);
     for (const sg_pg_connection *each = pool->idle; each && !ended; each = each->next_idle)
-        ended = sg_pg_pool_is_trusted(each) && syncguard_fd_ended(PQsocket(each->pg));
+        ended = sg_pg_pool_is_trusted(each) &&
+                (!sg_pg_connection_is_open(each) || syncguard_fd_ended(PQsocket(each->pg)));
     pthread_mutex_unlock(&pool->mutex);
     if (ended)
         sg_pg_pool_distrust(pool);
