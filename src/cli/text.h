@@ -19,7 +19,7 @@ void cli_use_utf8(void);
  */
 int cli_columns(const char *text);
 /* Bytes of the characters at the beginning of text, of at most length bytes, that fit into so many
- * columns for sure: an unknown character may take two. */
+ * columns; an unknown character counts as two. */
 size_t cli_fitting(const char *text, size_t length, int columns);
 
 /* Escapes control characters and backslashes; cuts at the end of a whole character. */
