@@ -277,7 +277,6 @@ static int close_all_and_go_on(void)
     fprintf(stderr, "used %.3f s of 2 s\n", used);
     if (used > 0.3)
         return 2;
-    syncguard_error err;
     if (syncguard_release(backend, grant.lock_id, NULL, &err) < SYNCGUARD_OK) {
         fprintf(stderr, "release: %s\n", err.message);
         return 3;
