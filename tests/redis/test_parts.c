@@ -1,6 +1,11 @@
 /* Parts of the Redis backend that need no server: stored values, error words, redirections. */
 #include "support.h"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "backends/redis/connection.h"
 #include "backends/redis/errors.h"
 #include "backends/redis/record.h"
 #include "backends/redis/text.h"
@@ -397,6 +402,90 @@ static void other_sentinels_are_learnt(void **state)
     assert_int_equal(topology.nodes[0].port, 26379);
 }
 
+/* ---- replies without end ----------------------------------------------------------------------
+ */
+
+#define FLOOD_ELEMENT 100000
+#define FLOOD_MOST (64 << 20)
+
+typedef struct flood {
+    int fd;
+    size_t sent;
+} flood;
+
+/* An array that announces few elements, each of them short enough. */
+static void *send_flood(void *argument)
+{
+    flood *f = argument;
+    static char element[FLOOD_ELEMENT + 20];
+    int head = snprintf(element, sizeof element, "$%d\r\n", FLOOD_ELEMENT);
+    memset(element + head, 'x', FLOOD_ELEMENT);
+    size_t length = (size_t)head + FLOOD_ELEMENT;
+    element[length++] = '\r';
+    element[length++] = '\n';
+    bool open = send(f->fd, "*60000\r\n", 8, MSG_NOSIGNAL) == 8;
+    for (size_t at = 0; open && f->sent < FLOOD_MOST; at = at < length ? at : 0) {
+        ssize_t n = send(f->fd, element + at, length - at, MSG_NOSIGNAL);
+        open = n > 0;
+        at += open ? (size_t)n : 0;
+        f->sent += open ? (size_t)n : 0;
+    }
+    shutdown(f->fd, SHUT_WR);
+    return NULL;
+}
+
+static syncguard_status receive(sg_redis_connection *conn, int64_t within_ms)
+{
+    sg_redis_text nothing;
+    redisReply *reply = NULL;
+    syncguard_limits limits = {syncguard_clock_ns() + within_ms * SYNCGUARD_NS_PER_MS, NULL};
+    sg_redis_text_init(&nothing);
+    syncguard_status status = sg_redis_connection_call(conn, &nothing, &reply, 1, &limits, &err);
+    freeReplyObject(reply);
+    return status;
+}
+
+static void replies_are_bounded(void **state)
+{
+    (void)state;
+    sg_redis_connection conn = {.fd = -1};
+    flood f = {-1, 0};
+    int fds[2];
+    pthread_t thread;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
+    conn.fd = fds[0];
+    f.fd = fds[1];
+    assert_true(sg_redis_connection_make_reader(&conn));
+    assert_int_equal(pthread_create(&thread, NULL, send_flood, &f), 0);
+    assert_status(receive(&conn, 30000), SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    close(fds[0]);
+    pthread_join(thread, NULL);
+    assert_true(f.sent < FLOOD_MOST / 2);
+    close(fds[1]);
+    redisReaderFree(conn.reader);
+}
+
+/* Bytes that are always there are no reason not to look at the clock. */
+static void limits_count_while_bytes_come(void **state)
+{
+    (void)state;
+    static const char part[60000] = "+";
+    sg_redis_connection conn = {.fd = -1};
+    int fds[2], left = 0;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
+    conn.fd = fds[0];
+    assert_true(sg_redis_connection_make_reader(&conn));
+    assert_int_equal(send(fds[1], part, sizeof part, MSG_NOSIGNAL), sizeof part);
+    assert_status(receive(&conn, 0), SYNCGUARD_E_NETWORK_TIMEOUT);
+    assert_int_equal(ioctl(fds[0], FIONREAD, &left), 0);
+    assert_int_equal(left, sizeof part);
+    close(fds[0]);
+    close(fds[1]);
+    redisReaderFree(conn.reader);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +501,8 @@ int main(void)
         cmocka_unit_test(nonsense_about_nodes_is_ignored),
         cmocka_unit_test(the_list_of_nodes_is_bounded),
         cmocka_unit_test(other_sentinels_are_learnt),
+        cmocka_unit_test(replies_are_bounded),
+        cmocka_unit_test(limits_count_while_bytes_come),
     };
     return cmocka_run_group_tests_name("redis parts", tests, NULL, NULL);
 }

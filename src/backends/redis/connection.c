@@ -184,8 +184,10 @@ int sg_redis_connection_fill(sg_redis_connection *conn)
                                   : tls_transfer(conn, NULL, buffer, sizeof buffer);
     if (n < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
-    if (n == 0 || conn->reader->len > MAX_REPLY)
+    /* Not reader->len: hiredis gives up what it has read of an array. */
+    if (n == 0 || conn->unfinished > MAX_REPLY)
         return -1;
+    conn->unfinished += (size_t)n;
     return redisReaderFeed(conn->reader, buffer, (size_t)n) == REDIS_OK ? 1 : -1;
 }
 
@@ -216,8 +218,10 @@ bool sg_redis_connection_reply(sg_redis_connection *conn, redisReply **reply)
     *reply = NULL;
     if (redisReaderGetReply(conn->reader, &object) != REDIS_OK)
         return false;
-    if (object != NULL)
+    if (object != NULL) {
         conn->elements = 0;
+        conn->unfinished = conn->reader->len - conn->reader->pos;
+    }
     *reply = object;
     return true;
 }
@@ -225,15 +229,16 @@ bool sg_redis_connection_reply(sg_redis_connection *conn, redisReply **reply)
 static syncguard_status wait_for_bytes(sg_redis_connection *conn, const syncguard_limits *limits,
                                        syncguard_error *err)
 {
-    for (;;) {
+    /* Even if bytes never cease to come. */
+    syncguard_status status = syncguard_limits_check(limits, err);
+    while (status == SYNCGUARD_OK) {
         int filled = sg_redis_connection_fill(conn);
         if (filled != 0)
             return filled > 0 ? SYNCGUARD_OK : sg_redis_fail_connection(err);
         struct pollfd fds = {conn->fd, POLLIN, 0};
-        syncguard_status status = syncguard_wait_fds(&fds, 1, limits, err);
-        if (status != SYNCGUARD_OK)
-            return status;
+        status = syncguard_wait_fds(&fds, 1, limits, err);
     }
+    return status;
 }
 
 static syncguard_status send_all(sg_redis_connection *conn, const sg_redis_text *request,

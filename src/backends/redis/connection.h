@@ -32,6 +32,7 @@ typedef struct sg_redis_connection {
     redisReplyObjectFunctions functions; /* of the reader: hiredis' own, with arrays counted */
     void *(*create_array)(const redisReadTask *task, sg_redis_elements elements);
     size_t elements;     /* of the arrays of the unfinished reply */
+    size_t unfinished;   /* bytes of that reply so far */
     uint64_t generation; /* of the topology that it was opened under */
     uint64_t serial;     /* among the connections of its link, from 1 */
     char peer[300];      /* "host:port": which server this is */

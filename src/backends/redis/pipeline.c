@@ -266,12 +266,16 @@ static bool hand_out(sg_redis_link *link, sg_redis_connection *conn, sg_redis_ca
     }
 }
 
-/* Waits until the connection has something to read (or takes more, if it did not). */
+/* Waits until the connection has something to read (or takes more, if it did not). Looks at the
+ * limits each time, because a reply may come in pieces without end. */
 static syncguard_status wait_for_replies(sg_redis_connection *conn, bool blocked, int64_t spin_ns,
                                          const syncguard_limits *limits, syncguard_error *err,
                                          int *filled)
 {
     *filled = 0;
+    syncguard_status status = syncguard_limits_check(limits, err);
+    if (status != SYNCGUARD_OK)
+        return status;
     if (spin_ns > 0) {
         int64_t until = syncguard_clock_ns() + spin_ns;
         do {
@@ -285,7 +289,7 @@ static syncguard_status wait_for_replies(sg_redis_connection *conn, bool blocked
             return SYNCGUARD_OK;
     }
     struct pollfd fds = {conn->fd, blocked ? POLLIN | POLLOUT : POLLIN, 0};
-    syncguard_status status = syncguard_wait_fds(&fds, 1, limits, err);
+    status = syncguard_wait_fds(&fds, 1, limits, err);
     if (status == SYNCGUARD_OK && (fds.revents & ~POLLOUT) != 0)
         *filled = sg_redis_connection_fill(conn);
     return status;
