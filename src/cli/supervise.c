@@ -240,15 +240,19 @@ static void terminate(supervisor *s)
     cli_child_signal(s->child, SIGCONT);
 }
 
+/* Whether a lease with so much left ends with --max-hold. The hold begins when the acquire is sent,
+ * which was a little before started_ms. A lease that ends much earlier was not renewed. */
+static bool ends_with_hold(const supervisor *s, int64_t left)
+{
+    int64_t limit = s->options->max_hold_ms;
+    int64_t before_ms = min(LONGEST_ACQUIRE_MS, s->options->ttl_ms / 3);
+    return limit > 0 && cli_now_ms() + left + before_ms >= s->started_ms + limit;
+}
+
 /* Called one grace period before the end of the lease, after SIGTERM was sent to the child. */
 static void report_ending(supervisor *s, int64_t left)
 {
-    int64_t limit = s->options->max_hold_ms;
-    int64_t lease_end_ms = cli_now_ms() + left;
-    /* The hold begins when the acquire is sent, which was a little before started_ms. A lease that
-     * ends much earlier was not renewed. */
-    int64_t before_ms = min(LONGEST_ACQUIRE_MS, s->options->ttl_ms / 3);
-    bool over = limit > 0 && lease_end_ms + before_ms >= s->started_ms + limit;
+    bool over = ends_with_hold(s, left);
     const char *store = over ? "" : cli_store_name();
     char span[24];
     cli_format_duration(left, span, sizeof span);
@@ -295,6 +299,8 @@ static int64_t check_lease(supervisor *s)
     syncguard_lost_reason reason = syncguard_lock_set_lost(s->set);
     int64_t next_ms = warn ? NEVER : act_on_lease(s, now, reason, left);
 
+    if (reason == SYNCGUARD_LOST_NO && left <= 0 && !warn && ends_with_hold(s, left))
+        reason = SYNCGUARD_LOST_MAX_HOLD; /* in less than a millisecond */
     if (reason != SYNCGUARD_LOST_NO || (left <= 0 && !warn))
         report_lost(s, lost_text(reason));
     else if (left <= s->lease_grace_ms && !warn)

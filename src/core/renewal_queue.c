@@ -9,6 +9,8 @@
 
 #define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
+/* In the last moments of the maximum hold nothing is sent any more. */
+#define LAST_MOMENTS_NS (1000 * SYNCGUARD_NS_PER_MS)
 
 static void heap_place(sg_renewal_queue *queue, syncguard_lock *lock, size_t index)
 {
@@ -117,11 +119,15 @@ static int64_t renewal_time(const syncguard_lock *lock)
     return lease_end - ttl_ns + third - syncguard_random_below(third / 10);
 }
 
+/* A lease that ends with the maximum hold cannot become longer, but the store is still asked
+ * whether the lock is there. */
 void sg_renewal_schedule(syncguard_lock *lock)
 {
     int64_t lease_end = sg_lock_lease_end(lock);
     bool longest = lease_end >= atomic_load(&lock->hold_end_ns);
-    lock->next_ns = longest ? lease_end : renewal_time(lock);
+    lock->next_ns = renewal_time(lock);
+    if (longest && lease_end - lock->next_ns < LAST_MOMENTS_NS)
+        lock->next_ns = lease_end;
 }
 
 void sg_renewal_schedule_retry(syncguard_lock *lock)

@@ -44,7 +44,7 @@ static void a_failed_renewal_is_tried_again(void **state)
     syncguard_close(&p->base);
 }
 
-static void max_hold_ends_the_renewing(void **state)
+static void max_hold_ends_the_lock(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
@@ -54,7 +54,24 @@ static void max_hold_ends_the_renewing(void **state)
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
     assert_true(ms_since(begun) >= SHORT_TTL_MS / 2);
-    assert_int_equal(atomic_load(&p->batches), 0); /* the first lease is the longest possible */
+    assert_int_equal(atomic_load(&p->batches), 0); /* it was over too soon */
+    syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+/* The first lease is the longest possible. It is renewed all the same: the lock may be gone. */
+static void a_loss_before_the_end_of_max_hold_is_noticed(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    syncguard_lock *lock = take_renewed(p, "k", 2 * TTL_MS, TTL_MS);
+    int64_t hold_end = atomic_load(&lock->hold_end_ns);
+    assert_true(wait_for_count(&p->batches, 1));
+    assert_true(syncguard_lock_held(lock));
+    assert_true(sg_lock_lease_end(lock) <= hold_end);
+    p->on_extend = extend_absent;
+    assert_true(wait_for_count(&losses_told, 1));
+    assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);
     syncguard_close(&p->base);
 }
@@ -140,7 +157,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(renews_in_batches),
         cmocka_unit_test(a_failed_renewal_is_tried_again),
-        cmocka_unit_test(max_hold_ends_the_renewing),
+        cmocka_unit_test(max_hold_ends_the_lock),
+        cmocka_unit_test(a_loss_before_the_end_of_max_hold_is_noticed),
         cmocka_unit_test(every_lease_ends_with_max_hold),
         cmocka_unit_test(a_tiny_ttl_is_no_busy_loop),
         cmocka_unit_test(extend_by_hand_changes_the_rhythm),

@@ -220,7 +220,7 @@ static void a_lock_that_is_gone_is_lost_at_once(void **state)
     syncguard_close(&p->base);
 }
 
-/* Its lease ends with its maximum hold, so it is not renewed any more; but the server may end it
+/* Its lease ends with its maximum hold, so it cannot become longer; but the server may end it
  * sooner. */
 static void so_is_a_lock_whose_lease_is_the_longest(void **state)
 {
