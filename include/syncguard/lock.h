@@ -96,8 +96,8 @@ SYNCGUARD_API syncguard_status syncguard_lock_release(syncguard_lock *lock,
  * without I/O. After a failure, a ttl_ms that is shorter than the current one is assumed to be in
  * force, because the store may have applied it; the lease may then end earlier than without the
  * call. The store may also apply a failed extend or renewal late, after another one: extends that
- * are sent within its TTL plus a second are counted no longer than its TTL. expires_at_ms may be
- * NULL. */
+ * are sent within two minutes of the failure are counted no longer than its TTL. expires_at_ms may
+ * be NULL. */
 SYNCGUARD_API SYNCGUARD_MUST_CHECK syncguard_status
 syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms, const syncguard_call *call,
                       int64_t *expires_at_ms, syncguard_error *err);

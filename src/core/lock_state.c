@@ -115,7 +115,7 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
 bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op)
 {
     int64_t now = syncguard_clock_ns();
-    int64_t until = syncguard_clock_after(now, op->ttl_ms + SYNCGUARD_TIME_TOLERANCE_MS);
+    int64_t until = syncguard_clock_after(now, SG_LATE_EXTEND_MS);
     int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
     lock->unresolved_ttl_ms = counted_ttl_ms(lock, op->ttl_ms, now);

@@ -14,6 +14,10 @@
 #include "renewal_queue.h"
 #include "syncguard/sys/backend.h"
 
+/* How long an extend that was given up may still reach the store. Linux drops what a closed
+ * connection has not delivered after 100 s or so. */
+#define SG_LATE_EXTEND_MS 120000
+
 struct syncguard_lock {
     syncguard_backend *backend;
     pid_t pid;
@@ -79,9 +83,8 @@ int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock);
 /* Notes a confirmed extend; false if the lock was lost meanwhile, which is final. */
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op);
 /* Notes an extend of unknown outcome, which its caller has just given up: neither this lease nor
- * one that is confirmed later is counted longer than its TTL, unless the later one is sent when
- * this one is certainly past: its TTL and a second from now. As long is an acquire of unknown
- * outcome undone. True if the lease became shorter. */
+ * one that is confirmed later is counted longer than its TTL, unless the later one is sent
+ * SG_LATE_EXTEND_MS from now or later. True if the lease became shorter. */
 bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op);
 
 /* The operations on a handle with limits that were read (lock.c). */

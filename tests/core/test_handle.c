@@ -124,6 +124,15 @@ static void a_longer_extend_follows_an_unanswered_renewal(void **state)
     end(p, lock);
 }
 
+/* As if the failure were older by ms. */
+static void age_unanswered(syncguard_lock *lock, int64_t ms)
+{
+    while (!sg_lock_try_claim(lock))
+        sleep_ms(1);
+    lock->unresolved_until_ns -= ms * SYNCGUARD_NS_PER_MS;
+    sg_lock_unclaim(lock);
+}
+
 /* Once the late extend can no longer arrive, renewals have the TTL of before again. */
 static void renewals_outlive_an_unanswered_shorter_extend(void **state)
 {
@@ -133,6 +142,7 @@ static void renewals_outlive_an_unanswered_shorter_extend(void **state)
     syncguard_lock *lock = take(p, 60000, true);
     int64_t past = syncguard_clock_ns() + 4000 * SYNCGUARD_NS_PER_MS; /* or later */
     extend_unanswered(lock, 3000);
+    age_unanswered(lock, SG_LATE_EXTEND_MS - 4000);
     int64_t give_up = past + 26000 * SYNCGUARD_NS_PER_MS;
     p->on_extend = note_ttl;
     while (syncguard_lock_remaining_ms(lock) <= 3000 && syncguard_clock_ns() < give_up)
@@ -140,6 +150,21 @@ static void renewals_outlive_an_unanswered_shorter_extend(void **state)
     assert_true(syncguard_clock_ns() >= past);
     assert_int_equal(atomic_load(&renewed_ttl_ms), 60000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
+    end(p, lock);
+}
+
+/* A request that the network holds up may arrive long after its own TTL. */
+static void a_shorter_extend_may_arrive_after_its_ttl(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 60000, false);
+    extend_unanswered(lock, 5000);
+    age_unanswered(lock, 100000);
+    p->on_extend = NULL;
+    assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
     end(p, lock);
 }
 
@@ -161,6 +186,7 @@ static void extends_outlive_an_unanswered_shorter_one(void **state)
     syncguard_lock *lock = take(p, 60000, false);
     int64_t past = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS; /* or later */
     extend_unanswered(lock, 5000);
+    age_unanswered(lock, SG_LATE_EXTEND_MS - 6000);
     int64_t certain = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS;
     p->on_extend = NULL;
     while (syncguard_clock_ns() < past - 1000 * SYNCGUARD_NS_PER_MS) {
@@ -308,6 +334,7 @@ int main(void)
         cmocka_unit_test(a_longer_extend_follows_an_unanswered_shorter_one),
         cmocka_unit_test(a_longer_extend_follows_an_unanswered_renewal),
         cmocka_unit_test(renewals_outlive_an_unanswered_shorter_extend),
+        cmocka_unit_test(a_shorter_extend_may_arrive_after_its_ttl),
         cmocka_unit_test(extends_outlive_an_unanswered_shorter_one),
         cmocka_unit_test(an_extend_and_a_loss_are_never_both_believed),
         cmocka_unit_test(a_late_extend_is_released),
