@@ -499,12 +499,12 @@ static void doctor_reports_what_is_missing(void **state)
     assert_non_null(strstr(f.text, "0 permissions:"));
     assert_non_null(strstr(f.text, "0 tls:"));
     assert_false(stored("locks/syncguard-doctor"));
-    fake_server_rules(&server, "[{\"on\":\"runQuery\",\"do\":\"status\",\"http\":400,"
+    fake_server_rules(&server, "[{\"on\":\"runQuery\",\"times\":2,\"do\":\"status\",\"http\":400,"
                                "\"status\":\"FAILED_PRECONDITION\",\"array\":true}]");
     f = (findings){SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
     assert_non_null(strstr(f.text, "2 index:"));
-    fake_server_rules(&server, "[{\"on\":\"runQuery\",\"do\":\"status\",\"http\":403,"
+    fake_server_rules(&server, "[{\"on\":\"runQuery\",\"times\":2,\"do\":\"status\",\"http\":403,"
                                "\"status\":\"PERMISSION_DENIED\",\"array\":true}]");
     f = (findings){SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
@@ -522,15 +522,33 @@ static void doctor_reports_what_is_missing(void **state)
     syncguard_close(mine);
 }
 
-/* The Enterprise edition creates no index, and reads the whole collection instead of failing. */
+/* How many queries for a lock id were executed, not only explained. */
+static int queries_by_id(void)
+{
+    json_t *log = fake_server_control(&server, "GET", "log", NULL);
+    int count = 0;
+    for (size_t i = 0; i < json_array_size(log); i++) {
+        const json_t *body = json_object_get(json_array_get(log, i), "body");
+        const json_t *where = json_object_get(json_object_get(body, "structuredQuery"), "where");
+        if (json_object_get(where, "fieldFilter") && !json_object_get(body, "explainOptions"))
+            count++;
+    }
+    json_decref(log);
+    json_decref(fake_server_control(&server, "DELETE", "log", NULL));
+    return count;
+}
+
+/* The Enterprise edition creates no index, and reads the whole collection instead of failing. Such
+ * a query is not tried: it may take long, and is billed. */
 static void doctor_reports_scans(void **state)
 {
     static const struct {
         const char *settings, *expected;
+        int queries;
     } cases[] = {
-        {"{\"indexes\":[\"lockId\"]}", "0 index: locks are found by lockId with an index"},
-        {"{\"indexes\":[]}", "1 index: queries by lockId use no index"},
-        {"{\"indexes\":null}", "0 index: locks can be found by lockId\n"},
+        {"{\"indexes\":[\"lockId\"]}", "0 index: locks are found by lockId with an index", 1},
+        {"{\"indexes\":[]}", "1 index: queries by lockId use no index", 0},
+        {"{\"indexes\":null}", "0 index: locks can be found by lockId\n", 1},
     };
     syncguard_backend *mine = fake_server_open(&server, NULL);
 
@@ -542,6 +560,7 @@ static void doctor_reports_scans(void **state)
         assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
         if (!strstr(f.text, cases[i].expected))
             fail_msg("%s instead of %s", f.text, cases[i].expected);
+        assert_int_equal(queries_by_id(), cases[i].queries);
     }
     syncguard_close(mine);
 }

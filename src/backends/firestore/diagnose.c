@@ -72,41 +72,32 @@ static syncguard_status diagnose_clock(const diagnosis *d)
     return SYNCGUARD_OK;
 }
 
-/* In the Enterprise edition no index is created by itself, and a query without one reads all
- * documents of the collection. A server that does not explain queries has no such finding. */
-static syncguard_status report_plan(const diagnosis *d, const char *lock_id)
+/* A server that does not explain queries, or not this one, leaves the plan unknown. */
+static syncguard_status ask_plan(const diagnosis *d, const char *lock_id, sg_firestore_plan *plan)
 {
-    sg_firestore_plan plan;
     sg_firestore_context ctx = {d->ctx.backend, d->ctx.limits, NULL};
-    syncguard_status status = sg_firestore_explain_by_id(&ctx, lock_id, &plan);
+    syncguard_status status = sg_firestore_explain_by_id(&ctx, lock_id, plan);
 
-    if (status == SYNCGUARD_E_ABORTED || status == SYNCGUARD_E_OUT_OF_MEMORY)
-        return status == SYNCGUARD_E_ABORTED ? syncguard_limits_check(d->ctx.limits, d->ctx.err)
-                                             : syncguard_fail_memory(d->ctx.err);
-    if (plan == SG_FIRESTORE_PLAN_SCAN)
-        syncguard_report(&d->to, SYNCGUARD_WARN, "index", "queries by lockId use no index",
-                         "each release, extend and lookup by id of another process's lock reads "
-                         "all documents of the collection, and is billed for them",
-                         "create an index on the field lockId of this collection");
-    else
+    if (status == SYNCGUARD_E_ABORTED)
+        return syncguard_limits_check(d->ctx.limits, d->ctx.err);
+    if (status == SYNCGUARD_E_OUT_OF_MEMORY)
+        return syncguard_fail_memory(d->ctx.err);
+    return SYNCGUARD_OK;
+}
+
+static syncguard_status try_query(const diagnosis *d, const char *lock_id, sg_firestore_plan plan)
+{
+    sg_firestore_matches found;
+    syncguard_error own;
+    sg_firestore_context ctx = {d->ctx.backend, d->ctx.limits, &own};
+    syncguard_status status = sg_firestore_find_by_id(&ctx, lock_id, &found);
+
+    json_decref(found.dead);
+    if (status == SYNCGUARD_OK) {
         syncguard_report_fine(&d->to, "index",
                               plan == SG_FIRESTORE_PLAN_INDEX
                                   ? "locks are found by lockId with an index"
                                   : "locks can be found by lockId");
-    return SYNCGUARD_OK;
-}
-
-static syncguard_status diagnose_index(const diagnosis *d)
-{
-    static const char probe[] = "syncguard-doctor-probe";
-    sg_firestore_matches found;
-    syncguard_error own;
-    sg_firestore_context ctx = {d->ctx.backend, d->ctx.limits, &own};
-    syncguard_status status = sg_firestore_find_by_id(&ctx, probe, &found);
-
-    json_decref(found.dead);
-    if (status == SYNCGUARD_OK) {
-        status = report_plan(d, probe);
     } else if (strcmp(own.native, "FAILED_PRECONDITION") == 0) {
         syncguard_report(&d->to, SYNCGUARD_BLOCK, "index", "there is no index on lockId",
                          "release, extend and lookup by id of other processes' locks fail",
@@ -122,6 +113,25 @@ static syncguard_status diagnose_index(const diagnosis *d)
         *d->ctx.err = own;
     }
     return status;
+}
+
+/* In the Enterprise edition no index is created by itself, and a query without one reads all
+ * documents of the collection: it is not tried. */
+static syncguard_status diagnose_index(const diagnosis *d)
+{
+    static const char probe[] = "syncguard-doctor-probe";
+    sg_firestore_plan plan;
+    syncguard_status status = ask_plan(d, probe, &plan);
+
+    if (status != SYNCGUARD_OK)
+        return status;
+    if (plan != SG_FIRESTORE_PLAN_SCAN)
+        return try_query(d, probe, plan);
+    syncguard_report(&d->to, SYNCGUARD_WARN, "index", "queries by lockId use no index",
+                     "each release, extend and lookup by id of another process's lock reads "
+                     "all documents of the collection, and is billed for them",
+                     "create an index on the field lockId of this collection");
+    return SYNCGUARD_OK;
 }
 
 /*
