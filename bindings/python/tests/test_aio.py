@@ -249,6 +249,25 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
         if not URL.startswith("memory:"):
             self.assertTrue(await self.free())
 
+    async def test_close_in_another_loop(self):
+        """Nothing is awaited that belongs to a loop which has ended; one that is running closes its store itself."""
+        async def begin():
+            store = syncguard.aio.open(URL, timeout=20)
+            await store.acquire(self.key)
+            return store, asyncio.ensure_future(store.acquire(self.key, wait=60))
+
+        def run():
+            loop = asyncio.new_event_loop()
+            store, waiter = loop.run_until_complete(begin())
+            with self.assertRaises(syncguard.InvalidArgument):
+                asyncio.run(store.close())
+            waiter._log_destroy_pending = False  # it never ends: its loop does not run
+            loop.close()
+            asyncio.run(asyncio.wait_for(store.close(), 30))
+
+        await asyncio.wait_for(asyncio.to_thread(run), 60)
+        self.assertTrue(await self.free())
+
     async def test_closed_between_grant_and_return(self):
         """Whenever close begins after the grant: acquire returns a lock that is held, or raises."""
         loop = asyncio.get_running_loop()

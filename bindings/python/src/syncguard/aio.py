@@ -183,16 +183,19 @@ class AsyncBackend:
         its start on, acquires and extends raise InvalidArgument. If the task is cancelled while it waits, the store is
         closed in the background."""
         if self._closing is None:
+            loop = self._loop
+            if loop is not None and loop is not asyncio.get_running_loop() and not loop.is_closed():
+                raise InvalidArgument("the store is used by another event loop")
             self._closing = asyncio.get_running_loop().create_task(self._close())
         if not self._closing.done():
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         """Only releases start from now on, so what is open becomes less. The future of a cancelled task is done before
-        its request is; closing the queue ends that."""
+        its request is; closing the queue ends that. Futures of a loop that was closed would never be done."""
         try:
             self._end_requests()
-            while True:
+            while self._loop is asyncio.get_running_loop():
                 waiting = [future for future in self._open.values() if not future.done()]
                 if not waiting:
                     break
