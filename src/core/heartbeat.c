@@ -251,11 +251,11 @@ static bool send(const sg_renewer *renewer, syncguard_extend_op *items, size_t c
 static syncguard_status start_renewer(sg_renewer *renewer, syncguard_error *err);
 
 /* The renewal failed, or was left undecided in an answer. */
-static void try_later(sg_renewer *renewer, syncguard_lock *lock, bool answered)
+static void try_later(sg_renewer *renewer, syncguard_lock *lock, int64_t sent_ns, bool answered)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
     bool single = answered && start_renewer(&heartbeat->single_renewer, NULL) == SYNCGUARD_OK;
-    sg_renewal_schedule_retry(lock);
+    sg_renewal_schedule_retry(lock, sent_ns);
     enqueue(heartbeat, single || is_single(renewer) ? &heartbeat->single : &heartbeat->retry, lock);
     if (single)
         syncguard_parker_unpark(&heartbeat->single_renewer.parker);
@@ -277,7 +277,7 @@ static void conclude(sg_renewer *renewer, syncguard_lock *lock, const syncguard_
         sg_lost_locks_push(&heartbeat->lost, lock);
     } else if (item->status != SYNCGUARD_OK) {
         (void)sg_lock_note_unresolved(lock, item); /* limits later extends, not this lease */
-        try_later(renewer, lock, answered);
+        try_later(renewer, lock, item->first_sent_ns, answered);
     } else if (!sg_lock_renewed(lock, item)) { /* lost is final */
         sg_background_release(&heartbeat->backend->core->background, lock);
         sg_lost_locks_push(&heartbeat->lost, lock);

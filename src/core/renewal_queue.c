@@ -130,14 +130,15 @@ void sg_renewal_schedule(syncguard_lock *lock)
         lock->next_ns = lease_end;
 }
 
-void sg_renewal_schedule_retry(syncguard_lock *lock)
+void sg_renewal_schedule_retry(syncguard_lock *lock, int64_t sent_ns)
 {
     int64_t pause = syncguard_clock_after(0, atomic_load(&lock->ttl_ms)) / 20;
     if (pause < SHORTEST_RETRY_NS)
         pause = SHORTEST_RETRY_NS;
     if (pause > LONGEST_RETRY_NS)
         pause = LONGEST_RETRY_NS;
-    int64_t next = syncguard_clock_ns() + pause;
+    int64_t now = syncguard_clock_ns();
+    int64_t next = sent_ns + pause > now ? sent_ns + pause : now;
     int64_t lease_end = sg_lock_lease_end(lock);
     lock->next_ns = next < lease_end ? next : lease_end;
 }

@@ -29,8 +29,9 @@ void sg_renewal_queue_hasten(sg_renewal_queue *queue, int64_t now_ns);
 int64_t sg_renewal_queue_next_ns(const sg_renewal_queue *queue);
 
 /* Sets the time of the next thing to happen to a lock that is in no queue: a renewal, or the end of
- * a lease that is not renewed; or the next attempt of a renewal that failed. */
+ * a lease that is not renewed; or the next attempt of a renewal that was sent at sent_ns and
+ * failed: after a pause, or now if the failure took longer. */
 void sg_renewal_schedule(syncguard_lock *lock);
-void sg_renewal_schedule_retry(syncguard_lock *lock);
+void sg_renewal_schedule_retry(syncguard_lock *lock, int64_t sent_ns);
 
 #endif

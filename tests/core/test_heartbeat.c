@@ -44,6 +44,21 @@ static void a_failed_renewal_is_tried_again(void **state)
     syncguard_close(&p->base);
 }
 
+/* The pause counts from the sending: after a request that took long, there is none. */
+static void a_slow_failure_is_tried_again_at_once(void **state)
+{
+    (void)state;
+    int64_t now = syncguard_clock_ns();
+    syncguard_lock lock = {.ttl_ms = TTL_MS,
+                           .lease = now + 60000 * SYNCGUARD_NS_PER_MS,
+                           .hold_end_ns = SYNCGUARD_NO_DEADLINE};
+    sg_renewal_schedule_retry(&lock, now);
+    assert_int_equal(lock.next_ns, now + TTL_MS / 20 * SYNCGUARD_NS_PER_MS);
+    sg_renewal_schedule_retry(&lock, now - 1000 * SYNCGUARD_NS_PER_MS);
+    assert_true(lock.next_ns >= now);
+    assert_true(lock.next_ns <= syncguard_clock_ns());
+}
+
 static void max_hold_ends_the_lock(void **state)
 {
     (void)state;
@@ -157,6 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(renews_in_batches),
         cmocka_unit_test(a_failed_renewal_is_tried_again),
+        cmocka_unit_test(a_slow_failure_is_tried_again_at_once),
         cmocka_unit_test(max_hold_ends_the_lock),
         cmocka_unit_test(a_loss_before_the_end_of_max_hold_is_noticed),
         cmocka_unit_test(every_lease_ends_with_max_hold),
