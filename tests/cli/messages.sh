@@ -33,6 +33,32 @@ exits "-E" 3 run -E 3 -w 4s busy -- true
 same "does not either" "" "$err"
 exits "free it" 0 release --key busy --force
 
+# Several keys, and a holder with the same --owner as we: of two such keys, the last one is in the way.
+exits "the same label" 0 acquire --ttl 5m --owner ci same
+held_by_ci="'same' is held by ci, expires in [0-9]m[0-9]+s"
+for keys in "-k same -k z" "-k a -k same" "-k z -k same"; do
+    # shellcheck disable=SC2086 # words
+    exits "$keys" 1 run -n --owner ci $keys -- true
+    check "$keys: who holds it" grep -Eqx "syncguard: $held_by_ci" err
+done
+# While we hold a.
+exits "a wait" 75 run -w 4s --owner ci -k a -k same -- true
+check "says so meanwhile" grep -Eq "^syncguard: waiting for 'same' \([0-9.]+s so far\): held by ci for" err
+check "and at the end" grep -Eq "^syncguard: gave up on 'same' after .*: held by ci, expires in [0-9]m" err
+exits "another label" 0 acquire --ttl 5m --owner deploy z
+exits "both" 1 run -n --owner ci -k same -k z -- true
+check "one that is held" grep -Eqx "syncguard: 'z' is held by deploy, expires in [0-9]m[0-9]+s" err
+exits "free it" 0 release --key same --force
+exits "free it" 0 release --key z --force
+# A key of ours that --min-hold keeps is not reported as that of the next holder.
+"$SG" run --ttl 3s --min-hold 1m --owner ci -k a -k b -- sh -c 'echo up >up2; exec sleep 60' 2>lost_err &
+runner=$!
+check "up" until_true 20 test -s up2
+"$SG" release --key b --force 2>/dev/null
+wait $runner
+same "lost" 76 $?
+check "not ours" lacks "$(cat lost_err)" "is now held"
+
 # A lost lock: which one, and who has it now.
 "$SG" run --ttl 3s taken -- sh -c 'echo up >up; exec sleep 60' 2>lost_err &
 runner=$!
