@@ -98,6 +98,38 @@ for value in 1e9 -1.000 9999999999999999.000 1.0000 x; do
     "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
     same "not ours: $value" 0.000 "$(value success_timestamp_seconds)"
 done
+# A file of the first version, which had one set of figures: those of the last attempt, with or without the lock.
+first_version() {
+    local name value
+    for name in acquired wait_seconds hold_seconds lost exit_code completion_timestamp_seconds; do
+        value=$1
+        shift
+        printf '# HELP syncguard_run_%s x\n# TYPE syncguard_run_%s gauge\nsyncguard_run_%s{key="job"} %s\n' \
+            $name $name $name "$value"
+    done >"$PROM"
+}
+skip() {
+    "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
+    check 'first version: well formed' well_formed
+}
+first_version 1.000 0.000 2.000 0.000 0.000 1700000000.123
+skip
+same 'first version: a success' "1700000000.123 1700000000.123" \
+    "$(value completion_timestamp_seconds) $(value success_timestamp_seconds)"
+first_version 1.000 0.000 2.000 0.000 3.000 1700000000.123
+skip
+same 'first version: a failure' "1700000000.123 0.000" \
+    "$(value completion_timestamp_seconds) $(value success_timestamp_seconds)"
+first_version 1.000 0.000 2.000 1.000 0.000 1700000000.123
+skip
+same 'first version: a loss' 0.000 "$(value success_timestamp_seconds)"
+first_version 0.000 0.000 0.000 0.000 0.000 1700000000.123
+skip
+same 'first version: an attempt is no run' 'syncguard_run_success_timestamp_seconds{key="job"} 0.000' "$(kept)"
+first_version 1.000 0.000 2.000 0.000 0.000 1700000000.123
+"$SG" run --metrics "$PROM" job -- false
+same 'first version: a success before a failure' "1.000 1700000000.123" \
+    "$(value exit_code) $(value success_timestamp_seconds)"
 
 # The lock is taken away while the program runs.
 "$SG" run --ttl 3s --metrics "$PROM" job -- sh -c "
