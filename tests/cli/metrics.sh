@@ -148,7 +148,28 @@ rm "$PROM"
 same 'usage' 64 $?
 "$SG" run --metrics "$PROM" "$(printf 'k%.0s' {1..600})" -- true 2>/dev/null
 same 'usage' 64 $?
+"$SG" run --metrics "$PROM" --slots 2 "$(printf 'k%.0s' {1..508})" -- true 2>/dev/null
+same 'usage' 64 $?
+"$SG" run --metrics "$PROM" --owner "$(printf 'o%.0s' {1..200})" job -- true 2>/dev/null
+same 'usage' 64 $?
 check 'not written' [ ! -e "$PROM" ]
+# A store that cannot be used because of its URL or its file is an attempt, and so is what a run around it forbids.
+mkfifo pipe
+attempts() {
+    local text=$1
+    shift
+    rm -f "$PROM"
+    "$@" 2>/dev/null
+    same "$text: an attempt" "64 64.000 0.000" "$? $(value attempt_exit_code) $(value acquired)"
+}
+attempts 'a refused file' "$SG" run -n -b "sqlite:$WORK/pipe" --metrics "$PROM" job -- true
+attempts 'no such option' "$SG" run -n -b "sqlite:$WORK/x.db?colour=red" --metrics "$PROM" job -- true
+attempts 'no such scheme' "$SG" run -n -b mysql://x --metrics "$PROM" job -- true
+attempts 'no file with the URL' "$SG" run -n -b "@$WORK/none" --metrics "$PROM" job -- true
+attempts 'nested' "$SG" run job -- "$SG" run -n --metrics "$PROM" job -- true
+"$SG" acquire -q --ttl 1m job >id
+attempts 'the code of -E' "$SG" run -n -E 64 --metrics "$PROM" job -- true
+"$SG" release "$(cat id)"
 
 # What cannot be written is a message; the exit code is the program's.
 warns() {
