@@ -123,6 +123,19 @@ if [ -e "$(dirname "$SG")/libsyncguard-postgres.so.0" ]; then
     exits "setup" 69 setup -b postgres://user:pw-marker-2@127.0.0.1:1/db
     check "host" contains "$err" 'postgres://127.0.0.1:1/db: '
     check "no password" lacks "$err" pw-marker-2
+    # A file that the connection needs and that is not there: the option and the place that it is from. Nothing is sent.
+    roots="postgres://127.0.0.1:1/db?sslmode=verify-full&sslrootcert=$WORK"
+    SYNCGUARD_URL=$roots/none exits "no sslrootcert" 64 run -w 1s k -- true
+    check "names both" contains "$err" \
+        "the file given by option sslrootcert cannot be read: No such file or directory (in the URL from SYNCGUARD_URL;"
+    mkfifo pipe
+    exits "a pipe for sslrootcert" 64 run -n -b "$roots/pipe" k -- true
+    check "says why" contains "$err" "the file given by option sslrootcert cannot be read: it is not a regular file"
+    PGSSLROOTCERT=$WORK/none exits "in the environment" 64 status -b "postgres://db.example/db" k
+    check "names the variable" contains "$err" "the file given by PGSSLROOTCERT cannot be read: No such file or directory"
+    # libpq does not read it if nothing is verified, or without TLS.
+    exits "not verified" 69 status -b "postgres://127.0.0.1:1/db?sslmode=require&sslrootcert=$WORK/none" k
+    exits "a socket" 69 status -b "postgres:///db?host=$WORK&sslmode=verify-full&sslrootcert=$WORK/none" k
 fi
 
 exits "an unknown scheme" 64 status -b mysql://host k
