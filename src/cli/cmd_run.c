@@ -169,16 +169,22 @@ static void forward_interrupt(void)
     kill(0, SIGINT);
 }
 
-static int run_locked(const cli_options *options, cli_waiting *waiting, char **command, ending *end,
-                      cli_run_figures *figures)
+static syncguard_lock_options lock_options(const cli_options *options)
 {
     syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock_set *set = NULL;
-    char waited[24];
     how.auto_extend = true;
     how.max_hold_ms = options->max_hold_ms;
     how.min_hold_ms = options->min_hold_ms;
     how.on_lost = on_lost;
+    return how;
+}
+
+static int run_locked(const cli_options *options, cli_waiting *waiting, char **command, ending *end,
+                      cli_run_figures *figures)
+{
+    syncguard_lock_options how = lock_options(options);
+    syncguard_lock_set *set = NULL;
+    char waited[24];
     int code = cli_acquire(waiting, &how, &set);
     int64_t now = cli_now_ms();
     figures->waited_ms = now - waiting->begun_ms;
@@ -208,6 +214,28 @@ static int run_locked(const cli_options *options, cli_waiting *waiting, char **c
     return code;
 }
 
+/*
+ * Whether keys, times and owner label are valid, so that a failure is not about the command line: a
+ * store in memory refuses nothing else, and is used by nobody else.
+ */
+static bool arguments_valid(const cli_options *options)
+{
+    syncguard_options store = SYNCGUARD_OPTIONS_INIT;
+    syncguard_lock_options how = lock_options(options);
+    syncguard_backend *memory = NULL;
+    syncguard_lock_set *set = NULL;
+    size_t count = (size_t)options->key_count;
+    store.owner = options->owner;
+    how.ttl_ms = options->ttl_ms;
+    how.slots = options->slots;
+    syncguard_status status = syncguard_open("memory:", &store, &memory, NULL);
+    if (status == SYNCGUARD_OK)
+        status = syncguard_lock_try_all(memory, options->keys, count, &how, &set, NULL);
+    syncguard_lock_set_dispose(set);
+    syncguard_close(memory);
+    return status != SYNCGUARD_E_INVALID_ARGUMENT;
+}
+
 /* The label of the metrics: the key as it is, or the names of all. */
 static const char *label_of(const cli_options *options, char names[CLI_KEY_NAMES_SIZE])
 {
@@ -232,8 +260,9 @@ int cmd_run(cli_options *options)
     else
         figures.waited_ms = cli_now_ms() - waiting.begun_ms;
     cli_waiting_close(&waiting);
-    /* Not after a fault of the command line, which is no run; but a program may end with it. */
-    if (options->metrics != NULL && (figures.acquired || code != CLI_USAGE))
+    /* Not after a fault of the command line, which is no attempt. */
+    if (options->metrics != NULL &&
+        (figures.acquired || code != CLI_USAGE || arguments_valid(options)))
         cli_metrics_write(options->metrics, label_of(options, keys), &figures, code);
     if (end.interrupted)
         forward_interrupt();

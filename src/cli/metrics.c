@@ -90,6 +90,20 @@ static int64_t find_value(const char *text, const char *name, const char *label)
     return value;
 }
 
+/* For a file of a version that wrote no time of a success, and put the figures of an attempt
+ * without the lock in place of those of a run: such an attempt is not kept as a run. */
+static void complete_values(const char *old, const char *label, int64_t values[SERIES])
+{
+    bool run = find_value(old, all_series[ACQUIRED].name, label) == 1000;
+    if (values[SUCCESS] >= 0)
+        return;
+    values[SUCCESS] = 0;
+    if (run && values[CODE] == 0 && values[LOST] == 0 && values[COMPLETION] >= 0)
+        values[SUCCESS] = values[COMPLETION];
+    for (int i = FIRST_KEPT; i < SUCCESS && !run; i++)
+        values[i] = -1;
+}
+
 /* In thousandths; -1 for a series that is not written. */
 static void collect_values(const char *old, const char *label, const cli_run_figures *figures,
                            int code, int64_t values[SERIES])
@@ -101,6 +115,7 @@ static void collect_values(const char *old, const char *label, const cli_run_fig
     values[ATTEMPT_TIME] = now;
     for (int i = FIRST_KEPT; i < SERIES; i++)
         values[i] = find_value(old, all_series[i].name, label);
+    complete_values(old, label, values);
     if (figures->acquired) {
         values[HOLD] = figures->held_ms;
         values[LOST] = figures->lost ? 1000 : 0;
@@ -109,8 +124,6 @@ static void collect_values(const char *old, const char *label, const cli_run_fig
     }
     if (figures->acquired && code == 0 && !figures->lost)
         values[SUCCESS] = now;
-    else if (values[SUCCESS] < 0)
-        values[SUCCESS] = 0;
 }
 
 /* 0 if it does not fit. */

@@ -281,9 +281,11 @@ int cli_failure(const syncguard_error *err)
     }
     if (err->code == SYNCGUARD_E_INVALID_ARGUMENT)
         return cli_usage_error("%s", what);
-    cli_message("%s%s%s (%s%s%s: %s)", store, *store != '\0' ? ": " : "", what,
-                syncguard_status_name(err->code), err->native[0] != '\0' ? " " : "", err->native,
-                hint(err));
+    /* A server is named as it is in its URL; of a file the place of its URL is worth knowing. */
+    bool file = file_hint(err) != NULL && what[0] == '/';
+    cli_message("%s%s%s (%s%s%s: %s%s%s)", store, *store != '\0' ? ": " : "", what,
+                syncguard_status_name(err->code), coded ? " " : "", err->native, hint(err),
+                file ? "; the URL comes from " : "", file ? url_source : "");
     return cli_exit_code(err->code);
 }
 

@@ -79,25 +79,38 @@ static void describe_slots(const cli_waiting *waiting, int64_t left_ms, char *ou
              left_ms >= 0 ? left : "");
 }
 
-/* Looks up the key that is in the way: the only one, or the first that somebody else holds. */
+/*
+ * Looks up the key that is in the way: the only one, or the first with another owner label. If all
+ * held keys have our label, which other commands may use too, it is the last one: keys are locked
+ * in byte order, so those that we hold come before the one that we wait for. Once we had them all,
+ * a key with our label may be ours.
+ */
 static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *call,
                                     syncguard_lock_info_raw *info, syncguard_error *err)
 {
     const cli_options *options = waiting->options;
-    syncguard_status status = SYNCGUARD_ABSENT;
+    syncguard_lock_info_raw found;
+    syncguard_status result = SYNCGUARD_ABSENT;
     if (options->slots > 0)
         return syncguard_get_by_key_raw(waiting->backend, waiting->slot_key, call, info, err);
     for (int i = 0; i < options->key_count; i++) {
-        status = syncguard_get_by_key_raw(waiting->backend, options->keys[i], call, info, err);
+        syncguard_status status =
+            syncguard_get_by_key_raw(waiting->backend, options->keys[i], call, &found, err);
         if (status < 0)
             return status;
-        if (status == SYNCGUARD_OK &&
-            (options->key_count == 1 || strcmp(info->owner, waiting->owner) != 0)) {
-            waiting->key = options->keys[i];
-            return status;
-        }
+        if (status != SYNCGUARD_OK)
+            continue;
+        bool same = options->key_count > 1 && strcmp(found.owner, waiting->owner) == 0;
+        bool earlier = result == SYNCGUARD_OK && strcmp(found.key, info->key) < 0;
+        if (same && (waiting->acquired || earlier))
+            continue;
+        *info = found;
+        waiting->key = options->keys[i];
+        result = SYNCGUARD_OK;
+        if (!same)
+            break;
     }
-    return SYNCGUARD_ABSENT;
+    return result;
 }
 
 /* Asks the store who holds the lock; true if there is something to report. */

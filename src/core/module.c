@@ -136,10 +136,13 @@ static syncguard_status load(const char *name, const char *path, const syncguard
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *why = dlerror();
+        const char *wanted = why ? strstr(why, "SYNCGUARD_SYS_") : NULL;
 
-        /* The loader looks for the symbols of its version before we can see its number. */
-        if (why && strstr(why, "SYNCGUARD_SYS_"))
-            return refuse(err, "%s was built for " OTHER_VERSION " (%s)", path, why);
+        /* The loader looks for the symbols of its version before we can see its number. Its text
+         * names two files, and there is room for one. */
+        if (wanted)
+            return refuse(err, "%s was built for " OTHER_VERSION " (it needs %.*s)", path,
+                          (int)strcspn(wanted, "' ,)"), wanted);
         return refuse(err, "the backend's module cannot be loaded: %s", why ? why : name);
     }
     snprintf(symbol, sizeof symbol, "syncguard_module_%s", name);

@@ -33,6 +33,32 @@ exits "-E" 3 run -E 3 -w 4s busy -- true
 same "does not either" "" "$err"
 exits "free it" 0 release --key busy --force
 
+# Several keys, and a holder with the same --owner as we: of two such keys, the last one is in the way.
+exits "the same label" 0 acquire --ttl 5m --owner ci same
+held_by_ci="'same' is held by ci, expires in [0-9]m[0-9]+s"
+for keys in "-k same -k z" "-k a -k same" "-k z -k same"; do
+    # shellcheck disable=SC2086 # words
+    exits "$keys" 1 run -n --owner ci $keys -- true
+    check "$keys: who holds it" grep -Eqx "syncguard: $held_by_ci" err
+done
+# While we hold a.
+exits "a wait" 75 run -w 4s --owner ci -k a -k same -- true
+check "says so meanwhile" grep -Eq "^syncguard: waiting for 'same' \([0-9.]+s so far\): held by ci for" err
+check "and at the end" grep -Eq "^syncguard: gave up on 'same' after .*: held by ci, expires in [0-9]m" err
+exits "another label" 0 acquire --ttl 5m --owner deploy z
+exits "both" 1 run -n --owner ci -k same -k z -- true
+check "one that is held" grep -Eqx "syncguard: 'z' is held by deploy, expires in [0-9]m[0-9]+s" err
+exits "free it" 0 release --key same --force
+exits "free it" 0 release --key z --force
+# A key of ours that --min-hold keeps is not reported as that of the next holder.
+"$SG" run --ttl 3s --min-hold 1m --owner ci -k a -k b -- sh -c 'echo up >up2; exec sleep 60' 2>lost_err &
+runner=$!
+check "up" until_true 20 test -s up2
+"$SG" release --key b --force 2>/dev/null
+wait $runner
+same "lost" 76 $?
+check "not ours" lacks "$(cat lost_err)" "is now held"
+
 # A lost lock: which one, and who has it now.
 "$SG" run --ttl 3s taken -- sh -c 'echo up >up; exec sleep 60' 2>lost_err &
 runner=$!
@@ -97,6 +123,19 @@ if [ -e "$(dirname "$SG")/libsyncguard-postgres.so.0" ]; then
     exits "setup" 69 setup -b postgres://user:pw-marker-2@127.0.0.1:1/db
     check "host" contains "$err" 'postgres://127.0.0.1:1/db: '
     check "no password" lacks "$err" pw-marker-2
+    # A file that the connection needs and that is not there: the option and the place that it is from. Nothing is sent.
+    roots="postgres://127.0.0.1:1/db?sslmode=verify-full&sslrootcert=$WORK"
+    SYNCGUARD_URL=$roots/none exits "no sslrootcert" 64 run -w 1s k -- true
+    check "names both" contains "$err" \
+        "the file given by option sslrootcert cannot be read: No such file or directory (in the URL from SYNCGUARD_URL;"
+    mkfifo pipe
+    exits "a pipe for sslrootcert" 64 run -n -b "$roots/pipe" k -- true
+    check "says why" contains "$err" "the file given by option sslrootcert cannot be read: it is not a regular file"
+    PGSSLROOTCERT=$WORK/none exits "in the environment" 64 status -b "postgres://db.example/db" k
+    check "names the variable" contains "$err" "the file given by PGSSLROOTCERT cannot be read: No such file or directory"
+    # libpq does not read it if nothing is verified, or without TLS.
+    exits "not verified" 69 status -b "postgres://127.0.0.1:1/db?sslmode=require&sslrootcert=$WORK/none" k
+    exits "a socket" 69 status -b "postgres:///db?host=$WORK&sslmode=verify-full&sslrootcert=$WORK/none" k
 fi
 
 exits "an unknown scheme" 64 status -b mysql://host k

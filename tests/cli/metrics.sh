@@ -98,6 +98,38 @@ for value in 1e9 -1.000 9999999999999999.000 1.0000 x; do
     "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
     same "not ours: $value" 0.000 "$(value success_timestamp_seconds)"
 done
+# A file of the first version, which had one set of figures: those of the last attempt, with or without the lock.
+first_version() {
+    local name value
+    for name in acquired wait_seconds hold_seconds lost exit_code completion_timestamp_seconds; do
+        value=$1
+        shift
+        printf '# HELP syncguard_run_%s x\n# TYPE syncguard_run_%s gauge\nsyncguard_run_%s{key="job"} %s\n' \
+            $name $name $name "$value"
+    done >"$PROM"
+}
+skip() {
+    "$SG" run -n -b redis://127.0.0.1:1 --metrics "$PROM" job -- true 2>/dev/null
+    check 'first version: well formed' well_formed
+}
+first_version 1.000 0.000 2.000 0.000 0.000 1700000000.123
+skip
+same 'first version: a success' "1700000000.123 1700000000.123" \
+    "$(value completion_timestamp_seconds) $(value success_timestamp_seconds)"
+first_version 1.000 0.000 2.000 0.000 3.000 1700000000.123
+skip
+same 'first version: a failure' "1700000000.123 0.000" \
+    "$(value completion_timestamp_seconds) $(value success_timestamp_seconds)"
+first_version 1.000 0.000 2.000 1.000 0.000 1700000000.123
+skip
+same 'first version: a loss' 0.000 "$(value success_timestamp_seconds)"
+first_version 0.000 0.000 0.000 0.000 0.000 1700000000.123
+skip
+same 'first version: an attempt is no run' 'syncguard_run_success_timestamp_seconds{key="job"} 0.000' "$(kept)"
+first_version 1.000 0.000 2.000 0.000 0.000 1700000000.123
+"$SG" run --metrics "$PROM" job -- false
+same 'first version: a success before a failure' "1.000 1700000000.123" \
+    "$(value exit_code) $(value success_timestamp_seconds)"
 
 # The lock is taken away while the program runs.
 "$SG" run --ttl 3s --metrics "$PROM" job -- sh -c "
@@ -116,7 +148,28 @@ rm "$PROM"
 same 'usage' 64 $?
 "$SG" run --metrics "$PROM" "$(printf 'k%.0s' {1..600})" -- true 2>/dev/null
 same 'usage' 64 $?
+"$SG" run --metrics "$PROM" --slots 2 "$(printf 'k%.0s' {1..508})" -- true 2>/dev/null
+same 'usage' 64 $?
+"$SG" run --metrics "$PROM" --owner "$(printf 'o%.0s' {1..200})" job -- true 2>/dev/null
+same 'usage' 64 $?
 check 'not written' [ ! -e "$PROM" ]
+# A store that cannot be used because of its URL or its file is an attempt, and so is what a run around it forbids.
+mkfifo pipe
+attempts() {
+    local text=$1
+    shift
+    rm -f "$PROM"
+    "$@" 2>/dev/null
+    same "$text: an attempt" "64 64.000 0.000" "$? $(value attempt_exit_code) $(value acquired)"
+}
+attempts 'a refused file' "$SG" run -n -b "sqlite:$WORK/pipe" --metrics "$PROM" job -- true
+attempts 'no such option' "$SG" run -n -b "sqlite:$WORK/x.db?colour=red" --metrics "$PROM" job -- true
+attempts 'no such scheme' "$SG" run -n -b mysql://x --metrics "$PROM" job -- true
+attempts 'no file with the URL' "$SG" run -n -b "@$WORK/none" --metrics "$PROM" job -- true
+attempts 'nested' "$SG" run job -- "$SG" run -n --metrics "$PROM" job -- true
+"$SG" acquire -q --ttl 1m job >id
+attempts 'the code of -E' "$SG" run -n -E 64 --metrics "$PROM" job -- true
+"$SG" release "$(cat id)"
 
 # What cannot be written is a message; the exit code is the program's.
 warns() {

@@ -100,6 +100,13 @@ chmod 444 "$HOME/shared.db"
 user_sg run -n -b "sqlite:$HOME/shared.db" k -- true
 same "may not write" 77 $code
 check "one line" one_line "$err"
+check "the file" contains "$err" "$HOME/shared.db: "
+check "where its URL is from" contains "$err" "; the URL comes from -b)"
+chmod 000 "$HOME/shared.db"
+SYNCGUARD_URL=sqlite:$HOME/shared.db user_sg list
+same "may not read" 77 $code
+check "the file" contains "$err" "$HOME/shared.db: "
+check "where its URL is from" contains "$err" "; the URL comes from SYNCGUARD_URL)"
 
 # Environment, option, file; the option wins. From here on the folder is ours.
 chown -R "$(id -u)" "$WORK"

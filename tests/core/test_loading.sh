@@ -56,7 +56,7 @@ if [ -e "$real" ]; then
     cp "$library" "$home/older/libsyncguard.so.0"
     sed 's/SYNCGUARD_SYS_[0-9]/SYNCGUARD_SYS_x/g' "$real" >"$home/older/libsyncguard-sqlite.so.0"
     expect "$home/older" 'sqlite:/tmp/secret' 'InvalidArgument' \
-        "$home/older/libsyncguard-sqlite.so.0 was built for another version"
+        "$home/older/libsyncguard-sqlite.so.0 was built for another version of the library: install both from the same version (it needs SYNCGUARD_SYS_x)"
 fi
 
 expect "$home" 'memory:' 'Ok:'

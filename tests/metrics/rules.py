@@ -63,6 +63,8 @@ CASES = [
      {"SyncGuardRunFailed"}),
     ("the store does not answer", "5m", job(0, HOUR, HOUR, 69, 0), "5h", RUN_RULES, {"SyncGuardRunStoreFails"}),
     ("the store refuses the password", "5m", job(0, HOUR, HOUR, 77, 0), "5h", RUN_RULES, {"SyncGuardRunStoreFails"}),
+    ("the store has no tables", "5m", job(0, HOUR, HOUR, 64, 0), "5h", RUN_RULES, {"SyncGuardRunStoreFails"}),
+    ("a program that ends with 64", "5m", job(64, 2 * HOUR, HOUR, 64, 1), "5h", RUN_RULES, {"SyncGuardRunFailed"}),
     ("a program that ends with 69", "5m", job(69, 2 * HOUR, HOUR, 69, 1), "5h", RUN_RULES, {"SyncGuardRunFailed"}),
     ("gave up waiting", "5m", job(0, HOUR, HOUR, 75, 0), "5h", RUN_RULES, set()),
     ("a service whose store is down, one attempt per minute", "1m",

@@ -5,9 +5,11 @@
  */
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "parameters.h"
@@ -198,6 +200,41 @@ static bool add_tls(const PQconninfoOption *all, sg_pg_target *target)
     return !verified || target->service || add_roots(all, target);
 }
 
+static bool has_tcp_host(const sg_pg_target *target)
+{
+    for (int i = 0; i < target->host_count; i++) {
+        const char *host = target->hosts[i];
+        if (target->hostaddrs[i] != NULL || (host != NULL && host[0] != '/' && host[0] != '@'))
+            return true;
+    }
+    return false;
+}
+
+/* libpq reads the file only when it connects, and its message about it is redacted. Without
+ * verification it may be missing. */
+static syncguard_status check_roots(const PQconninfoOption *all, const sg_pg_target *target,
+                                    syncguard_error *err)
+{
+    const char *given = sg_pg_parameter(all, "sslrootcert");
+    const char *path = parameter_unless_service(all, "sslrootcert", "PGSSLROOTCERT");
+    const char *mode = sg_pg_parameter_or_env(all, "sslmode", "PGSSLMODE");
+    bool verified = mode != NULL ? strncmp(mode, "verify-", 7) == 0 : !all_local(target);
+    struct stat about;
+    if (path == NULL || !verified || !has_tcp_host(target) ||
+        (PQlibVersion() >= 160000 && strcmp(path, "system") == 0))
+        return SYNCGUARD_OK;
+    const char *why = NULL;
+    if (stat(path, &about) != 0 || access(path, R_OK) != 0)
+        why = syncguard_errno_text(errno);
+    else if (!S_ISREG(about.st_mode))
+        why = "it is not a regular file";
+    if (why == NULL)
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                          "the file given by %s cannot be read: %s",
+                          given != NULL ? "option sslrootcert" : "PGSSLROOTCERT", why);
+}
+
 /* keepalives: a peer that vanished is noticed within a minute, also by the listening connection. */
 static bool add_defaults(const PQconninfoOption *all, sg_pg_target *target)
 {
@@ -286,6 +323,8 @@ static syncguard_status build(const PQconninfoOption *all, int64_t timeout_ms, s
     if (timeout && isdigit((unsigned char)*timeout))
         target->connect_timeout_ms = strtol(timeout, NULL, 10) % 86400 * 1000;
     status = read_hosts(all, target, err);
+    if (status == SYNCGUARD_OK)
+        status = check_roots(all, target, err);
     if (status == SYNCGUARD_OK && (!add_tls(all, target) || !add_defaults(all, target)))
         status = syncguard_fail_memory(err);
     return status == SYNCGUARD_OK ? add_settings(all, timeout_ms, target, err) : status;
