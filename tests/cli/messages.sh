@@ -58,6 +58,14 @@ check "up" until_true 20 test -s up2
 wait $runner
 same "lost" 76 $?
 check "not ours" lacks "$(cat lost_err)" "is now held"
+# A record with our own default label is a grant of ours that the store has not confirmed. (Here it was planted.)
+"$SG" run -q own -- "$SG" list --json >listed
+# shellcheck disable=SC2016 # for the inner shell
+sh -c '"$2" acquire -q --owner "${1%:*}:$$" own && exec "$2" run -w 4s own -- true' sh \
+    "$(sed 's/.*"owner":"\([^"]*\)".*/\1/' listed)" "$SG" >/dev/null 2>err
+same "a wait for ourselves" 75 $?
+check "we are no holder" lacks "$(cat err)" "held by $(id -un)"
+exits "free it" 0 release --key own --force
 
 # A lost lock: which one, and who has it now.
 "$SG" run --ttl 3s taken -- sh -c 'echo up >up; exec sleep 60' 2>lost_err &
