@@ -4,6 +4,7 @@
 source "$(dirname "$0")/lib.sh" "$@"
 export SYNCGUARD_URL=$2
 key=wrong-clock-$$
+skewed=$(dirname "$0")/../servers/skewed.sh
 shift_by=+2h
 held='([1-9][0-9]*(\.[0-9])?s|[1-9][0-9]*m[0-5][0-9]s)'
 left='([1-9]m[0-5][0-9]s|10m00s)'
@@ -11,7 +12,7 @@ left='([1-9]m[0-5][0-9]s|10m00s)'
 # The command with the wrong clock: sets code, out, err.
 skewed() {
     code=0
-    DONT_FAKE_MONOTONIC=1 faketime -f "$shift_by" "$SG" "$@" >"$WORK/out" 2>"$WORK/err" || code=$?
+    "$skewed" "$shift_by" "$SG" "$@" >"$WORK/out" 2>"$WORK/err" || code=$?
     out=$(cat "$WORK/out")
     err=$(cat "$WORK/err")
 }
@@ -25,7 +26,7 @@ exits "acquire" 0 acquire --ttl 10m --owner holder "$key"
 id=$("$SG" status --json --raw "$key" | sed -n 's/.*"lockId":"\([^"]*\)".*/\1/p')
 sleep 1.2
 for shift_by in +2h -2h; do
-    check "the clock is off" [ $(($(DONT_FAKE_MONOTONIC=1 faketime -f "$shift_by" date +%s) / 3600)) \
+    check "the clock is off" [ $(($("$skewed" "$shift_by" date +%s) / 3600)) \
         -ne $(($(date +%s) / 3600)) ]
     skewed status "$key"
     shows "status, since" "^held for: $held \\("

@@ -4,6 +4,7 @@
 #     skew.sh SYNCGUARD          (beside the emulator, see tests/servers)
 set -u
 syncguard=$1
+skewed=$(dirname "$0")/../servers/skewed.sh
 failed=0
 
 if ! command -v faketime >/dev/null; then
@@ -12,9 +13,9 @@ if ! command -v faketime >/dev/null; then
 fi
 
 check() { # SHIFT DOCTOR ACQUIRE
-    timeout 30 faketime -f "$1" "$syncguard" doctor -b firestore://skew
+    timeout 30 "$skewed" "$1" "$syncguard" doctor -b firestore://skew
     doctor=$?
-    timeout 30 faketime -f "$1" "$syncguard" acquire -n --ttl 1s -b firestore://skew "skew$1"
+    timeout 30 "$skewed" "$1" "$syncguard" acquire -n --ttl 1s -b firestore://skew "skew$1"
     acquire=$?
     if [ $doctor -ne "$2" ] || [ $acquire -ne "$3" ]; then
         echo "shifted by $1: doctor exits $doctor, not $2; acquire exits $acquire, not $3"

@@ -473,10 +473,10 @@ static bool held_at(const test_dir *dir, const char *offset)
     char command[2 * PATH_BYTES + 128];
     char line[256] = "";
     /* The address sanitizer wants to be loaded first; here faketime is. */
-    snprintf(command, sizeof command,
-             "ASAN_OPTIONS=verify_asan_link_order=0 DONT_FAKE_MONOTONIC=1 faketime -f '%s' '%s' "
-             "try '%s' k",
-             offset, worker_path, dir->url);
+    snprintf(
+        command, sizeof command,
+        "export ASAN_OPTIONS=verify_asan_link_order=0; exec '%s/skewed.sh' '%s' '%s' try '%s' k",
+        SERVERS_FOLDER, offset, worker_path, dir->url);
     FILE *answer = popen(command, "re");
     assert_non_null(answer);
     (void)!fgets(line, sizeof line, answer);
@@ -494,7 +494,7 @@ static void steps_of_the_wall_clock_change_nothing(void **state)
     syncguard_grant grant;
     char command[PATH_BYTES];
     snprintf(command, sizeof command,
-             "test $(( $(faketime -f +1h date +%%s) - $(date +%%s) )) -gt 3000");
+             "test $(( $('%s/skewed.sh' +1h date +%%s) - $(date +%%s) )) -gt 3000", SERVERS_FOLDER);
     if (system(command) != 0)
         fail_msg("faketime does not work here");
     syncguard_backend *backend = open_file(dir->file);
