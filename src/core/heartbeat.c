@@ -170,13 +170,36 @@ static bool is_single(const sg_renewer *renewer)
 }
 
 /* Many that are undecided are likely those of a batch that was given up while the store was busy
- * with it: they go in a batch again until few are left. Caller holds the mutex. */
+ * with it: they go in a batch again until few are left. But the store may leave them undecided
+ * because it answers for each lock alone only. Caller holds the mutex. */
 static size_t collect_single(sg_heartbeat *heartbeat, syncguard_lock **batch)
 {
-    bool together =
-        heartbeat->single.count > MOST_ALONE && heartbeat->backend->ops->extend_many != NULL;
+    sg_renewer *renewer = &heartbeat->single_renewer;
+    bool many = heartbeat->single.count > MOST_ALONE;
+    if (!many) {
+        renewer->alone = 0;
+        renewer->next_alone = 1;
+    }
+    bool together = many && renewer->alone == 0 && heartbeat->backend->ops->extend_many != NULL;
     return collect_from(heartbeat, &heartbeat->single, batch, 0,
                         together ? SYNCGUARD_BATCH_MAX : 1);
+}
+
+/* After an answer to count locks: whether some may be tried together again. Caller holds the mutex.
+ */
+static void note_decided(sg_renewer *renewer, size_t count, size_t decided)
+{
+    bool together = count > 1;
+    if (together ? decided > 0 : decided == 0) {
+        renewer->alone = 0;
+        renewer->next_alone = 1;
+    } else if (!together) {
+        renewer->alone -= renewer->alone > 0;
+    } else {
+        renewer->alone = renewer->next_alone;
+        if (renewer->next_alone < SYNCGUARD_BATCH_MAX)
+            renewer->next_alone *= 2;
+    }
 }
 
 /* Those whose last request failed have the least time left, whatever has become due meanwhile. */
@@ -308,11 +331,15 @@ static void renew(sg_renewer *renewer, syncguard_lock **batch, size_t count)
     bool answered = send(renewer, items, count, earliest_end, &error);
     sg_incidents_renewed(heartbeat->backend, items, count, begun, &error);
 
+    size_t decided = 0;
     pthread_mutex_lock(&heartbeat->mutex);
     for (size_t i = 0; i < count; i++) {
+        decided += items[i].status >= SYNCGUARD_OK;
         conclude(renewer, batch[i], &items[i], answered);
         sg_lock_unclaim(batch[i]);
     }
+    if (is_single(renewer) && (answered || count == 1))
+        note_decided(renewer, count, decided);
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
@@ -454,6 +481,7 @@ static void init_renewer(sg_renewer *renewer, sg_heartbeat *heartbeat, sg_renewa
 {
     renewer->heartbeat = heartbeat;
     renewer->queue = queue;
+    renewer->next_alone = 1;
     renewer->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
 }
 

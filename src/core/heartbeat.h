@@ -4,9 +4,9 @@
  * Three queues, two threads. The batch renewer renews many locks per request. A lock that an
  * answered batch leaves undecided goes to the single renewer, which can wait for it, so that one
  * stuck key costs nobody else; a renewal that succeeds there brings it back. If there are many, it
- * tries them together first. Locks of a request
- * that failed as a whole go to the retry queue, which the batch renewer serves first: they have the
- * least time left, and after an outage everything is due.
+ * tries them together first; while that decides none of them, it tries ever more of them alone in
+ * between. Locks of a request that failed as a whole go to the retry queue, which the batch renewer
+ * serves first: they have the least time left, and after an outage everything is due.
  *
  * Another server may have taken over, with other locks or another clock. So all locks of the batch
  * queue are renewed at once after a connection was replaced or has ended, and when the time in
@@ -28,6 +28,10 @@ typedef struct sg_renewer {
     syncguard_parker parker;
     syncguard_abort *abort_object; /* ends the request that is under way */
     int64_t turns;                 /* requests that share the time that is left; of the thread */
+    /* Of the single renewer: how many locks it tries alone before it tries many together again, and
+     * how many the next time. */
+    int alone;
+    int next_alone;
 } sg_renewer;
 
 typedef struct sg_heartbeat {

@@ -111,11 +111,47 @@ static void undecided_locks_survive_a_slow_store(void **state)
     syncguard_close(&few->base);
 }
 
+static atomic_int singles;
+/* Answers for each lock alone only, as Firestore for locks whose documents it cannot name. */
+static syncguard_status only_alone(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)op;
+    int extends = atomic_load(&p->extends);
+    if (atomic_exchange(&singles, extends) != extends)
+        return SYNCGUARD_OK;
+    return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "not in a batch");
+}
+
+/* So together is not the only way to try many. */
+static void many_that_are_decided_alone_survive(void **state)
+{
+    (void)state;
+    syncguard_lock *locks[10 * MANY];
+    fake_backend *p = fake_backend_open(NULL);
+    char key[16];
+    atomic_store(&singles, 0);
+    p->batch_answers = true;
+    atomic_store(&p->on_extend, only_alone);
+    for (int i = 0; i < 10 * MANY; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        locks[i] = take_renewed(p, key, TTL_MS, 0);
+    }
+    sleep_ms(TTL_MS + 300);
+    for (int i = 0; i < 10 * MANY; i++)
+        assert_true(syncguard_lock_held(locks[i]));
+    atomic_store(&p->on_extend, NULL);
+    for (int i = 0; i < 10 * MANY; i++)
+        syncguard_lock_dispose(locks[i]);
+    assert_int_equal(atomic_load(&losses_told), 0);
+    syncguard_close(&p->base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_batch_that_was_given_up_is_not_repeated_one_by_one),
         cmocka_unit_test(undecided_locks_survive_a_slow_store),
+        cmocka_unit_test(many_that_are_decided_alone_survive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
