@@ -83,8 +83,8 @@ static void describe_slots(const cli_waiting *waiting, int64_t left_ms, char *ou
  * Looks up the key that is in the way: the only one, or the first with another owner label. If all
  * held keys have our label, which other commands may use too, it is the last one: keys are locked
  * in byte order, so those that we hold come before the one that we wait for. Once we had them all,
- * a key with our label may be ours. A label that no other process has names no holder: what is
- * stored is a grant of ours that the store has not confirmed.
+ * a key with our label may be ours. So is one with the default label that was acquired while we
+ * waited: a grant that the store has not confirmed.
  */
 static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *call,
                                     syncguard_lock_info_raw *info, syncguard_error *err)
@@ -102,8 +102,9 @@ static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *
         if (status != SYNCGUARD_OK)
             continue;
         bool same = strcmp(found.owner, waiting->owner) == 0;
-        bool ours =
-            same && (waiting->owner_unique || (waiting->acquired && options->key_count > 1));
+        bool unconfirmed = waiting->owner_is_ours &&
+                           found.info.now_ms - found.info.acquired_at_ms <= waited_ms(waiting);
+        bool ours = same && (unconfirmed || (waiting->acquired && options->key_count > 1));
         bool earlier = result == SYNCGUARD_OK && strcmp(found.key, info->key) < 0;
         if (ours || (same && earlier))
             continue;
@@ -215,7 +216,7 @@ int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t own
     if (options->slots > 0) /* a bad name is reported by the acquire */
         (void)!syncguard_slot_key(options->keys[0], 1, waiting->slot_key, NULL);
     snprintf(waiting->owner, sizeof waiting->owner, "%s", cli_owner(options, owner_pid, label));
-    waiting->owner_unique = options->owner == NULL && owner_pid == getpid();
+    waiting->owner_is_ours = options->owner == NULL && owner_pid == getpid();
     waiting->begun_ms = cli_now_ms();
     waiting->next_report_ms = options->verbose ? 0 : FIRST_REPORT_MS;
     if (!cli_signals_start()) {

@@ -11,7 +11,7 @@ typedef struct cli_waiting {
     const char *key; /* that is in the way, as far as it is known: one of options->keys */
     char slot_key[SYNCGUARD_KEY_SIZE]; /* with --slots: of the slot that was acquired, else of 1 */
     char owner[SYNCGUARD_OWNER_SIZE];
-    bool owner_unique; /* no other process has this label */
+    bool owner_is_ours; /* the default label of this process; in a container others may have it */
     syncguard_backend *backend;
     syncguard_abort *abort_object; /* triggered by the signals that end the command */
     int64_t begun_ms;              /* on the clock of cli_now_ms */
