@@ -227,15 +227,36 @@ static int64_t next_ns(const sg_renewer *renewer)
     return checks_connections(renewer) && heartbeat->check_ns < next ? heartbeat->check_ns : next;
 }
 
+/* When the first lease of a request ends. */
+typedef struct earliest_end {
+    int64_t of_all;
+    int64_t to_renew; /* without those that no renewal makes longer, unless all are such */
+} earliest_end;
+
+static earliest_end find_earliest_end(syncguard_lock *const *batch, size_t count)
+{
+    earliest_end ends = {SYNCGUARD_NO_DEADLINE, SYNCGUARD_NO_DEADLINE};
+    for (size_t i = 0; i < count; i++) {
+        int64_t end = sg_lock_lease_end(batch[i]);
+        if (end < ends.of_all)
+            ends.of_all = end;
+        if (end < ends.to_renew && !sg_renewal_is_last_lease(batch[i]))
+            ends.to_renew = end;
+    }
+    if (ends.to_renew == SYNCGUARD_NO_DEADLINE)
+        ends.to_renew = ends.of_all;
+    return ends;
+}
+
 /* A request takes at most half of the time that is left, and no longer than any other operation:
  * if it hangs on a connection that is dead, there must be time for another one. Locks that are
  * tried one by one share that time. */
-static int64_t request_end(const sg_renewer *renewer, int64_t now, int64_t earliest_end)
+static int64_t request_end(const sg_renewer *renewer, int64_t now, const earliest_end *ends)
 {
     int64_t timeout_ms = renewer->heartbeat->backend->core->options.timeout_ms;
     int64_t end = syncguard_clock_after(now, timeout_ms);
-    int64_t left = earliest_end > now ? earliest_end - now : 0;
-    int64_t most = left / 2 / renewer->turns;
+    int64_t left = ends->of_all > now ? ends->of_all - now : 0;
+    int64_t most = (ends->to_renew - now) / 2 / renewer->turns;
     if (most < SHORTEST_REQUEST_NS)
         most = SHORTEST_REQUEST_NS;
     if (most > left)
@@ -245,11 +266,11 @@ static int64_t request_end(const sg_renewer *renewer, int64_t now, int64_t earli
 
 /* False if the request as a whole failed; then err says why. */
 static bool send(const sg_renewer *renewer, syncguard_extend_op *items, size_t count,
-                 int64_t earliest_end, syncguard_error *err)
+                 const earliest_end *ends, syncguard_error *err)
 {
     syncguard_backend *backend = renewer->heartbeat->backend;
     int64_t now = syncguard_clock_ns();
-    syncguard_limits limits = {request_end(renewer, now, earliest_end), renewer->abort_object};
+    syncguard_limits limits = {request_end(renewer, now, ends), renewer->abort_object};
     bool alone = is_single(renewer) && count == 1;
     bool answered = false;
     for (size_t i = 0; i < count; i++) {
@@ -316,19 +337,14 @@ static void renew(sg_renewer *renewer, syncguard_lock **batch, size_t count)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
     syncguard_extend_op items[SYNCGUARD_BATCH_MAX];
-    int64_t earliest_end = SYNCGUARD_NO_DEADLINE;
-
-    for (size_t i = 0; i < count; i++) {
-        int64_t end = sg_lock_lease_end(batch[i]);
+    earliest_end ends = find_earliest_end(batch, count);
+    for (size_t i = 0; i < count; i++)
         items[i] = (syncguard_extend_op){.lock_id = batch[i]->lock_id,
                                          .ttl_ms = sg_lock_renewal_ttl_ms(batch[i])};
-        if (end < earliest_end)
-            earliest_end = end;
-    }
     int64_t begun = syncguard_clock_ns();
     syncguard_error error;
     syncguard_error_clear(&error);
-    bool answered = send(renewer, items, count, earliest_end, &error);
+    bool answered = send(renewer, items, count, &ends, &error);
     sg_incidents_renewed(heartbeat->backend, items, count, begun, &error);
 
     size_t decided = 0;

@@ -9,8 +9,6 @@
 
 #define SHORTEST_RETRY_NS (10 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_RETRY_NS (500 * SYNCGUARD_NS_PER_MS)
-/* In the last moments of the maximum hold nothing is sent any more. */
-#define LAST_MOMENTS_NS (1000 * SYNCGUARD_NS_PER_MS)
 
 static void heap_place(sg_renewal_queue *queue, syncguard_lock *lock, size_t index)
 {
@@ -119,15 +117,24 @@ static int64_t renewal_time(const syncguard_lock *lock)
     return lease_end - ttl_ns + third - syncguard_random_below(third / 10);
 }
 
-/* A lease that ends with the maximum hold cannot become longer, but the store is still asked
- * whether the lock is there. */
-void sg_renewal_schedule(syncguard_lock *lock)
+bool sg_renewal_is_last_lease(const syncguard_lock *lock)
+{
+    return sg_lock_lease_end(lock) >= atomic_load(&lock->hold_end_ns);
+}
+
+/* A last lease cannot become longer, but the store is still asked whether the lock is there: while
+ * more is left than the time in which a loss is noticed anyway. */
+static void schedule_at(syncguard_lock *lock, int64_t next_ns)
 {
     int64_t lease_end = sg_lock_lease_end(lock);
-    bool longest = lease_end >= atomic_load(&lock->hold_end_ns);
-    lock->next_ns = renewal_time(lock);
-    if (longest && lease_end - lock->next_ns < LAST_MOMENTS_NS)
-        lock->next_ns = lease_end;
+    int64_t third = syncguard_clock_after(0, lock->wanted_ttl_ms) / 3;
+    bool too_late = sg_renewal_is_last_lease(lock) && lease_end - next_ns < third;
+    lock->next_ns = next_ns < lease_end && !too_late ? next_ns : lease_end;
+}
+
+void sg_renewal_schedule(syncguard_lock *lock)
+{
+    schedule_at(lock, renewal_time(lock));
 }
 
 void sg_renewal_schedule_retry(syncguard_lock *lock, int64_t sent_ns)
@@ -138,7 +145,5 @@ void sg_renewal_schedule_retry(syncguard_lock *lock, int64_t sent_ns)
     if (pause > LONGEST_RETRY_NS)
         pause = LONGEST_RETRY_NS;
     int64_t now = syncguard_clock_ns();
-    int64_t next = sent_ns + pause > now ? sent_ns + pause : now;
-    int64_t lease_end = sg_lock_lease_end(lock);
-    lock->next_ns = next < lease_end ? next : lease_end;
+    schedule_at(lock, sent_ns + pause > now ? sent_ns + pause : now);
 }

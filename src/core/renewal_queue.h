@@ -33,5 +33,7 @@ int64_t sg_renewal_queue_next_ns(const sg_renewal_queue *queue);
  * failed: after a pause, or now if the failure took longer. */
 void sg_renewal_schedule(syncguard_lock *lock);
 void sg_renewal_schedule_retry(syncguard_lock *lock, int64_t sent_ns);
+/* Whether the lease ends with the maximum hold, so that no renewal can make it longer. */
+bool sg_renewal_is_last_lease(const syncguard_lock *lock);
 
 #endif

@@ -64,13 +64,44 @@ static void max_hold_ends_the_lock(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     int64_t begun = syncguard_clock_ns();
-    syncguard_lock *lock = take_renewed(p, "k", SHORT_TTL_MS, SHORT_TTL_MS / 2);
-    assert_in_range(syncguard_lock_remaining_ms(lock), 0, SHORT_TTL_MS / 2);
+    syncguard_lock *lock = take_renewed(p, "k", SHORT_TTL_MS, SHORT_TTL_MS / 3);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, SHORT_TTL_MS / 3);
     assert_true(wait_for_count(&losses_told, 1));
     assert_int_equal(atomic_load(&told_reason), SYNCGUARD_LOST_MAX_HOLD);
-    assert_true(ms_since(begun) >= SHORT_TTL_MS / 2);
-    assert_int_equal(atomic_load(&p->batches), 0); /* it was over too soon */
+    assert_true(ms_since(begun) >= SHORT_TTL_MS / 3);
+    assert_int_equal(atomic_load(&p->batches), 0); /* a loss is noticed soon enough */
     syncguard_lock_dispose(lock);
+    syncguard_close(&p->base);
+}
+
+static _Atomic int64_t limit_ms;
+static syncguard_status note_limit(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    atomic_store(&limit_ms, -ms_since(op->limits.deadline_ns));
+    return SYNCGUARD_OK;
+}
+
+/* Locks that no renewal makes longer take no time from those that they share a request with. */
+static void the_end_of_max_hold_hurries_nobody_else(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_extend = note_limit;
+    syncguard_lock *lock = take_renewed(p, "k", 10 * TTL_MS, 0);
+    syncguard_lock *limited = take_renewed(p, "limited", TTL_MS, TTL_MS);
+    syncguard_backend_reconnected(&p->base); /* all are renewed now */
+    assert_true(wait_for_count(&p->batches, 1));
+    assert_in_range(atomic_load(&limit_ms), 4000, 5000); /* half of the TTL would be 3000 */
+    syncguard_lock_dispose(limited);
+    syncguard_lock_dispose(lock);
+
+    int64_t now = syncguard_clock_ns();
+    int64_t end = now + TTL_MS / 4 * SYNCGUARD_NS_PER_MS;
+    syncguard_lock late = {
+        .ttl_ms = TTL_MS, .wanted_ttl_ms = TTL_MS, .lease = end, .hold_end_ns = end};
+    sg_renewal_schedule_retry(&late, now);
+    assert_int_equal(late.next_ns, end); /* nor are they retried when little is left */
     syncguard_close(&p->base);
 }
 
@@ -79,7 +110,7 @@ static void a_loss_before_the_end_of_max_hold_is_noticed(void **state)
 {
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_lock *lock = take_renewed(p, "k", 2 * TTL_MS, TTL_MS);
+    syncguard_lock *lock = take_renewed(p, "k", TTL_MS, TTL_MS);
     int64_t hold_end = atomic_load(&lock->hold_end_ns);
     assert_true(wait_for_count(&p->batches, 1));
     assert_true(syncguard_lock_held(lock));
@@ -174,6 +205,7 @@ int main(void)
         cmocka_unit_test(a_failed_renewal_is_tried_again),
         cmocka_unit_test(a_slow_failure_is_tried_again_at_once),
         cmocka_unit_test(max_hold_ends_the_lock),
+        cmocka_unit_test(the_end_of_max_hold_hurries_nobody_else),
         cmocka_unit_test(a_loss_before_the_end_of_max_hold_is_noticed),
         cmocka_unit_test(every_lease_ends_with_max_hold),
         cmocka_unit_test(a_tiny_ttl_is_no_busy_loop),
