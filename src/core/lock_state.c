@@ -72,12 +72,41 @@ syncguard_lost_reason sg_lock_check_lease(syncguard_lock *lock)
     return lease < 0 ? (syncguard_lost_reason)-lease : SYNCGUARD_LOST_NO;
 }
 
+#define NS_PER_S (1000 * SYNCGUARD_NS_PER_MS)
+
+static bool shortens(const sg_unresolved_extend *late, int64_t ttl_ms, int64_t now_ns)
+{
+    return now_ns < late->until_s * NS_PER_S && late->ttl_ms < ttl_ms;
+}
+
 /* What the store may shorten a lease to that an extend sent at sent_ns, with this TTL, has
  * confirmed: an earlier extend of unknown outcome may still be applied after it. */
 static int64_t counted_ttl_ms(const syncguard_lock *lock, int64_t ttl_ms, int64_t sent_ns)
 {
-    bool late = sent_ns < lock->unresolved_until_ns && lock->unresolved_ttl_ms < ttl_ms;
-    return late ? lock->unresolved_ttl_ms : ttl_ms;
+    for (int i = 0; i < SG_UNRESOLVED_EXTENDS; i++) {
+        if (shortens(&lock->unresolved[i], ttl_ms, sent_ns))
+            ttl_ms = lock->unresolved[i].ttl_ms;
+    }
+    return ttl_ms;
+}
+
+/* The newest one is the last that may be applied, so it replaces those that are not shorter. If
+ * there is no place left, the two newest ones count as one. */
+static void note_late(sg_unresolved_extend late[SG_UNRESOLVED_EXTENDS], int64_t ttl_ms,
+                      int64_t now_ns)
+{
+    int64_t until_ns = syncguard_clock_after(now_ns, SG_LATE_EXTEND_MS);
+    int count = 0;
+    for (int i = 0; i < SG_UNRESOLVED_EXTENDS; i++) {
+        if (shortens(&late[i], ttl_ms, now_ns))
+            late[count++] = late[i];
+    }
+    if (count == SG_UNRESOLVED_EXTENDS)
+        ttl_ms = late[--count].ttl_ms;
+    late[count].ttl_ms = ttl_ms < UINT32_MAX ? (uint32_t)ttl_ms : UINT32_MAX;
+    late[count].until_s = (uint32_t)(until_ns / NS_PER_S) + 1;
+    for (int i = count + 1; i < SG_UNRESOLVED_EXTENDS; i++)
+        late[i] = (sg_unresolved_extend){0, 0};
 }
 
 int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms)
@@ -89,8 +118,7 @@ int64_t sg_lock_ttl_within_hold(const syncguard_lock *lock, int64_t ttl_ms)
 
 int64_t sg_lock_renewal_ttl_ms(const syncguard_lock *lock)
 {
-    int64_t ttl_ms = counted_ttl_ms(lock, lock->wanted_ttl_ms, syncguard_clock_ns());
-    return sg_lock_ttl_within_hold(lock, ttl_ms);
+    return sg_lock_ttl_within_hold(lock, lock->wanted_ttl_ms);
 }
 
 bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
@@ -111,16 +139,11 @@ bool sg_lock_renewed(syncguard_lock *lock, const syncguard_extend_op *op)
     return true;
 }
 
-/* Of several such extends the shortest TTL counts until the last is past. */
 bool sg_lock_note_unresolved(syncguard_lock *lock, const syncguard_extend_op *op)
 {
-    int64_t now = syncguard_clock_ns();
-    int64_t until = syncguard_clock_after(now, SG_LATE_EXTEND_MS);
     int64_t end = syncguard_clock_after(op->first_sent_ns, op->ttl_ms);
     int64_t lease = atomic_load(&lock->lease);
-    lock->unresolved_ttl_ms = counted_ttl_ms(lock, op->ttl_ms, now);
-    if (until > lock->unresolved_until_ns)
-        lock->unresolved_until_ns = until;
+    note_late(lock->unresolved, op->ttl_ms, syncguard_clock_ns());
     if (op->ttl_ms >= atomic_load(&lock->ttl_ms))
         return false;
     while (lease > end && !atomic_compare_exchange_weak(&lock->lease, &lease, end)) {

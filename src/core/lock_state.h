@@ -18,6 +18,16 @@
  * connection has not delivered after 100 s or so. */
 #define SG_LATE_EXTEND_MS 120000
 
+/* Until then the store may still apply an extend with this TTL (or a longer one). Thousands of
+ * waiting requests have a handle each, so both numbers are short. */
+typedef struct sg_unresolved_extend {
+    uint32_t ttl_ms;
+    uint32_t until_s; /* of our clock */
+} sg_unresolved_extend;
+
+/* One by hand, and the renewals after it. */
+#define SG_UNRESOLVED_EXTENDS 2
+
 struct syncguard_lock {
     syncguard_backend *backend;
     pid_t pid;
@@ -37,10 +47,9 @@ struct syncguard_lock {
     _Atomic int64_t longest_ttl_ms; /* the longest ever requested: the store may have it */
     _Atomic int64_t expires_at_ms;
     /* Used only by the thread that has the claim: the TTL that the owner asked for and got; the
-     * shortest TTL of extends of unknown outcome; until when the store may still apply one. */
+     * extends of unknown outcome that count, the shorter and older one first. */
     int64_t wanted_ttl_ms;
-    int64_t unresolved_ttl_ms;
-    int64_t unresolved_until_ns;
+    sg_unresolved_extend unresolved[SG_UNRESOLVED_EXTENDS];
     int64_t confirmed_ns; /* when the last extend that was confirmed, or the acquire, was sent */
     /* No lease ends later; SYNCGUARD_NO_DEADLINE: no max_hold, or not yet (sets). */
     _Atomic int64_t hold_end_ns;

@@ -83,7 +83,7 @@ static void renewals_follow_an_unanswered_shorter_extend(void **state)
     p->on_extend = note_ttl;
     assert_true(wait_for_count(&p->batches, 1)); /* in a second, not in twenty */
     sleep_ms(50);
-    assert_int_equal(atomic_load(&renewed_ttl_ms), 3000);
+    assert_int_equal(atomic_load(&renewed_ttl_ms), 60000);
     assert_in_range(syncguard_lock_remaining_ms(lock), 0, 3000);
     end(p, lock);
 }
@@ -129,7 +129,10 @@ static void age_unanswered(syncguard_lock *lock, int64_t ms)
 {
     while (!sg_lock_try_claim(lock))
         sleep_ms(1);
-    lock->unresolved_until_ns -= ms * SYNCGUARD_NS_PER_MS;
+    for (int i = 0; i < SG_UNRESOLVED_EXTENDS; i++) {
+        if (lock->unresolved[i].until_s > ms / 1000)
+            lock->unresolved[i].until_s -= (uint32_t)(ms / 1000);
+    }
     sg_lock_unclaim(lock);
 }
 
@@ -168,6 +171,28 @@ static void a_shorter_extend_may_arrive_after_its_ttl(void **state)
     end(p, lock);
 }
 
+/* Nor do renewals that fail meanwhile keep the short TTL in force: theirs is longer. */
+static void a_failed_renewal_counts_with_its_own_ttl(void **state)
+{
+    (void)state;
+    fake_backend *p = fake_backend_open(NULL);
+    p->on_extend = lose_reply;
+    syncguard_lock *lock = take(p, 60000, false);
+    extend_unanswered(lock, 5000);
+    age_unanswered(lock, SG_LATE_EXTEND_MS / 2);
+    extend_unanswered(lock, 60000);
+    p->on_extend = NULL;
+    assert_int_equal(syncguard_lock_extend(lock, 90000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 0, 5000);
+    age_unanswered(lock, SG_LATE_EXTEND_MS / 2 + 1000);
+    assert_int_equal(syncguard_lock_extend(lock, 90000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 30000, 60000);
+    age_unanswered(lock, SG_LATE_EXTEND_MS / 2);
+    assert_int_equal(syncguard_lock_extend(lock, 90000, NULL, NULL, NULL), SYNCGUARD_OK);
+    assert_in_range(syncguard_lock_remaining_ms(lock), 60001, 90000);
+    end(p, lock);
+}
+
 static syncguard_status answer_slowly(fake_backend *p, syncguard_extend_op *op,
                                       syncguard_error *err)
 {
@@ -187,7 +212,7 @@ static void extends_outlive_an_unanswered_shorter_one(void **state)
     int64_t past = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS; /* or later */
     extend_unanswered(lock, 5000);
     age_unanswered(lock, SG_LATE_EXTEND_MS - 6000);
-    int64_t certain = syncguard_clock_ns() + 6000 * SYNCGUARD_NS_PER_MS;
+    int64_t certain = syncguard_clock_ns() + 7000 * SYNCGUARD_NS_PER_MS;
     p->on_extend = NULL;
     while (syncguard_clock_ns() < past - 1000 * SYNCGUARD_NS_PER_MS) {
         assert_int_equal(syncguard_lock_extend(lock, 60000, NULL, NULL, NULL), SYNCGUARD_OK);
@@ -335,6 +360,7 @@ int main(void)
         cmocka_unit_test(a_longer_extend_follows_an_unanswered_renewal),
         cmocka_unit_test(renewals_outlive_an_unanswered_shorter_extend),
         cmocka_unit_test(a_shorter_extend_may_arrive_after_its_ttl),
+        cmocka_unit_test(a_failed_renewal_counts_with_its_own_ttl),
         cmocka_unit_test(extends_outlive_an_unanswered_shorter_one),
         cmocka_unit_test(an_extend_and_a_loss_are_never_both_believed),
         cmocka_unit_test(a_late_extend_is_released),
