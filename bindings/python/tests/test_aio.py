@@ -253,17 +253,38 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
         """Nothing is awaited that belongs to a loop which has ended; one that is running closes its store itself."""
         async def begin():
             store = syncguard.aio.open(URL, timeout=20)
-            await store.acquire(self.key)
-            return store, asyncio.ensure_future(store.acquire(self.key, wait=60))
+            lock = await store.acquire(self.key)
+            return store, lock, asyncio.ensure_future(store.acquire(self.key, wait=60))
 
         def run():
             loop = asyncio.new_event_loop()
-            store, waiter = loop.run_until_complete(begin())
+            store, lock, waiter = loop.run_until_complete(begin())
             with self.assertRaises(syncguard.InvalidArgument):
                 asyncio.run(store.close())
             waiter._log_destroy_pending = False  # it never ends: its loop does not run
             loop.close()
             asyncio.run(asyncio.wait_for(store.close(), 30))
+            self.assertFalse(lock.held)
+
+        with self.assertNoLogs("syncguard"):
+            await asyncio.wait_for(asyncio.to_thread(run), 60)
+        self.assertTrue(await self.free())
+
+    async def test_close_in_a_loop_that_has_ended(self):
+        """Whatever a loop that was closed has left: another loop finishes the close."""
+        async def begin():
+            store = syncguard.aio.open(URL, timeout=20)
+            lock = await store.acquire(self.key)
+            asyncio.ensure_future(store.close())._log_destroy_pending = False
+            await asyncio.sleep(0)
+            return store, lock
+
+        def run():
+            loop = asyncio.new_event_loop()
+            store, lock = loop.run_until_complete(begin())
+            loop.close()
+            asyncio.run(asyncio.wait_for(store.close(), 30))
+            self.assertFalse(lock.held)
 
         await asyncio.wait_for(asyncio.to_thread(run), 60)
         self.assertTrue(await self.free())

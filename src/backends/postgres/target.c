@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,7 +225,7 @@ static syncguard_status check_roots(const PQconninfoOption *all, const sg_pg_tar
         (PQlibVersion() >= 160000 && strcmp(path, "system") == 0))
         return SYNCGUARD_OK;
     const char *why = NULL;
-    if (stat(path, &about) != 0 || access(path, R_OK) != 0)
+    if (stat(path, &about) != 0 || faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) != 0)
         why = syncguard_errno_text(errno);
     else if (!S_ISREG(about.st_mode))
         why = "it is not a regular file";

@@ -182,13 +182,14 @@ class AsyncBackend:
         """Ends waiting acquires (they raise Aborted), releases locks that are still held, and closes the store. From
         its start on, acquires and extends raise InvalidArgument. If the task is cancelled while it waits, the store is
         closed in the background."""
-        if self._closing is None:
+        closing = self._closing
+        if closing is None or (not closing.done() and closing.get_loop().is_closed()):
             loop = self._loop
             if loop is not None and loop is not asyncio.get_running_loop() and not loop.is_closed():
                 raise InvalidArgument("the store is used by another event loop")
-            self._closing = asyncio.get_running_loop().create_task(self._close())
-        if not self._closing.done():
-            await asyncio.shield(self._closing)
+            closing = self._closing = asyncio.get_running_loop().create_task(self._close())
+        if not closing.done():
+            await asyncio.shield(closing)
 
     async def _close(self) -> None:
         """Only releases start from now on, so what is open becomes less. The future of a cancelled task is done before
@@ -207,6 +208,10 @@ class AsyncBackend:
 
     def _end_requests(self) -> None:
         if self._queue is None:
+            return
+        if self._loop is not asyncio.get_running_loop():  # no completion can be read any more
+            for lock in list(self._locks.values()):
+                lock._last_loss, lock._owned = lock.lost, None  # releases it
             return
         for request in list(self._open):
             lib.syncguard_queue_cancel(self._queue.pointer, request)
