@@ -20,8 +20,8 @@ syncguard_status sg_key_read(const syncguard_backend *backend, const char *key,
     return status;
 }
 
-syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
-                                syncguard_limits *limits, syncguard_error *err)
+syncguard_status sg_call_read(const syncguard_call *call, int64_t timeout_ms,
+                              syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_call known = SYNCGUARD_CALL_INIT;
     if (call != NULL) {
@@ -34,11 +34,17 @@ syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguar
     if (known.timeout_ms < 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "timeout_ms of the call is negative");
-    int64_t timeout_ms =
-        known.timeout_ms > 0 ? known.timeout_ms : backend->core->options.timeout_ms;
+    if (known.timeout_ms > 0)
+        timeout_ms = known.timeout_ms;
     limits->deadline_ns = syncguard_clock_after(syncguard_clock_ns(), timeout_ms);
     limits->abort_object = known.abort_object;
     return SYNCGUARD_OK;
+}
+
+syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
+                                syncguard_limits *limits, syncguard_error *err)
+{
+    return sg_call_read(call, backend->core->options.timeout_ms, limits, err);
 }
 
 syncguard_status sg_ttl_check(int64_t ttl_ms, syncguard_error *err)

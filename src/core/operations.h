@@ -7,7 +7,10 @@
 /* Checks a key, also by what the store can have, and writes its NFC form. */
 syncguard_status sg_key_read(const syncguard_backend *backend, const char *key,
                              char out[SYNCGUARD_KEY_SIZE], size_t *length, syncguard_error *err);
-/* Reads call (NULL: defaults) into limits. */
+/* Reads call (NULL: defaults) into limits. timeout_ms: what counts if call has no timeout. */
+syncguard_status sg_call_read(const syncguard_call *call, int64_t timeout_ms,
+                              syncguard_limits *limits, syncguard_error *err);
+/* The same with the timeout of backend. */
 syncguard_status sg_limits_read(const syncguard_backend *backend, const syncguard_call *call,
                                 syncguard_limits *limits, syncguard_error *err);
 /* Adds the hash of a normalised key to an error that is being returned. */

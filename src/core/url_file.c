@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "operations.h"
 #include "syncguard/sys/cancel.h"
 #include "syncguard/sys/fail.h"
-#include "syncguard/sys/options.h"
 #include "syncguard/sys/wait.h"
 
 enum { PIPE_TIMEOUT_MS = 30000, CHUNK_BYTES = 512 };
@@ -55,26 +55,6 @@ static bool url_line_read(url_line *line, int fd, int *error)
         ended = url_line_add(line, chunk[i]);
     explicit_bzero(chunk, sizeof chunk); /* it may hold a password */
     return ended || got == 0 || *error != 0;
-}
-
-static syncguard_status url_file_limits(const syncguard_call *call, syncguard_limits *limits,
-                                        syncguard_error *err)
-{
-    syncguard_call known = SYNCGUARD_CALL_INIT;
-    if (call != NULL) {
-        syncguard_status status =
-            syncguard_struct_read(call, &known, sizeof known,
-                                  SYNCGUARD_SIZE_UP_TO(syncguard_call, timeout_ms), "call", err);
-        if (status != SYNCGUARD_OK)
-            return status;
-    }
-    if (known.timeout_ms < 0)
-        return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                              "timeout_ms of the call is negative");
-    limits->deadline_ns = syncguard_clock_after(
-        syncguard_clock_ns(), known.timeout_ms > 0 ? known.timeout_ms : PIPE_TIMEOUT_MS);
-    limits->abort_object = known.abort_object;
-    return SYNCGUARD_OK;
 }
 
 /* The descriptor; -1 if it cannot be opened, with errno; -2 if it is not what may be read. */
@@ -120,7 +100,7 @@ syncguard_status sg_url_file_read(const char *path, const syncguard_call *call, 
 {
     url_line line = {buffer, size, 0, false, false};
     syncguard_limits limits;
-    syncguard_status status = url_file_limits(call, &limits, err);
+    syncguard_status status = sg_call_read(call, PIPE_TIMEOUT_MS, &limits, err);
     if (status != SYNCGUARD_OK)
         return status;
     int fd = url_file_open(path, pipes);
