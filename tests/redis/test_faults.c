@@ -39,6 +39,30 @@ static void lost_replies_change_nothing(void **state)
     server_remove(&s);
 }
 
+/* As by CLIENT KILL, or a proxy that restarts; but not for ever. */
+static void broken_connection_attempts_are_repeated(void **state)
+{
+    (void)state;
+    proxy p;
+    syncguard_grant grant;
+    proxy_start(&p, test_port(0));
+    syncguard_backend *backend = open_port(p.port, "connections=1");
+    atomic_store(&p.lose, 2);
+    assert_status(syncguard_acquire(backend, "attempt", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    assert_int_equal(atomic_load(&p.accepted), 3);
+    assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+    syncguard_close(backend);
+
+    backend = open_port(p.port, "connections=1");
+    atomic_store(&p.lose, 1000);
+    int64_t start = now_ms();
+    assert_status(syncguard_acquire(backend, "attempt", 5000, NULL, &grant, &err),
+                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_true(now_ms() - start < PROMPT_MS);
+    syncguard_close(backend);
+    proxy_stop(&p);
+}
+
 static void dead_server_is_told_at_once(void **state)
 {
     (void)state;
@@ -379,6 +403,7 @@ int main(int argc, char **argv)
     test_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lost_replies_change_nothing),
+        cmocka_unit_test(broken_connection_attempts_are_repeated),
         cmocka_unit_test(dead_server_is_told_at_once),
         cmocka_unit_test(restart_with_persistence_keeps_locks_and_fences),
         cmocka_unit_test(unknown_outcome_is_undone),

@@ -112,10 +112,17 @@ syncguard_status sg_redis_fail_record(syncguard_error *err)
                           "redis: the stored record cannot be read; it was left as it is");
 }
 
+#define BROKEN "EOF"
+
 syncguard_status sg_redis_fail_connection(syncguard_error *err)
 {
-    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "EOF",
+    return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, BROKEN,
                           "redis: the connection broke");
+}
+
+bool sg_redis_is_broken(syncguard_status status, const syncguard_error *err)
+{
+    return status == SYNCGUARD_E_SERVICE_UNAVAILABLE && strcmp(err->native, BROKEN) == 0;
 }
 
 syncguard_status sg_redis_fail_moving(syncguard_error *err)

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "errors.h"
 #include "pipeline.h"
 #include "syncguard/sys/report.h"
 #include "tls.h"
@@ -30,6 +31,9 @@
  * What takes longer is begun anew, at another address if there is one. */
 #define SHORTEST_ATTEMPT_NS (2000 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_ATTEMPT_NS (10000 * SYNCGUARD_NS_PER_MS)
+/* So many attempts in a row may break off before those who wait are told: a server that closes the
+ * connections of its clients also closes those that are being set up. */
+#define MOST_BROKEN 3
 
 /* --- connecting --- */
 
@@ -98,17 +102,27 @@ static void connected(sg_redis_link *link, sg_redis_connection *conn, syncguard_
     sg_redis_wake_all(&link->callers, &wakes);
 }
 
+/* Whether a failed attempt is followed by another one. */
+static bool is_worth_another(const sg_redis_link *link, syncguard_status status,
+                             const syncguard_error *error, int *broken)
+{
+    if (link->queue == NULL || syncguard_abort_triggered(link->stop))
+        return false;
+    return status == SYNCGUARD_E_NETWORK_TIMEOUT ||
+           (sg_redis_is_broken(status, error) && ++*broken < MOST_BROKEN);
+}
+
 static void *run(void *argument)
 {
     sg_redis_link *link = argument;
     syncguard_error error;
     syncguard_status status;
     sg_redis_connection *conn = NULL;
+    int broken = 0;
     pthread_mutex_lock(&link->callers.mutex);
     do
         status = attempt(link, &conn, &error);
-    while (status == SYNCGUARD_E_NETWORK_TIMEOUT && link->queue != NULL &&
-           !syncguard_abort_triggered(link->stop));
+    while (is_worth_another(link, status, &error, &broken));
     link->connecting = false;
     connected(link, conn, status, &error);
     pthread_mutex_unlock(&link->callers.mutex);
