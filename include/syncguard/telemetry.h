@@ -43,9 +43,10 @@ typedef enum syncguard_event_reason {
  *
  * A call that ends before it reaches the backend produces none and is not counted: its arguments
  * are refused, its abort object is already triggered, its time is already over, its lock was
- * already released or is known to be lost, or it is made in a forked child that cannot use the
- * handle. A call that times out or is aborted inside the backend does, with that error. The end of
- * a wait is no event; the tries of the wait are.
+ * already released or found absent, it extends a lock that is lost, or it is made in a forked child
+ * that cannot use the handle. (A lock whose lease has ended is still released in the store.) A call
+ * that times out or is aborted inside the backend does, with that error. The end of a wait is no
+ * event; the tries of the wait are.
  */
 typedef struct syncguard_event {
     syncguard_event_type type;

@@ -443,6 +443,30 @@ static void only_what_reaches_the_store_is_an_event(void **state)
     }
 }
 
+/* The lease of a lock has ended: it is not extended, but released in the store. */
+static void a_lost_lock_is_released_in_the_store(void **state)
+{
+    static record seen;
+    fake_backend *p = fake_backend_open(NULL);
+    syncguard_backend *decorated = decorate(p, &seen);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock *lock = NULL;
+
+    (void)state;
+    options.ttl_ms = 1000;
+    assert_int_equal(syncguard_lock_acquire(decorated, "k", &options, &lock, NULL), SYNCGUARD_OK);
+    while (syncguard_lock_held(lock))
+        sleep_ms(10);
+    assert_int_equal(syncguard_lock_extend(lock, 1000, NULL, NULL, NULL), SYNCGUARD_ABSENT);
+    assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
+    assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_ABSENT);
+    syncguard_lock_dispose(lock);
+    syncguard_close(decorated);
+    assert_int_equal(atomic_load(&seen.count), 2);
+    assert_int_equal(seen.events[1].type, SYNCGUARD_EVENT_RELEASE);
+    assert_true(seen.events[1].ok);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +474,7 @@ int main(void)
         cmocka_unit_test(each_lock_of_a_batch_is_an_event),
         cmocka_unit_test(the_store_is_asked_once),
         cmocka_unit_test(only_what_reaches_the_store_is_an_event),
+        cmocka_unit_test(a_lost_lock_is_released_in_the_store),
         cmocka_unit_test(notifications_of_the_inner_backend_wake_the_outer),
         cmocka_unit_test(a_thread_only_for_a_callback),
         cmocka_unit_test(closing_delivers_what_is_queued),

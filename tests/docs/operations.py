@@ -12,12 +12,14 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pages  # noqa: E402
 
 RULES = {
-    "acquire": ["MUST return the expiry that is stored", "MUST return a fence above every earlier one", "900000000000000",
-                "MUST treat a lock as held", "one attempt", "checked"],
+    "every operation": ["MUST check key, lock id and TTL (InvalidArgument) and the abort object (Aborted)",
+                        "a failure is an error"],
+    "acquire": ["MUST return the expiry that is stored", "MUST return a fence of 15 digits above every earlier one",
+                "above 90000000000000 a warning", "900000000000000", "MUST treat a lock as held", "one attempt"],
     "release": ["MUST", "same rule for expiry", "absent for unknown, expired and released ids", "the counter"],
     "extend": ["MUST do the same checks", "now plus TTL", "MUST return the expiry that is stored", "Never revives"],
     "is_locked": ["only reads", "Cleanup is off by default"],
-    "lookup": ["only reads", "MUST compare the id that is stored", "do not base a change on it"],
+    "lookup": ["only reads", "MUST compare the id that is stored", "as hashes only", "do not base a change on it"],
     "list": ["live locks only"],
     "cleanup": ["MUST NOT change or delay the result", "2000 ms", "never a counter"],
 }

@@ -1,6 +1,7 @@
 """asyncio over one store, SYNCGUARD_TEST_URL."""
 
 import asyncio
+import concurrent.futures
 import os
 import select
 import time
@@ -288,6 +289,40 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
 
         await asyncio.wait_for(asyncio.to_thread(run), 60)
         self.assertTrue(await self.free())
+
+    async def test_loop_ends_as_close_begins(self):
+        """The loop cancels all tasks before the closing one has run: the locks are released all the same."""
+        async def main():
+            store = syncguard.aio.open(URL, timeout=20)
+            lock = await store.acquire(self.key)
+            return store, lock, asyncio.ensure_future(store.close())
+
+        def run():
+            store, lock, closing = asyncio.run(main())
+            self.assertTrue(closing.cancelled())
+            self.assertFalse(lock.held)
+            asyncio.run(asyncio.wait_for(store.close(), 30))
+            with self.assertRaises(syncguard.InvalidArgument):
+                store._backend.is_locked(self.key)
+
+        await asyncio.wait_for(asyncio.to_thread(run), 60)
+        if not URL.startswith("memory:"):
+            self.assertTrue(await self.free())
+
+    async def test_close_while_another_loop_closes(self):
+        store = syncguard.aio.open(URL, timeout=20)
+        lock = await store.acquire(self.key)
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+
+        def run():
+            with self.assertRaises(syncguard.InvalidArgument):
+                asyncio.run(store.close())
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            pool.submit(run).result()  # this loop does not run meanwhile
+        await asyncio.wait_for(closing, 30)
+        self.assertFalse(lock.held)
 
     async def test_closed_between_grant_and_return(self):
         """Whenever close begins after the grant: acquire returns a lock that is held, or raises."""

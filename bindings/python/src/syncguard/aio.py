@@ -182,20 +182,25 @@ class AsyncBackend:
         """Ends waiting acquires (they raise Aborted), releases locks that are still held, and closes the store. From
         its start on, acquires and extends raise InvalidArgument. If the task is cancelled while it waits, the store is
         closed in the background."""
-        closing = self._closing
-        if closing is None or (not closing.done() and closing.get_loop().is_closed()):
-            loop = self._loop
-            if loop is not None and loop is not asyncio.get_running_loop() and not loop.is_closed():
-                raise InvalidArgument("the store is used by another event loop")
-            closing = self._closing = asyncio.get_running_loop().create_task(self._close())
+        loop, closing = asyncio.get_running_loop(), self._closing
+        begun = closing is not None and (closing.done() or not closing.get_loop().is_closed())
+        if closing is None or closing.cancelled() or not begun:  # cancelled: its loop ended before its first step
+            self._refuse_other_loop(loop, self._loop)
+            self._end_requests()
+            closing = self._closing = loop.create_task(self._close())
         if not closing.done():
+            self._refuse_other_loop(loop, closing.get_loop())
             await asyncio.shield(closing)
+
+    @staticmethod
+    def _refuse_other_loop(running: asyncio.AbstractEventLoop, owner: Optional[asyncio.AbstractEventLoop]) -> None:
+        if owner is not None and owner is not running and not owner.is_closed():
+            raise InvalidArgument("the store is used by another event loop")
 
     async def _close(self) -> None:
         """Only releases start from now on, so what is open becomes less. The future of a cancelled task is done before
         its request is; closing the queue ends that. Futures of a loop that was closed would never be done."""
         try:
-            self._end_requests()
             while self._loop is asyncio.get_running_loop():
                 waiting = [future for future in self._open.values() if not future.done()]
                 if not waiting:
