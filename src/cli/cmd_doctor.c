@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -11,6 +12,9 @@
 #include "report.h"
 #include "store.h"
 #include "text.h"
+
+/* A new file and those beside it do not fit into less. */
+enum { NEEDED_BYTES = 64 * 1024 };
 
 typedef struct findings {
     bool json;
@@ -52,13 +56,24 @@ static void on_finding(void *context, const syncguard_finding *finding)
     cli_json_end(&json);
 }
 
-static void report_missing_file(findings *f, syncguard_severity severity, const char *text,
-                                const char *change)
+static void report_missing_file(findings *f, syncguard_severity severity, const char *topic,
+                                const char *text, const char *change)
 {
-    const syncguard_finding finding = {severity,
-                                       severity == SYNCGUARD_BLOCK ? "permissions" : "file", text,
+    const syncguard_finding finding = {severity, topic, text,
                                        "nothing can be checked before there is a file", change};
     on_finding(f, &finding);
+}
+
+/* What a quota leaves is not known before there is a file. */
+static bool has_space(const char *folder)
+{
+    struct statvfs about;
+    bool root = geteuid() == 0;
+    if (statvfs(folder, &about) != 0 || about.f_blocks == 0)
+        return true; /* not known, or without a limit */
+    uint64_t blocks = root ? about.f_bfree : about.f_bavail;
+    return blocks * about.f_frsize >= NEEDED_BYTES &&
+           (about.f_files == 0 || (root ? about.f_ffree : about.f_favail) > 0);
 }
 
 /* Whether the first lock could create the file: in its folder, or in the nearest one that exists.
@@ -79,10 +94,15 @@ static void examine_missing_file(const cli_options *options, findings *f)
     } while (stat(path, &about) != 0 && slash != NULL && slash != path);
     snprintf(text, sizeof text, "does not exist, and this user may not create it in %s", path);
     if (access(path, W_OK | X_OK) != 0)
-        report_missing_file(f, SYNCGUARD_BLOCK, text,
+        report_missing_file(f, SYNCGUARD_BLOCK, "permissions", text,
                             "change the owner or the mode of that folder, or name another file");
+    else if (!has_space(path))
+        report_missing_file(f, SYNCGUARD_BLOCK, "space",
+                            "does not exist, and its file system is full or has no inode left",
+                            "make space, or name a file on another file system");
     else
-        report_missing_file(f, SYNCGUARD_WARN, "does not exist yet; the first lock creates it",
+        report_missing_file(f, SYNCGUARD_WARN, "file",
+                            "does not exist yet; the first lock creates it",
                             "nothing if no lock was taken yet; otherwise correct the path");
 }
 

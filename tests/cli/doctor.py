@@ -650,8 +650,13 @@ def sqlite_space(store):
     for size in ("200k", "1m"):
         expect("a full one of " + size, url, "warn file_system", "block space",
                before=on_tmpfs("size=" + size, fill), text="full")
-    expect("no inode", url, "warn file_system", "block space", text="inode", before=on_tmpfs(
-        "nr_inodes=20", "for i in $(seq 30); do touch '%s'/$i 2>/dev/null || :; done" % place))
+    names = "for i in $(seq 30); do touch '%s'/$i 2>/dev/null || :; done" % place
+    expect("no inode", url, "warn file_system", "block space", text="inode",
+           before=on_tmpfs("nr_inodes=20", names))
+    gone = "rm '%s'/locks.db*; " % place
+    expect("no file yet", url, "warn file", before=on_tmpfs("size=200k", gone))
+    expect("nor space for it", url, "block space", before=on_tmpfs("size=200k", gone + fill))
+    expect("nor an inode", url, "block space", before=on_tmpfs("nr_inodes=20", gone + names))
 
 
 def sqlite_group(store):

@@ -217,6 +217,22 @@ static void a_file_that_is_mounted_alone_is_refused(void **state)
         fail_msg("exit %d, %s", code, line);
 }
 
+/* Tries k of locks.db in this working folder. */
+static void try_in_folder(const char *folder, char *line, size_t size, int *code)
+{
+    const char *given = worker_path;
+    char *program = realpath(given, NULL);
+    int before = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    assert_non_null(program);
+    assert_int_equal(chdir(folder), 0);
+    worker_path = program;
+    *code = run_worker(line, size, "try", "sqlite:locks.db", "k", NULL);
+    worker_path = given;
+    free(program);
+    assert_int_equal(fchdir(before), 0);
+    close(before);
+}
+
 /* The link /proc/PID/root reads as "/", where another file has the same path. */
 static void the_root_of_another_process_is_refused(void **state)
 {
@@ -231,18 +247,28 @@ static void the_root_of_another_process_is_refused(void **state)
     if (code != 2 || strstr(line, "root of another process") == NULL)
         fail_msg("exit %d, %s", code, line);
     /* Nor is it the working folder, for which getcwd has the path of another folder here. */
-    const char *given = worker_path;
-    char *program = realpath(given, NULL);
-    int before = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    assert_non_null(program);
     snprintf(url, sizeof url, "/proc/%d/root%s", (int)worker.pid, hidden);
-    assert_int_equal(chdir(url), 0);
-    worker_path = program;
-    code = run_worker(line, sizeof line, "try", "sqlite:locks.db", "k", NULL);
-    worker_path = given;
-    free(program);
-    assert_int_equal(fchdir(before), 0);
-    close(before);
+    try_in_folder(url, line, sizeof line, &code);
+    assert_int_equal(end_worker(&worker), 0);
+    if (code != 2 || strstr(line, "root of another process") == NULL)
+        fail_msg("exit %d, %s", code, line);
+}
+
+/* The working folder is the same one there and here, but the file in it is not. */
+static void files_mounted_by_another_process_are_refused(void **state)
+{
+    const test_dir *dir = *state;
+    char line[600], folder[PATH_BYTES], file[PATH_BYTES + 16], url[PATH_BYTES + 64];
+    int code = 0;
+    assert_int_equal(run_worker(line, sizeof line, "acquire", dir->url, "k", "60000", NULL), 0);
+    assert_int_equal(mkdir(beside(dir, "app", folder), 0700), 0);
+    snprintf(file, sizeof file, "%s/locks.db", folder);
+    write_file(file, "", 0);
+    child worker = start_worker("over", dir->file, file, "hold", "/dev/null", NULL);
+    if (fgets(line, sizeof line, worker.out) == NULL) /* else it says that it runs */
+        skip_unless_permitted(end_worker(&worker));
+    snprintf(url, sizeof url, "/proc/%d/root%s", (int)worker.pid, folder);
+    try_in_folder(url, line, sizeof line, &code);
     assert_int_equal(end_worker(&worker), 0);
     if (code != 2 || strstr(line, "root of another process") == NULL)
         fail_msg("exit %d, %s", code, line);
@@ -282,6 +308,7 @@ int main(int argc, char **argv)
         TEST(a_clock_that_becomes_unknown_is_refused_for_good),
         TEST(a_file_that_is_mounted_alone_is_refused),
         TEST(the_root_of_another_process_is_refused),
+        TEST(files_mounted_by_another_process_are_refused),
         TEST(files_of_the_first_layout_are_upgraded),
     };
     if (argc < 2)

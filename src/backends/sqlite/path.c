@@ -168,7 +168,8 @@ static syncguard_status walk_step(path_walk *walk, const char *name, syncguard_e
 }
 
 /* A link of /proc to the root of another process reads as "/", which would be our own root; and
- * the working folder may have been entered through such a link. */
+ * the working folder may have been entered through such a link: even if it is the same folder, what
+ * is mounted in it may differ. */
 static syncguard_status refuse_other_root(const char *given, const char *resolved,
                                           syncguard_error *err)
 {
@@ -202,7 +203,7 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
         status = walk_step(&walk, name, err);
     *exists = status == SYNCGUARD_OK && !walk.missing;
     memcpy(out, walk.done[0] == '\0' ? "/" : walk.done, sizeof walk.done);
-    if (*exists && walk.links > 0)
+    if (*exists && (walk.links > 0 || given[0] != '/'))
         status = refuse_other_root(given, out, err);
     return status;
 }
