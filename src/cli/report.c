@@ -203,14 +203,25 @@ static const char *tls_hint(const syncguard_error *err)
     return NULL;
 }
 
+/* libpq cannot use the client's own certificate or its key. */
+static bool own_certificate_failed(const char *what)
+{
+    return strstr(what, "private key file") != NULL ||
+           (strstr(what, "certificate file") != NULL &&
+            strstr(what, "root certificate file") == NULL);
+}
+
 /* No password helps against a certificate that is not accepted. */
 static const char *certificate_hint(const syncguard_error *err)
 {
+    bool postgres = strncmp(store, "postgres", 8) == 0;
+    if (postgres && own_certificate_failed(err->message))
+        return "check sslcert and sslkey";
     if (strstr(err->message, "certificate") == NULL)
         return NULL;
     if (strncmp(store, "redis", 5) == 0)
         return "check the server's certificate, tls_ca and tls_server_name";
-    if (strncmp(store, "postgres", 8) == 0)
+    if (postgres)
         return "check the server's certificate, sslrootcert and the name of the host";
     return "check the server's certificate and ca_file";
 }
