@@ -203,14 +203,25 @@ static const char *tls_hint(const syncguard_error *err)
     return NULL;
 }
 
+/* libpq cannot use the client's own certificate or its key. */
+static bool own_certificate_failed(const char *what)
+{
+    return strstr(what, "private key file") != NULL ||
+           (strstr(what, "certificate file") != NULL &&
+            strstr(what, "root certificate file") == NULL);
+}
+
 /* No password helps against a certificate that is not accepted. */
 static const char *certificate_hint(const syncguard_error *err)
 {
+    bool postgres = strncmp(store, "postgres", 8) == 0;
+    if (postgres && own_certificate_failed(err->message))
+        return "check sslcert and sslkey";
     if (strstr(err->message, "certificate") == NULL)
         return NULL;
     if (strncmp(store, "redis", 5) == 0)
         return "check the server's certificate, tls_ca and tls_server_name";
-    if (strncmp(store, "postgres", 8) == 0)
+    if (postgres)
         return "check the server's certificate, sslrootcert and the name of the host";
     return "check the server's certificate and ca_file";
 }
@@ -227,17 +238,24 @@ static const char *file_hint(const syncguard_error *err)
     return NULL;
 }
 
-/* The user is known, and its password is right. Doctor itself does not help if it is refused. */
-static bool doctor_shows_permissions(const syncguard_error *err)
+static bool command_is(const char *name)
+{
+    return command != NULL && strcmp(command, name) == 0;
+}
+
+/* The user is known, and its password is right. Doctor does not help if it is refused itself, nor
+ * with the right to create tables: without them it can only point to setup. */
+static const char *permission_hint(const syncguard_error *err)
 {
     static const char *const codes[] = {"NOPERM", "42501", "PERMISSION_DENIED"};
-    if (command != NULL && strcmp(command, "doctor") == 0)
-        return false;
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
-        if (strcmp(err->native, codes[i]) == 0)
-            return true;
-    }
-    return false;
+    bool missing = false;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        missing = missing || strcmp(err->native, codes[i]) == 0;
+    if (!missing || command_is("doctor"))
+        return NULL;
+    return command_is("setup")
+               ? "an administrator can execute what 'syncguard setup --print' prints"
+               : "'syncguard doctor' shows which permissions are missing";
 }
 
 static const char *hint(const syncguard_error *err)
@@ -248,6 +266,8 @@ static const char *hint(const syncguard_error *err)
         return certificate_hint(err);
     if (file_hint(err) != NULL)
         return file_hint(err);
+    if (permission_hint(err) != NULL)
+        return permission_hint(err);
     switch (err->code) {
     case SYNCGUARD_E_SERVICE_UNAVAILABLE:
         return "is the store running, and is the URL correct?";
@@ -256,9 +276,7 @@ static const char *hint(const syncguard_error *err)
     case SYNCGUARD_E_RATE_LIMITED:
         return "a limit of the store or of this process is reached; try again later";
     case SYNCGUARD_E_AUTH_FAILED:
-        return doctor_shows_permissions(err)
-                   ? "'syncguard doctor' shows which permissions are missing"
-                   : "check user, password and permissions on the store";
+        return "check user, password and permissions on the store";
     case SYNCGUARD_E_OUT_OF_MEMORY:
         return "free some memory and try again";
     default:

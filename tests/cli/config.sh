@@ -82,7 +82,7 @@ if [ ! -e /etc/syncguard/url ]; then
     check "the default" grep -Eqx -- '-> default +used, because nothing above is set' out
 fi
 
-# A URL that is not valid and was not given with -b: how to find it.
+# A URL that is not valid: how to find it.
 for url in pw-marker-2 'redis://:pw-marker-2@host:99999'; do
     [ -e "$(dirname "$SG")/libsyncguard-redis.so.0" ] || [ "${url#redis}" = "$url" ] || continue
     SYNCGUARD_URL=$url exits "not valid" 64 list
@@ -98,7 +98,8 @@ for url in pw-marker-2 'redis://:pw-marker-2@host:99999'; do
     check "that file" contains "$err" "in the URL from $file;"
     rm "$file"
     exits "not valid" 64 list -b "$url"
-    check "with -b that is known" contains "$err" "(see 'syncguard list --help')"
+    check "with -b" contains "$err" "the URL given with -b: "
+    check "points to the help" contains "$err" "(see 'syncguard list --help')"
 done
 
 # A file that cannot be read is named, and is not a fault of the command line.

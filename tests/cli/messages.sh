@@ -164,6 +164,20 @@ for scheme in sqlite: redis:// rediss:// postgres:// firestore:// memory:; do
     check "lists $scheme" contains "$err" $scheme
 done
 
+# A module of another version is not the fault of the store's file, whoever owns that.
+if [ -e "$(dirname "$SG")/libsyncguard-sqlite.so.0" ]; then
+    mkdir older
+    cp "$SG" "$(dirname "$SG")/libsyncguard.so.0" older
+    sed 's/SYNCGUARD_SYS_[0-9]/SYNCGUARD_SYS_x/g' "$(dirname "$SG")/libsyncguard-sqlite.so.0" \
+        >older/libsyncguard-sqlite.so.0
+    touch owned.db
+    [ "$(id -u)" != 0 ] || chown nobody owned.db
+    SG=$WORK/older/$(basename "$SG") exits "another version" 64 run -n -b "sqlite:$WORK/owned.db" k -- true
+    check "which module" contains "$err" "older/libsyncguard-sqlite.so.0 was built for another version of the library"
+    check "where the URL is from" contains "$err" "in the URL from -b;"
+    check "not another user's file" lacks "$err" "sudo"
+fi
+
 # Reasons are words. A file in place of a folder is refused also to root.
 touch file
 exits "not a folder" 64 run -b "sqlite:$WORK/file/locks.db" k -- true

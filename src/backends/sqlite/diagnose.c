@@ -157,7 +157,8 @@ static void report_space(const diagnosis *self)
     const char *shortage = sg_sqlite_file_system_shortage(folder);
     if (shortage != NULL)
         syncguard_report(&self->to, SYNCGUARD_BLOCK, "space", shortage,
-                         "no lock can be acquired as soon as one of the files has to grow",
+                         "as soon as one of the files has to grow, no lock can be acquired or "
+                         "renewed, and running jobs lose theirs",
                          "make space, raise the quota, or move the file to another file system");
     else
         syncguard_report_fine(&self->to, "space", "the files can grow");

@@ -1,0 +1,27 @@
+#!/bin/bash
+# Which option of the URL helps if a certificate is not accepted or cannot be read (PostgreSQL with TLS).
+# shellcheck source=tests/cli/lib.sh
+source "$(dirname "$0")/lib.sh" "$@"
+url=$2
+plain=${url%%\?*}
+server="check the server's certificate, sslrootcert and the name of the host"
+
+exits "all is well" 0 run -n -b "$url" k true
+exits "another CA" 69 run -n -b "$plain?sslmode=verify-full" k true
+check "names sslrootcert" contains "$err" "$server"
+exits "another host" 69 run -n -b "${plain/localhost/db.example}?hostaddr=127.0.0.1&${url#*\?}" k true
+check "says what is wrong" contains "$err" "does not match host name"
+check "names the host" contains "$err" "$server"
+echo none >none.pem
+exits "no certificate in the file" 69 run -n -b "$plain?sslmode=verify-full&sslrootcert=$WORK/none.pem" k true
+check "names sslrootcert" contains "$err" "$server"
+
+# Our own certificate: the server's is not at fault.
+for files in "none.pem&sslkey=none" "ca.pem&sslkey=none" "ca.pem&sslkey=open.key"; do
+    cp "$(printf '%s\n' "$url" | sed 's/.*sslrootcert=\([^&]*\).*/\1/')" ca.pem
+    echo none >open.key
+    chmod 644 open.key
+    exits "$files" 69 run -n -b "$url&sslcert=$WORK/${files/sslkey=/sslkey=$WORK/}" k true
+    check "$files: names both" contains "$err" ": check sslcert and sslkey)"
+done
+finish
