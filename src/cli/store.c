@@ -264,6 +264,7 @@ int cli_open_failure(const cli_options *options, const char *url, const syncguar
     if (err->code != SYNCGUARD_E_INVALID_ARGUMENT ||
         cli_url_valid(url, &ignored)) /* then it is about the owner label or the file */
         return report_foreign_file(url, err);
+    /* A message that begins with a path is about the module: --help does not help. */
     if (options->backend != NULL && options->backend[0] != '@' && err->message[0] != '/')
         return cli_usage_error("the URL given with -b: %s", err->message);
     cli_message("%s (in the URL from %s; 'syncguard config' shows where the URL comes from)",
