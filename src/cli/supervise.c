@@ -408,8 +408,10 @@ static void supervisor_init(supervisor *s, const cli_options *options, syncguard
         lease_ms = min(lease_ms, options->max_hold_ms);
     s->lease_grace_ms = min(LEASE_GRACE_MS, lease_ms / 3);
     s->absent_grace_ms = ABSENT_GRACE_MS;
-    if (options->grace_ms >= 0)
-        s->lease_grace_ms = s->absent_grace_ms = options->grace_ms;
+    if (options->grace_ms >= 0) {
+        s->lease_grace_ms = min(options->grace_ms, lease_ms / 3);
+        s->absent_grace_ms = options->grace_ms;
+    }
 }
 
 /* Until the child and, if the lock was lost, its group have ended. */

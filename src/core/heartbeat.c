@@ -54,8 +54,9 @@ static void schedule(const sg_heartbeat *heartbeat, syncguard_lock *lock)
 /* Caller holds the mutex. Decorators are outside: their mutex is taken after that of inner. */
 static void ask_for_all(sg_heartbeat *heartbeat, int64_t now)
 {
-    int64_t earliest = heartbeat->all_begun_ns + RENEW_ALL_PAUSE_NS +
-                       (int64_t)heartbeat->batch.count * RENEW_EACH_PAUSE_NS;
+    int64_t earliest =
+        heartbeat->all_begun_ns + RENEW_ALL_PAUSE_NS +
+        (int64_t)(heartbeat->batch.count + heartbeat->early.count) * RENEW_EACH_PAUSE_NS;
     if (heartbeat->batch_renewer.started && heartbeat->all_due_ns == SYNCGUARD_NO_DEADLINE) {
         heartbeat->all_due_ns = now > earliest ? now : earliest;
         syncguard_parker_unpark(&heartbeat->batch_renewer.parker);
@@ -103,7 +104,7 @@ static void begin_all(sg_heartbeat *heartbeat)
         return;
     heartbeat->all_due_ns = SYNCGUARD_NO_DEADLINE;
     heartbeat->all_begun_ns = now;
-    sg_renewal_queue_hasten(&heartbeat->batch, now);
+    sg_renewal_queue_move_all(&heartbeat->batch, &heartbeat->early);
 }
 
 static bool checks_connections(const sg_renewer *renewer)
@@ -135,15 +136,17 @@ static void check_connections(sg_heartbeat *heartbeat)
 
 /*
  * Takes due locks out of the queue and claims them; once one is due, those that are nearly so come
- * along. A lock whose lease is over is lost; one that its owner is just using comes again a moment
- * later. There are count in batch already, and it has space for most. Caller holds the mutex.
+ * along. In the early queue all count as due, those too that only wait for the end of their lease.
+ * A lock whose lease is over is lost; one that its owner is just using comes again a moment later.
+ * There are count in batch already, and it has space for most. Caller holds the mutex.
  */
 static size_t collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syncguard_lock **batch,
                            size_t count, size_t most)
 {
+    bool early = queue == &heartbeat->early;
     int64_t now = syncguard_clock_ns();
     int64_t due = now;
-    while (count < most && sg_renewal_queue_next_ns(queue) <= due) {
+    while (count < most && queue->count > 0 && (early || queue->heap[0]->next_ns <= due)) {
         syncguard_lock *lock = queue->heap[0];
         int64_t lease_end = sg_lock_lease_end(lock);
         due = now + SLACK_NS;
@@ -152,10 +155,12 @@ static size_t collect_from(sg_heartbeat *heartbeat, sg_renewal_queue *queue, syn
         } else if (sg_lock_check_lease(lock) != SYNCGUARD_LOST_NO) {
             sg_renewal_queue_remove(lock);
             sg_lost_locks_push(&heartbeat->lost, lock);
-        } else if (lock->next_ns >= lease_end) { /* not renewed any more: wait for the end */
+        } else if (!early && lock->next_ns >= lease_end) { /* not renewed any more: wait for it */
             break;
         } else if (!sg_lock_try_claim(lock)) {
-            sg_renewal_queue_postpone_first(queue, now + CLAIMED_PAUSE_NS);
+            sg_renewal_queue_remove(lock);
+            lock->next_ns = now + CLAIMED_PAUSE_NS;
+            sg_renewal_queue_push(early ? &heartbeat->batch : queue, lock);
         } else {
             sg_renewal_queue_remove(lock);
             batch[count++] = lock;
@@ -202,14 +207,16 @@ static void note_decided(sg_renewer *renewer, size_t count, size_t decided)
     }
 }
 
-/* Those whose last request failed have the least time left, whatever has become due meanwhile. */
+/* Those whose last request failed have the least time left, whatever has become due meanwhile;
+ * those that are not due have the most. */
 static size_t collect(sg_renewer *renewer, syncguard_lock **batch)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
     if (is_single(renewer))
         return collect_single(heartbeat, batch);
     size_t count = collect_from(heartbeat, &heartbeat->retry, batch, 0, SYNCGUARD_BATCH_MAX);
-    return collect_from(heartbeat, &heartbeat->batch, batch, count, SYNCGUARD_BATCH_MAX);
+    count = collect_from(heartbeat, &heartbeat->batch, batch, count, SYNCGUARD_BATCH_MAX);
+    return collect_from(heartbeat, &heartbeat->early, batch, count, SYNCGUARD_BATCH_MAX);
 }
 
 /* When a renewer has to collect again. Caller holds the mutex. */
@@ -219,6 +226,8 @@ static int64_t next_ns(const sg_renewer *renewer)
     int64_t next = sg_renewal_queue_next_ns(renewer->queue);
     if (is_single(renewer))
         return next;
+    if (heartbeat->early.count > 0)
+        return 0;
     int64_t retry = sg_renewal_queue_next_ns(&heartbeat->retry);
     if (retry < next)
         next = retry;
@@ -420,10 +429,11 @@ static syncguard_status start_all(sg_heartbeat *heartbeat, bool tells, syncguard
 {
     /* Locks that are in a request are in no queue but come back. */
     size_t total = heartbeat->batch.count + heartbeat->single.count + heartbeat->retry.count +
-                   heartbeat->expected + 1 + 2 * SYNCGUARD_BATCH_MAX;
+                   heartbeat->early.count + heartbeat->expected + 1 + 2 * SYNCGUARD_BATCH_MAX;
     if (!sg_renewal_queue_reserve(&heartbeat->batch, total) ||
         !sg_renewal_queue_reserve(&heartbeat->single, total) ||
-        !sg_renewal_queue_reserve(&heartbeat->retry, total))
+        !sg_renewal_queue_reserve(&heartbeat->retry, total) ||
+        !sg_renewal_queue_reserve(&heartbeat->early, total))
         return syncguard_fail_memory(err);
     syncguard_status status = start_renewer(&heartbeat->batch_renewer, err);
     if (status == SYNCGUARD_OK && tells)
@@ -511,7 +521,7 @@ syncguard_status sg_heartbeat_init(sg_heartbeat *heartbeat, syncguard_backend *b
         .backend = backend,
         .close = close,
         .mutex = &heartbeat->mutex,
-        .queues = {&heartbeat->batch, &heartbeat->single, &heartbeat->retry},
+        .queues = {&heartbeat->batch, &heartbeat->single, &heartbeat->retry, &heartbeat->early},
     };
     init_renewer(&heartbeat->batch_renewer, heartbeat, &heartbeat->batch);
     init_renewer(&heartbeat->single_renewer, heartbeat, &heartbeat->single);
@@ -557,6 +567,7 @@ static void free_all(sg_heartbeat *heartbeat)
     free_renewer(&heartbeat->batch_renewer);
     free_renewer(&heartbeat->single_renewer);
     syncguard_free(heartbeat->retry.heap);
+    syncguard_free(heartbeat->early.heap);
 }
 
 void sg_heartbeat_attach(sg_heartbeat *outer, sg_heartbeat *inner)

@@ -1,7 +1,7 @@
 /*
  * The heartbeat: renews the auto-extended locks of one backend.
  *
- * Three queues, two threads. The batch renewer renews many locks per request. A lock that an
+ * Four queues, two threads. The batch renewer renews many locks per request. A lock that an
  * answered batch leaves undecided goes to the single renewer, which can wait for it, so that one
  * stuck key costs nobody else; a renewal that succeeds there brings it back. If there are many, it
  * tries them together first; while that decides none of them, it tries ever more of them alone in
@@ -10,7 +10,8 @@
  *
  * Another server may have taken over, with other locks or another clock. So all locks of the batch
  * queue are renewed at once after a connection was replaced or has ended, and when the time in
- * replies jumps: at most once a second, and less often if there are many. The other two queues are
+ * replies jumps: at most once a second, and less often if there are many. They go to the early
+ * queue, which gives way to locks that are due: those have less time left. The other two queues are
  * retried soon anyway.
  */
 #ifndef SG_HEARTBEAT_H
@@ -40,6 +41,7 @@ typedef struct sg_heartbeat {
     sg_renewal_queue batch;
     sg_renewal_queue single;
     sg_renewal_queue retry;
+    sg_renewal_queue early; /* of the batch renewer: to be renewed before they are due */
     sg_renewer batch_renewer;
     sg_renewer single_renewer;
     sg_lost_locks lost;

@@ -20,7 +20,7 @@
 #include "renewal_queue.h"
 #include "syncguard/sys/backend.h"
 
-#define SG_RENEWAL_QUEUES 3
+#define SG_RENEWAL_QUEUES 4
 
 typedef struct sg_lost_locks {
     syncguard_backend *backend;

@@ -84,18 +84,12 @@ void sg_renewal_queue_remove(syncguard_lock *lock)
     heap_sink(queue, queue->heap[index]->heap_index);
 }
 
-void sg_renewal_queue_postpone_first(sg_renewal_queue *queue, int64_t next_ns)
+void sg_renewal_queue_move_all(sg_renewal_queue *from, sg_renewal_queue *to)
 {
-    queue->heap[0]->next_ns = next_ns;
-    heap_sink(queue, 0);
-}
-
-/* The heap stays in order: no lock gets in front of one that was due before it. */
-void sg_renewal_queue_hasten(sg_renewal_queue *queue, int64_t now_ns)
-{
-    for (size_t i = 0; i < queue->count; i++) {
-        if (queue->heap[i]->next_ns > now_ns)
-            queue->heap[i]->next_ns = now_ns;
+    while (from->count > 0) {
+        syncguard_lock *lock = from->heap[from->count - 1];
+        sg_renewal_queue_remove(lock);
+        sg_renewal_queue_push(to, lock);
     }
 }
 

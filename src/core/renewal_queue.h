@@ -21,10 +21,8 @@ bool sg_renewal_queue_reserve(sg_renewal_queue *queue, size_t count);
 void sg_renewal_queue_push(sg_renewal_queue *queue, syncguard_lock *lock);
 /* Takes the lock out of the queue that it is in. */
 void sg_renewal_queue_remove(syncguard_lock *lock);
-/* Puts off the first lock of the queue. */
-void sg_renewal_queue_postpone_first(sg_renewal_queue *queue, int64_t next_ns);
-/* Makes all locks of the queue due now, those too that only wait for the end of their lease. */
-void sg_renewal_queue_hasten(sg_renewal_queue *queue, int64_t now_ns);
+/* Moves all locks of a queue to another, where they are in the same order. */
+void sg_renewal_queue_move_all(sg_renewal_queue *from, sg_renewal_queue *to);
 /* When the first lock is due; SYNCGUARD_NO_DEADLINE if there is none. */
 int64_t sg_renewal_queue_next_ns(const sg_renewal_queue *queue);
 

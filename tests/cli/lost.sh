@@ -66,4 +66,7 @@ done
 # The warning comes a third of it earlier, not as early as the lease would allow.
 exits "max-hold, a third" 76 run --max-hold 6s k -- sh -c 'sleep 1; echo yes >alive; sleep 90'
 check "not ended at once" [ -s alive ]
+rm -f alive
+exits "max-hold, a long grace" 76 run --max-hold 6s --grace 6s k -- sh -c 'sleep 1; echo yes >alive; sleep 90'
+check "a long grace: not ended at once" [ -s alive ]
 finish

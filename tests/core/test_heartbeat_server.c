@@ -206,6 +206,85 @@ static void many_locks_less_often(void **state)
     syncguard_close(&p->base);
 }
 
+/* ---- those with little time left come first -------------------------------------------------- */
+
+#define MANY (12 * SYNCGUARD_BATCH_MAX)
+#define BRIEF 5
+
+static syncguard_lock *many[MANY];
+static atomic_int pause_ms;    /* once in a batch or so */
+static atomic_int others;      /* renewals of locks with LONG_TTL_MS */
+static atomic_int briefs;      /* those of the others, */
+static atomic_int others_then; /* and what others was at the last of them */
+
+static syncguard_status note_order(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)err;
+    if (op->ttl_ms == LONG_TTL_MS) {
+        if (atomic_fetch_add(&others, 1) % SYNCGUARD_BATCH_MAX == 0)
+            sleep_ms(atomic_load(&pause_ms));
+        return SYNCGUARD_OK;
+    }
+    atomic_store(&others_then, atomic_load(&others));
+    atomic_fetch_add(&briefs, 1);
+    return SYNCGUARD_OK;
+}
+
+static fake_backend *open_with_many(int ms)
+{
+    fake_backend *p = open_server();
+    char key[16];
+    atomic_store(&pause_ms, ms);
+    atomic_store(&others, 0);
+    atomic_store(&briefs, 0);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        many[i] = take_renewed(p, key, LONG_TTL_MS, 0);
+    }
+    p->on_extend = note_order;
+    return p;
+}
+
+static void close_with_many(fake_backend *p)
+{
+    for (int i = 0; i < MANY; i++)
+        syncguard_lock_dispose(many[i]);
+    assert_int_equal(atomic_load(&losses_told), 0);
+    syncguard_close(&p->base);
+}
+
+static void those_due_soon_come_first(void **state)
+{
+    (void)state;
+    fake_backend *p = open_with_many(0);
+    syncguard_lock *brief[BRIEF];
+    char key[16];
+    for (int i = 0; i < BRIEF; i++) {
+        snprintf(key, sizeof key, "b%d", i);
+        brief[i] = take_renewed(p, key, LONG_TTL_MS / 2, 0);
+    }
+    syncguard_backend_reconnected(&p->base);
+    assert_true(wait_for_count(&others, MANY));
+    assert_int_equal(atomic_load(&briefs), BRIEF);
+    assert_true(atomic_load(&others_then) < SYNCGUARD_BATCH_MAX);
+    for (int i = 0; i < BRIEF; i++)
+        syncguard_lock_dispose(brief[i]);
+    close_with_many(p);
+}
+
+/* All of them take 4.8 s or more; the brief one is due again after 2 s at the latest. */
+static void those_that_become_due_are_not_kept_waiting(void **state)
+{
+    (void)state;
+    fake_backend *p = open_with_many(400);
+    syncguard_lock *brief = take_renewed(p, "brief", TTL_MS, 0);
+    syncguard_backend_reconnected(&p->base);
+    assert_true(wait_for_count(&briefs, 2));
+    assert_true(atomic_load(&others_then) < MANY);
+    syncguard_lock_dispose(brief);
+    close_with_many(p);
+}
+
 static void a_lock_that_is_gone_is_lost_at_once(void **state)
 {
     (void)state;
@@ -403,6 +482,8 @@ int main(void)
         cmocka_unit_test(at_most_once_a_second),
         cmocka_unit_test(many_locks_less_often),
         cmocka_unit_test(not_with_clocks_of_clients),
+        cmocka_unit_test(those_due_soon_come_first),
+        cmocka_unit_test(those_that_become_due_are_not_kept_waiting),
         cmocka_unit_test(a_lock_that_is_gone_is_lost_at_once),
         cmocka_unit_test(so_is_a_lock_whose_lease_is_the_longest),
         cmocka_unit_test(a_renewal_under_way_is_repeated),

@@ -248,7 +248,8 @@ class Backend(Owner):
                 abort: Optional[Abort] = None) -> Lock:
         """Acquires key, and waits for up to `wait` seconds (None: forever; 0: a single attempt).
 
-        ttl: length of the lease. auto_extend: renew the lock in the background. max_hold: hold it at most this long.
+        ttl: length of the lease. auto_extend: renew the lock in the background. max_hold: hold it at most this long
+        (needs auto_extend).
         min_hold: nobody else can acquire the key before this time is over, even if the lock is released earlier.
         slots: the key may have this many holders at a time, 1 to 256; 0: a plain lock.
         retry_unavailable: keep waiting while the store cannot be reached.
