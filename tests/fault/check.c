@@ -2,9 +2,8 @@
  * Decides from a history whether the store and the library kept their promises.
  *
  *     fault_check [--slack-ms N] [--stepped-ms N] [--crash-ns FROM TO]... [--fault-ns FROM TO]...
- *                 [--stopped-ns PID FROM TO]... [--ahead-ns FROM TO MS] [--wake-ms N] [--grace-ms
- * N]
- *                 [--resends] [--quiet] FILE...
+ *                 [--stopped-ns PID FROM TO]... [--ahead-ns FROM TO MS] [--wake-ms N]
+ *                 [--grace-ms N] [--resends] [--quiet] FILE...
  *
  * Per key, independent judgements: direct.c (fences, overlapping grants, stale writes), order.c
  * (linearizability), holders.c (what the lock helper's callers believe and learn) and wakeups.c.
