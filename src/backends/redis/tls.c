@@ -16,6 +16,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
@@ -148,7 +149,7 @@ static syncguard_status check_file(const char *option, const char *path, syncgua
     struct stat about;
     if (path == NULL)
         return SYNCGUARD_OK;
-    if (stat(path, &about) != 0 || access(path, R_OK) != 0)
+    if (stat(path, &about) != 0 || faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) != 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "redis: %s cannot be read: %s", option, syncguard_errno_text(errno));
     if (!S_ISREG(about.st_mode))
