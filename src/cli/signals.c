@@ -112,6 +112,8 @@ bool cli_signals_start(void)
 void cli_signals_abort(syncguard_abort *abort_object)
 {
     to_abort = abort_object;
+    if (ended_by != 0)
+        syncguard_abort_trigger(abort_object); /* the signal came before there was one */
 }
 
 int cli_signals_ended(void)

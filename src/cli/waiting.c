@@ -79,12 +79,21 @@ static void describe_slots(const cli_waiting *waiting, int64_t left_ms, char *ou
              left_ms >= 0 ? left : "");
 }
 
+/* Acquired while we waited, and never renewed since. In containers, others may have our default
+ * label; a lease longer than that of a grant (with room for the rounding of times) is theirs. */
+static bool may_be_unconfirmed(const cli_waiting *waiting, const syncguard_lock_info *info)
+{
+    int64_t longest_ms = waiting->options->ttl_ms + waiting->options->ttl_ms / 4;
+    return waiting->owner_is_ours && info->now_ms - info->acquired_at_ms <= waited_ms(waiting) &&
+           info->expires_at_ms - info->acquired_at_ms <= longest_ms;
+}
+
 /*
  * Looks up the key that is in the way: the only one, or the first with another owner label. If all
  * held keys have our label, which other commands may use too, it is the last one: keys are locked
  * in byte order, so those that we hold come before the one that we wait for. Once we had them all,
- * a key with our label may be ours. So is one with the default label that was acquired while we
- * waited: a grant that the store has not confirmed.
+ * a key with our label may be ours. So is one with the default label that may be a grant that the
+ * store has not confirmed.
  */
 static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *call,
                                     syncguard_lock_info_raw *info, syncguard_error *err)
@@ -102,9 +111,8 @@ static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *
         if (status != SYNCGUARD_OK)
             continue;
         bool same = strcmp(found.owner, waiting->owner) == 0;
-        bool unconfirmed = waiting->owner_is_ours &&
-                           found.info.now_ms - found.info.acquired_at_ms <= waited_ms(waiting);
-        bool ours = same && (unconfirmed || (waiting->acquired && options->key_count > 1));
+        bool ours = same && (may_be_unconfirmed(waiting, &found.info) ||
+                             (waiting->acquired && options->key_count > 1));
         bool earlier = result == SYNCGUARD_OK && strcmp(found.key, info->key) < 0;
         if (ours || (same && earlier))
             continue;

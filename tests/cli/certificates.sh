@@ -29,4 +29,11 @@ for option in tls_ca tls_cert tls_key; do
     same "a pipe for $option" 64 $code
     check "says why" grep -q "$option cannot be read: it is not a regular file" err
 done
+# OpenSSL would ask for the password at the terminal, with the signals caught.
+openssl req -x509 -newkey rsa:2048 -passout pass:secret -keyout key.pem -out cert.pem -days 2 -subj /CN=x 2>/dev/null
+code=0
+timeout -k 1 10 setsid -w "$SG" run -n -b "$plain?$ca&tls_cert=$WORK/cert.pem&tls_key=$WORK/key.pem" k true \
+    <>pipe 2>err || code=$?
+same "an encrypted key" 64 $code
+check "says so" grep -q "tls_key contains no key, is encrypted, or does not fit tls_cert" err
 finish

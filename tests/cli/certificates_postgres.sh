@@ -1,5 +1,6 @@
 #!/bin/bash
-# Which option of the URL helps if a certificate is not accepted or cannot be read (PostgreSQL with TLS).
+# Which option of the URL helps if a certificate is not accepted or cannot be read; and nobody is asked for the password
+# of an encrypted sslkey (PostgreSQL with TLS).
 # shellcheck source=tests/cli/lib.sh
 source "$(dirname "$0")/lib.sh" "$@"
 url=$2
@@ -24,4 +25,22 @@ for files in "none.pem&sslkey=none" "ca.pem&sslkey=none" "ca.pem&sslkey=open.key
     exits "$files" 69 run -n -b "$url&sslcert=$WORK/${files/sslkey=/sslkey=$WORK/}" k true
     check "$files: names both" contains "$err" ": check sslcert and sslkey)"
 done
+
+# OpenSSL would take the signals away while it asks.
+umask 077
+openssl req -x509 -newkey rsa:2048 -passout pass:secret -keyout key.pem -out cert.pem -days 2 -subj /CN=x 2>/dev/null
+encrypted="$url&sslcert=$WORK/cert.pem&sslkey=$WORK/key.pem"
+mkfifo pipe
+
+code=0
+timeout -k 1 20 setsid -w "$SG" run -n -b "$encrypted" k true <>pipe 2>err || code=$?
+same "refused" 69 $code
+check "says why" grep -q "could not load private key file" err
+check "asks nobody" lacks "$(cat err)" "pass phrase"
+setsid "$SG" run -b "$encrypted" k true <>pipe 2>err &
+runner=$!
+check "it keeps trying" until_true 20 test -s err
+kill $runner
+check "a signal ends it" until_true 10 gone $runner
+exits "with the password" 0 run -n -b "$encrypted&sslpassword=secret" k true
 finish

@@ -59,23 +59,33 @@ wait $runner
 same "lost" 76 $?
 check "not ours" lacks "$(cat lost_err)" "is now held"
 # A lock with our own default label that was acquired while we waited is a grant of ours that the store has not
-# confirmed. (Here it is planted, before the command gets its URL.) An older one is that of somebody else.
+# confirmed. (Here it is planted, before the command gets its URL.) A longer lease was renewed, and an older one is
+# that of somebody else, too.
 "$SG" run -q own -- "$SG" list --json own >listed
 label=$(sed 's/.*"owner":"\([^"]*\):[0-9]*".*/\1/' listed)
 mkfifo url
+# plant TTL: sets err
+plant() {
+    rm -f pid
+    # shellcheck disable=SC2016 # for the inner shell
+    sh -c 'echo $$ >pid; exec "$1" run -b @url -w 5s own -- true' sh "$SG" 2>err &
+    runner=$!
+    check "up" until_true 20 test -s pid
+    sleep 0.5 # until it waits for its URL
+    exits "a grant" 0 acquire -q --ttl "$1" --owner "$label:$(cat pid)" own
+    echo "$SYNCGUARD_URL" >url
+    wait $runner
+    same "a wait for our label" 75 $?
+    err=$(cat err)
+    "$SG" release --key own --force 2>/dev/null
+}
+plant 30s
+check "we are no holder" lacks "$err" "held by $label"
+plant 50s
+check "somebody holds it" contains "$err" "held by $label:$(cat pid) for"
+check "at the end, too" contains "$err" "held by $label:$(cat pid), expires in"
 # shellcheck disable=SC2016 # for the inner shell
-sh -c 'echo $$ >pid; exec "$1" run -b @url -w 5s own -- true' sh "$SG" 2>err &
-runner=$!
-check "up" until_true 20 test -s pid
-sleep 0.5 # until it waits for its URL
-exits "a grant" 0 acquire -q --ttl 5m --owner "$label:$(cat pid)" own
-echo "$SYNCGUARD_URL" >url
-wait $runner
-same "a wait for ourselves" 75 $?
-check "we are no holder" lacks "$(cat err)" "held by $label"
-exits "free it" 0 release --key own --force
-# shellcheck disable=SC2016 # for the inner shell
-sh -c '"$2" acquire -q --ttl 5m --owner "$1:$$" own && exec "$2" run -n own -- true' sh "$label" "$SG" >/dev/null 2>err
+sh -c '"$2" acquire -q --ttl 30s --owner "$1:$$" own && exec "$2" run -n own -- true' sh "$label" "$SG" >/dev/null 2>err
 same "an older one" 1 $?
 check "somebody holds it" contains "$(cat err)" "'own' is held by $label"
 exits "free it" 0 release --key own --force

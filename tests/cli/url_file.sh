@@ -64,6 +64,26 @@ for signal in TERM HUP; do
     done
 done
 check "nothing ran" [ ! -e ran ]
+# A signal that comes as soon as it is caught: when the command makes the object that ends its waits.
+cat >early.c <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+int syncguard_abort_create(void **out, void *err)
+{
+    int (*create)(void **, void *) = dlsym(RTLD_NEXT, "syncguard_abort_create");
+    raise(SIGTERM);
+    return create(out, err);
+}
+C
+if cc -shared -fPIC -U_FORTIFY_SOURCE -o early.so early.c -ldl 2>/dev/null; then
+    code=0
+    LD_PRELOAD="$(ldd "$SG" | awk '$1 ~ /^lib[at]san/ { print $3 }') $WORK/early.so" \
+        timeout -s KILL 20 "$SG" run -b @fifo k -- touch ran || code=$?
+    same "an early SIGTERM" 143 $code
+else
+    check "the library with the early signal is built" false
+fi
 
 # A pipe that is slow, and one that stays open after the line.
 code=0

@@ -4,6 +4,7 @@
  */
 #include "support.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static char host[64];
@@ -67,6 +68,23 @@ static void missing_certificate_and_plain_text_fail(void **state)
         SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_status(try_url("redis://locker:pw-marker-s3cret@localhost:%s", host),
                   SYNCGUARD_E_SERVICE_UNAVAILABLE);
+}
+
+/* The effective user opens the files, so its rights count. */
+static void another_real_user_changes_nothing(void **state)
+{
+    (void)state;
+    char path[1024];
+    if (geteuid() != 0)
+        return;
+    snprintf(path, sizeof path, "%s/ca.pem", dir);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(setresuid(65534, 0, 0), 0);
+    syncguard_status status =
+        try_url("rediss://locker:pw-marker-s3cret@localhost:%s?tls_ca=%s/ca.pem&" CLIENT, host, dir,
+                dir, dir);
+    assert_int_equal(setresuid(0, 0, 0), 0);
+    assert_status(status, SYNCGUARD_OK);
 }
 
 static void *hammer(void *argument)
@@ -182,6 +200,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(authority_is_checked),
         cmocka_unit_test(name_is_checked),
         cmocka_unit_test(missing_certificate_and_plain_text_fail),
+        cmocka_unit_test(another_real_user_changes_nothing),
         cmocka_unit_test(many_threads_share_a_session),
         cmocka_unit_test(short_deadlines_connect_in_the_end),
 #ifndef __SANITIZE_THREAD__

@@ -261,6 +261,10 @@ static bool add_defaults(const PQconninfoOption *all, sg_pg_target *target)
         return false;
     if (target->passfile_refused && !add(target, "passfile", NO_FILE))
         return false;
+    /* Without any, OpenSSL would ask for that of an encrypted sslkey at the terminal. */
+    if (!target->service && !sg_pg_parameter(all, "sslpassword") &&
+        !add(target, "sslpassword", "none"))
+        return false;
     return add(target, "client_encoding", "UTF8");
 }
 

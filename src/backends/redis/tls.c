@@ -16,6 +16,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
@@ -148,7 +149,7 @@ static syncguard_status check_file(const char *option, const char *path, syncgua
     struct stat about;
     if (path == NULL)
         return SYNCGUARD_OK;
-    if (stat(path, &about) != 0 || access(path, R_OK) != 0)
+    if (stat(path, &about) != 0 || faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) != 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "redis: %s cannot be read: %s", option, syncguard_errno_text(errno));
     if (!S_ISREG(about.st_mode))
@@ -165,6 +166,17 @@ static syncguard_status check_files(const sg_redis_config *config, syncguard_err
     return status == SYNCGUARD_OK ? check_file("tls_key", config->tls_key, err) : status;
 }
 
+/* Without this, OpenSSL would ask at the terminal, and opening a handle would wait for the answer.
+ */
+static int no_password(char *buffer, int size, int writing, void *context)
+{
+    (void)buffer;
+    (void)size;
+    (void)writing;
+    (void)context;
+    return -1;
+}
+
 static syncguard_status load_files(const sg_redis_config *config, SSL_CTX *context,
                                    syncguard_error *err)
 {
@@ -179,14 +191,16 @@ static syncguard_status load_files(const sg_redis_config *config, SSL_CTX *conte
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "redis: no certificate store");
     }
     if (config->tls_cert != NULL) {
+        SSL_CTX_set_default_passwd_cb(context, no_password);
         const char *key = config->tls_key != NULL ? config->tls_key : config->tls_cert;
         if (SSL_CTX_use_certificate_chain_file(context, config->tls_cert) != 1)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                   "redis: tls_cert contains no certificate");
         if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 ||
             SSL_CTX_check_private_key(context) != 1)
-            return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
-                                  "redis: tls_key contains no key or does not fit tls_cert");
+            return syncguard_fail(
+                err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
+                "redis: tls_key contains no key, is encrypted, or does not fit tls_cert");
     }
     return SYNCGUARD_OK;
 }
