@@ -206,6 +206,55 @@ static void while_shaking_hands_for_tls(void **state)
     close(listener);
 }
 
+#define FLOOD_MS 10000
+
+/* Answers each greeting with messages that OpenSSL reads and ignores, as fast as it can. */
+static void *flood(void *context)
+{
+    static unsigned char hello_requests[9 * 20000];
+    static const struct timeval patience = {1, 0}; /* with a peer that has gone */
+    unsigned char greeting[4096];
+    int client;
+
+    for (size_t i = 0; i < sizeof hello_requests; i += 9) /* a record with one message */
+        memcpy(hello_requests + i, "\x16\3\3\0\4\0\0\0", 9);
+    while ((client = accept(*(const int *)context, NULL, NULL)) >= 0) {
+        int64_t end = clock_ms() + FLOOD_MS;
+
+        (void)setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+        if (recv(client, greeting, sizeof greeting, 0) > 0) {
+            while (clock_ms() < end &&
+                   send(client, hello_requests, sizeof hello_requests, MSG_NOSIGNAL) > 0)
+                continue;
+        }
+        close(client);
+    }
+    return NULL;
+}
+
+/* What has arrived is still read, which takes a moment. */
+static void while_tls_is_flooded(void **state)
+{
+    char host[32];
+    int listener = listen_somewhere(16, host, sizeof host);
+    syncguard_backend *mine = open_https(host);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    pthread_t thread;
+    int64_t before = clock_ms();
+    bool locked;
+
+    (void)state;
+    call.timeout_ms = 500;
+    assert_int_equal(pthread_create(&thread, NULL, flood, &listener), 0);
+    assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
+                  syncguard_is_locked(mine, "k", &call, &locked, &err));
+    syncguard_close(mine);
+    assert_true(clock_ms() - before < FLOOD_MS / 2);
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(listener);
+}
+
 static void while_resolving(void **state)
 {
     syncguard_backend *mine = open_https("slow.invalid");
@@ -538,6 +587,7 @@ int main(void)
         cmocka_unit_test_setup(while_reading_the_answer, reset_server),
         cmocka_unit_test_setup(while_connecting, reset_server),
         cmocka_unit_test_setup(while_shaking_hands_for_tls, reset_server),
+        cmocka_unit_test_setup(while_tls_is_flooded, reset_server),
         cmocka_unit_test_setup(while_resolving, reset_server),
         cmocka_unit_test_setup(while_nobody_resolves, reset_server),
         cmocka_unit_test_setup(while_resolving_to_send_again, reset_server),

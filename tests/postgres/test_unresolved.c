@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include "syncguard/diagnostics.h"
 #include "syncguard/sys/backend.h"
 
 #define DATABASE "unresolved"
@@ -29,6 +30,8 @@ typedef enum mode {
     NO_CODE,          /* the answers of one request are an error without a code */
     COPY_ONCE,        /* the first answer of one request begins a COPY */
     COPY_ALWAYS,      /* that of every request */
+    NO_ROWS,          /* no answer has a row */
+    NO_COLUMNS,       /* the rows of all answers are empty */
     SILENT            /* from the next request on, a connection gets no answers */
 } mode;
 
@@ -68,6 +71,14 @@ static bool put_copy(int fd)
     return put(fd, message, sizeof message);
 }
 
+/* A row, or what describes it, without columns. */
+static bool put_no_columns(int fd, unsigned char type)
+{
+    const unsigned char message[7] = {type, 0, 0, 0, 6};
+
+    return put(fd, message, sizeof message);
+}
+
 /* One message of the server. False: the connection is over. */
 static bool pass_message(line *self, const unsigned char *message, size_t length)
 {
@@ -100,6 +111,10 @@ static bool pass_message(line *self, const unsigned char *message, size_t length
         (void)put_error(self->client, fatal, sizeof fatal);
         return false;
     }
+    if (now == NO_ROWS && message[0] == 'D')
+        return true;
+    if (now == NO_COLUMNS && (message[0] == 'T' || message[0] == 'D'))
+        return put_no_columns(self->client, message[0]);
     return put(self->client, message, length);
 }
 
@@ -383,6 +398,34 @@ static void copy_after_the_caller_left(void **state)
         assert_true(now_ms() < end);
 }
 
+static void ignore_finding(void *context, const syncguard_finding *finding)
+{
+    (void)context;
+    (void)finding;
+}
+
+/* Each question about the session and the tables is answered with one row of several values. */
+static void answers_without_values(void **state)
+{
+    static const mode modes[] = {NO_ROWS, NO_COLUMNS};
+    syncguard_grant grant;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        syncguard_backend *known = open_url(pg_url(&via, DATABASE, NULL));
+        syncguard_backend *fresh = open_url(pg_url(&via, DATABASE, NULL));
+
+        pair(known, "values");
+        atomic_store(&proxy_mode, modes[i]);
+        assert_true(syncguard_examine(known, NULL, ignore_finding, NULL, &err) < SYNCGUARD_OK);
+        assert_true(syncguard_acquire(fresh, "values", 60000, NULL, &grant, &err) < SYNCGUARD_OK);
+        atomic_store(&proxy_mode, PASS);
+        pair(fresh, "values");
+        syncguard_close(known);
+        syncguard_close(fresh);
+    }
+}
+
 /* The network breaks before the server gets to it: it is carried out all the same, later. */
 static void carried_out_after_the_connection_broke(void **state)
 {
@@ -540,6 +583,7 @@ int main(void)
         cmocka_unit_test(error_without_a_code_after_a_release),
         cmocka_unit_test(copy_ends_the_connection),
         cmocka_unit_test(copy_after_the_caller_left),
+        cmocka_unit_test(answers_without_values),
         cmocka_unit_test(carried_out_after_the_connection_broke),
         cmocka_unit_test(release_that_was_sent_again),
         cmocka_unit_test(release_that_comes_late_is_reported),

@@ -4,6 +4,8 @@
  */
 #include "support.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -145,6 +147,58 @@ static void short_deadlines_connect_in_the_end(void **state)
     proxy_stop(&p);
 }
 
+#define FLOOD_MS 10000
+
+/* Answers each greeting with messages that OpenSSL reads and ignores, as fast as it can. */
+static void *flood(void *argument)
+{
+    int listener = *(const int *)argument;
+    static unsigned char hello_requests[9 * 20000];
+    unsigned char greeting[4096];
+    for (size_t i = 0; i < sizeof hello_requests; i += 9) /* a record with one message */
+        memcpy(hello_requests + i, "\x16\3\3\0\4", 5);
+    int64_t end = now_ms() + FLOOD_MS;
+    for (;;) {
+        int client = accept(listener, NULL, NULL);
+        if (client < 0)
+            return NULL;
+        if (recv(client, greeting, sizeof greeting, 0) > 0) {
+            while (now_ms() < end &&
+                   send(client, hello_requests, sizeof hello_requests, MSG_NOSIGNAL) > 0)
+                continue;
+        }
+        close(client);
+    }
+}
+
+/* A handshake without end outlasts no deadline, and close does not wait for it. */
+static void flood_of_messages_ends_at_the_deadline(void **state)
+{
+    (void)state;
+    char url[128];
+    pthread_t thread;
+    bool locked;
+    syncguard_call brief = SYNCGUARD_CALL_INIT;
+    brief.timeout_ms = 500;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 16), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    assert_int_equal(pthread_create(&thread, NULL, flood, &listener), 0);
+    snprintf(url, sizeof url, "rediss://127.0.0.1:%d?tls_insecure=1", ntohs(address.sin_port));
+    syncguard_backend *backend = open_url(url);
+    int64_t start = now_ms();
+    assert_status(syncguard_is_locked(backend, "flooded", &brief, &locked, &err),
+                  SYNCGUARD_E_NETWORK_TIMEOUT);
+    syncguard_close(backend);
+    assert_true(now_ms() - start < FLOOD_MS / 2);
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(listener);
+}
+
 #ifndef __SANITIZE_THREAD__ /* which does not get along with exit beside running threads */
 static void *keep_connecting(void *argument)
 {
@@ -203,6 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(another_real_user_changes_nothing),
         cmocka_unit_test(many_threads_share_a_session),
         cmocka_unit_test(short_deadlines_connect_in_the_end),
+        cmocka_unit_test(flood_of_messages_ends_at_the_deadline),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(exit_is_safe_at_any_moment),
 #endif

@@ -150,12 +150,46 @@ static int on_start(void *context, char *server_ip, char *local_ip, int server_p
 }
 #endif
 
+static bool is_of_network(const sg_firestore_socket *socket)
+{
+    struct sockaddr_storage name = {.ss_family = AF_UNSPEC};
+    socklen_t length = sizeof name;
+
+    return syncguard_fd_same(socket->fd, socket->identity) &&
+           getsockname(socket->fd, (struct sockaddr *)&name, &length) == 0 &&
+           name.ss_family != AF_UNIX;
+}
+
+/* One call of libcurl goes on as long as OpenSSL can read messages that bring nothing, such as
+ * HelloRequest or KeyUpdate. When the time is over they are cut off. */
+static void on_tls_message(int written, int version, int type, const void *message, size_t length,
+                           SSL *ssl, void *context)
+{
+    sg_firestore_handle *handle = context;
+
+    (void)version;
+    (void)type;
+    (void)message;
+    (void)length;
+    (void)ssl;
+    if (written || !handle->limits || handle->cut_off ||
+        syncguard_limits_check(handle->limits, NULL) == SYNCGUARD_OK)
+        return;
+    handle->cut_off = true;
+    for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
+        if (is_of_network(&handle->sockets[i]))
+            (void)shutdown(handle->sockets[i].fd, SHUT_RDWR);
+    }
+}
+
 static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
 {
-    const sg_firestore_trust *trust = context;
+    sg_firestore_handle *handle = context;
 
     (void)easy;
-    SSL_CTX_set1_cert_store(tls_context, trust->store);
+    SSL_CTX_set1_cert_store(tls_context, handle->trust->store);
+    SSL_CTX_set_msg_callback(tls_context, on_tls_message);
+    SSL_CTX_set_msg_callback_arg(tls_context, handle);
     return CURLE_OK;
 }
 
@@ -255,8 +289,10 @@ static bool set_callbacks(sg_firestore_handle *handle)
     return good;
 }
 
-static bool configure(CURL *easy, const sg_firestore_trust *trust)
+static bool configure(sg_firestore_handle *handle)
 {
+    const sg_firestore_trust *trust = handle->trust;
+    CURL *easy = handle->easy;
     bool good = true;
 
     SET(CURLOPT_NOSIGNAL, 1L);
@@ -278,7 +314,7 @@ static bool configure(CURL *easy, const sg_firestore_trust *trust)
         SET(CURLOPT_CAINFO, NULL);
         SET(CURLOPT_CAPATH, NULL);
         SET(CURLOPT_SSL_CTX_FUNCTION, on_tls);
-        SET(CURLOPT_SSL_CTX_DATA, trust);
+        SET(CURLOPT_SSL_CTX_DATA, handle);
     } else if (trust->ca_file) {
         SET(CURLOPT_CAINFO, trust->ca_file);
     }
@@ -295,10 +331,10 @@ sg_firestore_handle *sg_firestore_handle_create(const sg_firestore_trust *trust)
         return NULL;
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++)
         handle->sockets[i].fd = -1;
+    handle->trust = trust;
     make_multi(handle);
     handle->easy = curl_easy_init();
-    if (!handle->multi || !handle->easy || !set_callbacks(handle) ||
-        !configure(handle->easy, trust)) {
+    if (!handle->multi || !handle->easy || !set_callbacks(handle) || !configure(handle)) {
         sg_firestore_handle_free(handle);
         return NULL;
     }

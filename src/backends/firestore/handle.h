@@ -50,7 +50,9 @@ typedef struct sg_firestore_handle {
     sg_firestore_socket sockets[SG_FIRESTORE_HANDLE_SOCKETS];
     bool used;           /* has carried a request before */
     atomic_int *holders; /* of an abandoned one: the pool's, which it may outlive */
+    const sg_firestore_trust *trust;
     /* of the running transfer */
+    const syncguard_limits *limits;
     sg_firestore_reply *reply;
     int opened;  /* sockets made for it */
     int closed;  /* sockets closed meanwhile; since the last start, if that is known */
@@ -58,6 +60,7 @@ typedef struct sg_firestore_handle {
     bool too_long;
     bool no_memory;
     bool no_descriptor;
+    bool cut_off; /* its time was over */
 } sg_firestore_handle;
 
 /* NULL without memory or descriptors. trust must outlive the handle's use. */

@@ -223,7 +223,7 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
     handle->reply = reply;
     handle->opened = handle->closed = 0;
     handle->started = 0;
-    handle->too_long = handle->no_memory = handle->no_descriptor = false;
+    handle->too_long = handle->no_memory = handle->no_descriptor = handle->cut_off = false;
     if ((request->headers[0] && !headers) || !prepare(handle, request, headers)) {
         free_headers(headers);
         return syncguard_fail_memory(err);
@@ -233,7 +233,9 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
         status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libcurl refused a request");
         goto out;
     }
+    handle->limits = limits;
     status = drive(handle, limits, &result, err);
+    handle->limits = NULL;
     observe(handle, reply);
     /* Nothing opened, and nothing sent on what was open (or that is closed now, and libcurl on its
      * way to send it again): the name may still be resolving. */
@@ -243,7 +245,8 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
         (void)curl_multi_remove_handle(handle->multi, handle->easy);
     handle->used = true;
     if (status == SYNCGUARD_OK && result != CURLE_OK)
-        status = map_curl(handle, result, reply, err);
+        status = handle->cut_off ? syncguard_limits_check(limits, err)
+                                 : map_curl(handle, result, reply, err);
 
 out:
     /* An abandoned transfer is only removed, not driven: its header list is not read again. */

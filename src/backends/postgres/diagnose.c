@@ -47,18 +47,18 @@ static const char snapshots_sql[] =
 
 static void report_durability(const syncguard_findings *to, const PGresult *r)
 {
-    if (strcmp(PQgetvalue(r, 0, X_SYNC), "off") == 0)
+    if (strcmp(sg_pg_value(r, 0, X_SYNC), "off") == 0)
         syncguard_report(to, SYNCGUARD_WARN, "durability", "synchronous_commit is off",
                          "a crash can take back grants, and a fence can be given twice",
                          "ALTER ROLE ... SET synchronous_commit = on");
     else
         syncguard_report_fine(to, "durability", "grants are on the disk before they are reported");
-    if (strcmp(PQgetvalue(r, 0, X_FSYNC), "on") != 0)
+    if (strcmp(sg_pg_value(r, 0, X_FSYNC), "on") != 0)
         syncguard_report(to, SYNCGUARD_BLOCK, "fsync", "fsync is off",
                          "a crash can corrupt the tables of locks and fences", "set fsync = on");
     else
         syncguard_report_fine(to, "fsync", "fsync is on");
-    if (strcmp(PQgetvalue(r, 0, X_PAGES), "on") != 0)
+    if (strcmp(sg_pg_value(r, 0, X_PAGES), "on") != 0)
         syncguard_report(to, SYNCGUARD_WARN, "full_page_writes", "full_page_writes is off",
                          "a crash can corrupt the tables of locks and fences",
                          "set full_page_writes = on");
@@ -113,20 +113,20 @@ static void report_pooler(const syncguard_findings *to, const sg_pg *pg, bool po
 static void report_session(const syncguard_findings *to, const sg_pg *pg, const PGresult *r,
                            PGconn *connection)
 {
-    const char *code = PQgetvalue(r, 0, X_CODE);
+    const char *code = sg_pg_value(r, 0, X_CODE);
     int64_t pid = 0;
     char text[128];
 
-    snprintf(text, sizeof text, "PostgreSQL %.100s", PQgetvalue(r, 0, X_VERSION));
+    snprintf(text, sizeof text, "PostgreSQL %.100s", sg_pg_value(r, 0, X_VERSION));
     syncguard_report_fine(to, "version", text);
-    if (PQgetvalue(r, 0, X_RECOVERY)[0] == 't')
+    if (sg_pg_value(r, 0, X_RECOVERY)[0] == 't')
         syncguard_report(to, SYNCGUARD_BLOCK, "role", "the server is a standby",
                          "it takes no locks",
                          "name the primary in the URL, or all servers and "
                          "target_session_attrs=read-write");
     else
         syncguard_report_fine(to, "role", "the server is a primary");
-    if (strcmp(PQgetvalue(r, 0, X_READ), "on") == 0)
+    if (strcmp(sg_pg_value(r, 0, X_READ), "on") == 0)
         syncguard_report(to, SYNCGUARD_BLOCK, "read_only",
                          "transactions are read-only by default for this role",
                          "no lock can be acquired or released",
@@ -269,9 +269,9 @@ static void report_standby_clocks(const syncguard_findings *to, const sg_pg *pg,
 /* An old snapshot keeps every version of a busy key's row, and each grant reads them all. */
 static void report_snapshots(const syncguard_findings *to, const PGresult *r)
 {
-    const char *sessions = PQgetvalue(r, 0, 0);
-    const char *prepared = PQgetvalue(r, 0, 1);
-    const char *slots = PQgetvalue(r, 0, 2);
+    const char *sessions = sg_pg_value(r, 0, 0);
+    const char *prepared = sg_pg_value(r, 0, 1);
+    const char *slots = sg_pg_value(r, 0, 2);
     bool old = strcmp(sessions, "0") != 0 || strcmp(prepared, "0") != 0 || strcmp(slots, "0") != 0;
     char text[200];
 
@@ -345,12 +345,12 @@ static syncguard_status report_server(const syncguard_findings *to, const sg_pg 
         report_session(to, pg, facts, connection->pg);
         report_tls(to, connection->pg);
         report_durability(to, facts);
-        report_standbys(to, standbys, PQgetvalue(facts, 0, X_SYNC));
+        report_standbys(to, standbys, sg_pg_value(facts, 0, X_SYNC));
         report_snapshots(to, snapshots);
         status = report_clock(to, connection, limits, &primary, err);
     }
     if (status == SYNCGUARD_OK && !primary.standby)
-        report_standby_clocks(to, pg, &primary, PQgetvalue(standbys, 0, 1), limits);
+        report_standby_clocks(to, pg, &primary, sg_pg_value(standbys, 0, 1), limits);
     PQclear(facts);
     PQclear(standbys);
     PQclear(snapshots);

@@ -8,12 +8,17 @@
 
 #include "result.h"
 
+const char *sg_pg_value(const PGresult *result, int row, int column)
+{
+    return PQgetisnull(result, row, column) ? "" : PQgetvalue(result, row, column);
+}
+
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
 {
-    const char *text = PQgetvalue(result, row, column);
+    const char *text = sg_pg_value(result, row, column);
     char *end = NULL;
 
-    if (PQgetisnull(result, row, column) || !*text)
+    if (!*text)
         return false;
     errno = 0;
     *out = strtoll(text, &end, 10);
@@ -28,7 +33,7 @@ bool sg_pg_expiry(const PGresult *result, int row, int column, int64_t *out)
 
 bool sg_pg_bool(const PGresult *result, int row, int column)
 {
-    return PQgetvalue(result, row, column)[0] == 't';
+    return sg_pg_value(result, row, column)[0] == 't';
 }
 
 bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size)

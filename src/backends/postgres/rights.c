@@ -102,7 +102,7 @@ syncguard_status sg_pg_diagnose_schema_rights(const syncguard_findings *to, cons
     if (status != SYNCGUARD_OK)
         return status;
     *visible = PQgetisnull(result, 0, 0);
-    snprintf(object, sizeof object, "SCHEMA %.200s", PQgetvalue(result, 0, 0));
+    snprintf(object, sizeof object, "SCHEMA %.200s", sg_pg_value(result, 0, 0));
     if (!*visible)
         report_missing(to, SYNCGUARD_BLOCK, "USAGE", object,
                        "the tables of locks are there, and every operation fails");
@@ -115,8 +115,8 @@ static void report_table(const syncguard_findings *to, const PGresult *r, int fi
 {
     char text[200];
 
-    if (*PQgetvalue(r, 0, first))
-        report_missing(to, SYNCGUARD_BLOCK, PQgetvalue(r, 0, first), table,
+    if (*sg_pg_value(r, 0, first))
+        report_missing(to, SYNCGUARD_BLOCK, sg_pg_value(r, 0, first), table,
                        "operations that use it fail with AuthFailed");
     if (sg_pg_bool(r, 0, first + 1)) {
         snprintf(text, sizeof text, "row security applies to %.150s", table);
@@ -145,7 +145,7 @@ static syncguard_status report_functions(const syncguard_findings *to, sg_pg_con
         return status;
     *all = PQgetisnull(result, 0, 0) && PQgetisnull(result, 0, 1);
     for (int i = 0; i < 2; i++) {
-        snprintf(object, sizeof object, "FUNCTION %.280s", PQgetvalue(result, 0, i));
+        snprintf(object, sizeof object, "FUNCTION %.280s", sg_pg_value(result, 0, i));
         if (!PQgetisnull(result, 0, i))
             report_missing(to, i == 0 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "EXECUTE", object,
                            i == 0 ? "acquire, release or extend fail with AuthFailed"
@@ -171,9 +171,9 @@ syncguard_status sg_pg_diagnose_rights(const syncguard_findings *to, const sg_pg
     if (status == SYNCGUARD_OK) {
         report_table(to, result, LOCKS_MISSING, locks);
         report_table(to, result, FENCES_MISSING, fences);
-        *readable = strncmp(PQgetvalue(result, 0, LOCKS_MISSING), "SELECT", 6) != 0;
-        if (all && !*PQgetvalue(result, 0, LOCKS_MISSING) &&
-            !*PQgetvalue(result, 0, FENCES_MISSING))
+        *readable = strncmp(sg_pg_value(result, 0, LOCKS_MISSING), "SELECT", 6) != 0;
+        if (all && !*sg_pg_value(result, 0, LOCKS_MISSING) &&
+            !*sg_pg_value(result, 0, FENCES_MISSING))
             syncguard_report_fine(to, "permissions", "the role may do what the operations need");
     }
     PQclear(result);

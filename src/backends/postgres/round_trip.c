@@ -226,6 +226,8 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
         got = sg_pg_round_trip_run(&trip);
     if (got == SG_PG_REFUSED)
         trip.status = sg_pg_fail(err, trip.sqlstate);
+    if (got == SG_PG_DONE && result && PQntuples(trip.results[0]) != 1)
+        got = round_trip_misled(&trip);
     if (got == SG_PG_DONE && result) {
         *result = trip.results[0];
         trip.results[0] = NULL;

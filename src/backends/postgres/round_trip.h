@@ -49,7 +49,8 @@ sg_pg_reply sg_pg_round_trip_run(sg_pg_round_trip *trip);
 /* Says that the connection is gone. */
 sg_pg_reply sg_pg_round_trip_broken(sg_pg_round_trip *trip);
 
-/* Runs one text outside the table of statements; *result is the caller's, result may be NULL. */
+/* Runs one text outside the table of statements; *result is the caller's, and has one row. result
+ * may be NULL. */
 syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int count,
                              const char *const *values, const syncguard_limits *limits,
                              PGresult **result, syncguard_error *err);

@@ -99,15 +99,22 @@ struct sg_redis_tls {
     bool verify;
 };
 
-static int bio_fd(BIO *bio)
-{
-    return (int)(intptr_t)BIO_get_data(bio);
-}
+/* One call of OpenSSL goes on as long as it can read messages that bring nothing, such as
+ * HelloRequest or KeyUpdate. After this many reads it is told that there is nothing to read, so
+ * that its caller gets to look at its limits. */
+#define MOST_READS 64
+
+/* What a session reads from and writes to. */
+typedef struct transport {
+    int fd;
+    unsigned reads;
+} transport;
 
 static int bio_write(BIO *bio, const char *data, int length)
 {
+    const transport *t = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    ssize_t n = send(bio_fd(bio), data, (size_t)length, MSG_NOSIGNAL);
+    ssize_t n = send(t->fd, data, (size_t)length, MSG_NOSIGNAL);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         BIO_set_retry_write(bio);
     return (int)n;
@@ -115,8 +122,13 @@ static int bio_write(BIO *bio, const char *data, int length)
 
 static int bio_read(BIO *bio, char *data, int size)
 {
+    transport *t = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    ssize_t n = recv(bio_fd(bio), data, (size_t)size, 0);
+    if (++t->reads % MOST_READS == 0) {
+        BIO_set_retry_read(bio);
+        return -1;
+    }
+    ssize_t n = recv(t->fd, data, (size_t)size, 0);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         BIO_set_retry_read(bio);
     return (int)n;
@@ -130,13 +142,20 @@ static long bio_ctrl(BIO *bio, int command, long number, void *pointer)
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
+static int bio_destroy(BIO *bio)
+{
+    syncguard_free(BIO_get_data(bio));
+    return 1;
+}
+
 static BIO_METHOD *make_method(void)
 {
     BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "syncguard");
     if (method == NULL)
         return NULL;
     if (BIO_meth_set_write(method, bio_write) != 1 || BIO_meth_set_read(method, bio_read) != 1 ||
-        BIO_meth_set_ctrl(method, bio_ctrl) != 1) {
+        BIO_meth_set_ctrl(method, bio_ctrl) != 1 ||
+        BIO_meth_set_destroy(method, bio_destroy) != 1) {
         BIO_meth_free(method);
         return NULL;
     }
@@ -270,16 +289,19 @@ static syncguard_status make_session(sg_redis_tls *tls, int fd, const char *host
 {
     SSL *ssl = SSL_new(tls->context);
     BIO *bio = BIO_new(tls->method);
-    if (ssl == NULL || bio == NULL || !expect_peer(tls, ssl, host)) {
-        bool memory = ssl == NULL || bio == NULL;
+    transport *t = syncguard_calloc(1, sizeof *t);
+    bool memory = ssl == NULL || bio == NULL || t == NULL;
+    if (memory || !expect_peer(tls, ssl, host)) {
         SSL_free(ssl);
         BIO_free(bio);
+        syncguard_free(t);
         ERR_clear_error();
         return memory ? syncguard_fail_memory(err)
                       : syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "TLS",
                                        "redis: the server's name cannot be checked");
     }
-    BIO_set_data(bio, (void *)(intptr_t)fd);
+    t->fd = fd;
+    BIO_set_data(bio, t);
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl, bio, bio);
     SSL_set_connect_state(ssl);
