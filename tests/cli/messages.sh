@@ -70,10 +70,10 @@ plant() {
     # shellcheck disable=SC2016 # for the inner shell
     sh -c 'echo $$ >pid; exec "$1" run -b @url -w 5s own -- true' sh "$SG" 2>err &
     runner=$!
-    check "up" until_true 20 test -s pid
-    sleep 0.5 # until it waits for its URL
+    exec 9>url # once it waits for its URL
     exits "a grant" 0 acquire -q --ttl "$1" --owner "$label:$(cat pid)" own
-    echo "$SYNCGUARD_URL" >url
+    echo "$SYNCGUARD_URL" >&9
+    exec 9>&-
     wait $runner
     same "a wait for our label" 75 $?
     err=$(cat err)
