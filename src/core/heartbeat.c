@@ -207,13 +207,25 @@ static void note_decided(sg_renewer *renewer, size_t count, size_t decided)
     }
 }
 
+/* Caller holds the mutex. */
+static void move_due_from_early(sg_heartbeat *heartbeat)
+{
+    int64_t now = syncguard_clock_ns();
+    while (sg_renewal_queue_next_ns(&heartbeat->early) <= now) {
+        syncguard_lock *lock = heartbeat->early.heap[0];
+        sg_renewal_queue_remove(lock);
+        sg_renewal_queue_push(&heartbeat->batch, lock);
+    }
+}
+
 /* Those whose last request failed have the least time left, whatever has become due meanwhile;
- * those that are not due have the most. */
+ * those that are not due have the most. Caller holds the mutex. */
 static size_t collect(sg_renewer *renewer, syncguard_lock **batch)
 {
     sg_heartbeat *heartbeat = renewer->heartbeat;
     if (is_single(renewer))
         return collect_single(heartbeat, batch);
+    move_due_from_early(heartbeat);
     size_t count = collect_from(heartbeat, &heartbeat->retry, batch, 0, SYNCGUARD_BATCH_MAX);
     count = collect_from(heartbeat, &heartbeat->batch, batch, count, SYNCGUARD_BATCH_MAX);
     return collect_from(heartbeat, &heartbeat->early, batch, count, SYNCGUARD_BATCH_MAX);

@@ -230,7 +230,16 @@ static syncguard_status note_order(fake_backend *p, syncguard_extend_op *op, syn
     return SYNCGUARD_OK;
 }
 
-static fake_backend *open_with_many(int ms)
+/* The same pauses for locks with any TTL. */
+static syncguard_status take_time(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
+{
+    (void)p, (void)op, (void)err;
+    if (atomic_fetch_add(&others, 1) % SYNCGUARD_BATCH_MAX == 0)
+        sleep_ms(atomic_load(&pause_ms));
+    return SYNCGUARD_OK;
+}
+
+static fake_backend *open_with_many(int64_t ttl_ms, int ms)
 {
     fake_backend *p = open_server();
     char key[16];
@@ -239,7 +248,7 @@ static fake_backend *open_with_many(int ms)
     atomic_store(&briefs, 0);
     for (int i = 0; i < MANY; i++) {
         snprintf(key, sizeof key, "k%d", i);
-        many[i] = take_renewed(p, key, LONG_TTL_MS, 0);
+        many[i] = take_renewed(p, key, ttl_ms, 0);
     }
     p->on_extend = note_order;
     return p;
@@ -256,7 +265,7 @@ static void close_with_many(fake_backend *p)
 static void those_due_soon_come_first(void **state)
 {
     (void)state;
-    fake_backend *p = open_with_many(0);
+    fake_backend *p = open_with_many(LONG_TTL_MS, 0);
     syncguard_lock *brief[BRIEF];
     char key[16];
     for (int i = 0; i < BRIEF; i++) {
@@ -276,12 +285,23 @@ static void those_due_soon_come_first(void **state)
 static void those_that_become_due_are_not_kept_waiting(void **state)
 {
     (void)state;
-    fake_backend *p = open_with_many(400);
+    fake_backend *p = open_with_many(LONG_TTL_MS, 400);
     syncguard_lock *brief = take_renewed(p, "brief", TTL_MS, 0);
     syncguard_backend_reconnected(&p->base);
     assert_true(wait_for_count(&briefs, 2));
     assert_true(atomic_load(&others_then) < MANY);
     syncguard_lock_dispose(brief);
+    close_with_many(p);
+}
+
+/* All of them take 3.6 s or more, but after 2 s the first ones are due again. */
+static void those_due_again_do_not_keep_the_rest_waiting(void **state)
+{
+    (void)state;
+    fake_backend *p = open_with_many(TTL_MS, 300);
+    p->on_extend = take_time;
+    syncguard_backend_reconnected(&p->base);
+    sleep_ms(TTL_MS + 1000);
     close_with_many(p);
 }
 
@@ -484,6 +504,7 @@ int main(void)
         cmocka_unit_test(not_with_clocks_of_clients),
         cmocka_unit_test(those_due_soon_come_first),
         cmocka_unit_test(those_that_become_due_are_not_kept_waiting),
+        cmocka_unit_test(those_due_again_do_not_keep_the_rest_waiting),
         cmocka_unit_test(a_lock_that_is_gone_is_lost_at_once),
         cmocka_unit_test(so_is_a_lock_whose_lease_is_the_longest),
         cmocka_unit_test(a_renewal_under_way_is_repeated),
