@@ -206,7 +206,7 @@ static void while_shaking_hands_for_tls(void **state)
     close(listener);
 }
 
-#define FLOOD_MS 10000
+#define FLOOD_MS 30000
 
 /* Answers each greeting with messages that OpenSSL reads and ignores, as fast as it can. */
 static void *flood(void *context)
