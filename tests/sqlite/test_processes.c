@@ -99,7 +99,7 @@ static unsigned wal_salt(const char *wal)
 static void the_wal_starts_anew_under_load(void **state)
 {
     const test_dir *dir = *state;
-    enum { BUSY = 6, STARTS = 5 };
+    enum { BUSY = 6, STARTS = 20 };
     child workers[BUSY];
     char wal[PATH_BYTES];
     char url[PATH_BYTES + 32];
