@@ -202,7 +202,7 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
     while (status == SYNCGUARD_OK && !walk.missing && walk_next(&walk, name))
         status = walk_step(&walk, name, err);
     *exists = status == SYNCGUARD_OK && !walk.missing;
-    memcpy(out, walk.done[0] == '\0' ? "/" : walk.done, sizeof walk.done);
+    (void)snprintf(out, PATH_MAX, "%s", walk.done[0] == '\0' ? "/" : walk.done);
     if (*exists && (walk.links > 0 || given[0] != '/'))
         status = refuse_other_root(given, out, err);
     return status;
