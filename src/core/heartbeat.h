@@ -10,9 +10,10 @@
  *
  * Another server may have taken over, with other locks or another clock. So all locks of the batch
  * queue are renewed at once after a connection was replaced or has ended, and when the time in
- * replies jumps: at most once a second, and less often if there are many. They go to the early
- * queue until they are due, which gives way to locks that are: those have less time left. The other
- * two queues are retried soon anyway.
+ * replies jumps: at most once a second, and less often if there are many. They wait in the early
+ * queue. The batch renewer serves it last, because locks that are due have less time left; a lock
+ * that becomes due there returns to the batch queue, or later ones would keep overtaking it. The
+ * other two queues are retried soon anyway.
  */
 #ifndef SG_HEARTBEAT_H
 #define SG_HEARTBEAT_H

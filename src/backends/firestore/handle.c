@@ -160,8 +160,8 @@ static bool is_of_network(const sg_firestore_socket *socket)
            name.ss_family != AF_UNIX;
 }
 
-/* One call of libcurl goes on as long as OpenSSL can read messages that bring nothing, such as
- * HelloRequest or KeyUpdate. When the time is over they are cut off. */
+/* One call of libcurl goes on as long as OpenSSL can read messages without data, such as
+ * HelloRequest or KeyUpdate. When the time is over, the connection is cut off. */
 static void on_tls_message(int written, int version, int type, const void *message, size_t length,
                            SSL *ssl, void *context)
 {

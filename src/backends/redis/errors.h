@@ -18,7 +18,7 @@ syncguard_status sg_redis_fail_reply(syncguard_error *err, const redisReply *rep
 syncguard_status sg_redis_fail_answer(int64_t answer, syncguard_error *err);
 syncguard_status sg_redis_fail_record(syncguard_error *err);
 syncguard_status sg_redis_fail_connection(syncguard_error *err);
-/* Whether an operation has failed with that. */
+/* Whether this is the failure that sg_redis_fail_connection reports. */
 bool sg_redis_is_broken(syncguard_status status, const syncguard_error *err);
 syncguard_status sg_redis_fail_errno(syncguard_error *err, int number, const char *what);
 syncguard_status sg_redis_fail_moving(syncguard_error *err);

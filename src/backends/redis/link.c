@@ -31,8 +31,8 @@
  * What takes longer is begun anew, at another address if there is one. */
 #define SHORTEST_ATTEMPT_NS (2000 * SYNCGUARD_NS_PER_MS)
 #define LONGEST_ATTEMPT_NS (10000 * SYNCGUARD_NS_PER_MS)
-/* So many attempts in a row may break off before those who wait are told: a server that closes the
- * connections of its clients also closes those that are being set up. */
+/* After this many broken attempts in a row the waiting callers get the error. One is not enough: a
+ * server that closes the connections of its clients also closes those that are being set up. */
 #define MOST_BROKEN 3
 
 /* --- connecting --- */

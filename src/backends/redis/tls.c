@@ -99,7 +99,7 @@ struct sg_redis_tls {
     bool verify;
 };
 
-/* One call of OpenSSL goes on as long as it can read messages that bring nothing, such as
+/* One call of OpenSSL goes on as long as it can read messages without data, such as
  * HelloRequest or KeyUpdate. After this many reads it is told that there is nothing to read, so
  * that its caller gets to look at its limits. */
 #define MOST_READS 64
