@@ -211,6 +211,14 @@ static void observe(sg_firestore_handle *handle, sg_firestore_reply *reply)
 #endif
 }
 
+static void begin_transfer(sg_firestore_handle *handle, sg_firestore_reply *reply)
+{
+    handle->reply = reply;
+    handle->opened = handle->closed = 0;
+    handle->started = 0;
+    handle->too_long = handle->no_memory = handle->no_descriptor = handle->cut_off = false;
+}
+
 static syncguard_status transfer_on(sg_firestore_handle *handle,
                                     const sg_firestore_http_request *request,
                                     const syncguard_limits *limits, sg_firestore_reply *reply,
@@ -220,10 +228,7 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
     syncguard_status status;
     CURLcode result = CURLE_OK;
 
-    handle->reply = reply;
-    handle->opened = handle->closed = 0;
-    handle->started = 0;
-    handle->too_long = handle->no_memory = handle->no_descriptor = handle->cut_off = false;
+    begin_transfer(handle, reply);
     if ((request->headers[0] && !headers) || !prepare(handle, request, headers)) {
         free_headers(headers);
         return syncguard_fail_memory(err);
