@@ -58,9 +58,9 @@ void bench_pause_us(long us)
 void bench_with_option(const char *url, const char *option, char *out, size_t size)
 {
     snprintf(out, size, "%s%s%s", url,
-             option == NULL     ? ""
-             : strchr(url, '?') ? "&"
-                                : "?",
+             option == NULL             ? ""
+             : strchr(url, '?') != NULL ? "&"
+                                        : "?",
              option == NULL ? "" : option);
 }
 
@@ -131,7 +131,7 @@ static cpu_set_t only(const cpu_set_t *allowed, bool last)
     size_t chosen = CPU_SETSIZE;
     CPU_ZERO(&one);
     for (size_t i = 0; i < CPU_SETSIZE; i++) {
-        if (CPU_ISSET(i, allowed) && (last || chosen == CPU_SETSIZE))
+        if (CPU_ISSET(i, allowed) != 0 && (last || chosen == CPU_SETSIZE))
             chosen = i;
     }
     CPU_SET(chosen, &one);

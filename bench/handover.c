@@ -159,7 +159,7 @@ int bench_take_turns(const char *url, char **arguments)
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 60000;
     options.on_wait = note_wait;
-    for (long i = 0; race_us > 0 ? bench_us() - begin < race_us : i < turns; i++) {
+    for (long i = 0; (race_us > 0 ? bench_us() - begin < race_us : i < turns) != 0; i++) {
         turn mine = {.pid = (int)getpid()};
         asking self = {shared, &mine};
         syncguard_lock *lock = NULL;

@@ -231,7 +231,7 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
         bench_await_baton(shared, BENCH_HELD);
         bench_set_baton(shared, BENCH_WAITED_FOR);
         while ((notification = PQnotifies(self->pg)) == NULL) {
-            if (poll(&told, 1, 10000) <= 0 || !PQconsumeInput(self->pg))
+            if (poll(&told, 1, 10000) <= 0 || PQconsumeInput(self->pg) == 0)
                 bench_die("postgres", "no notification came");
         }
         PQfreemem(notification);

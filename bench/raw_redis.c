@@ -59,7 +59,7 @@ static plain *connect_to(const char *url)
         snprintf(self->prefix, sizeof self->prefix, "syncguard"); /* asked for one answer */
     self->number = atomic_fetch_add(&opened, 1);
     self->context = redisConnect(host, (int)port);
-    if (self->context == NULL || self->context->err)
+    if (self->context == NULL || self->context->err != 0)
         bench_die("redis", "cannot connect");
     if (database != 0)
         freeReplyObject(ask(self, "SELECT %ld", database));

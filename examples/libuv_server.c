@@ -49,13 +49,13 @@ static void say(client *c, const char *format, ...)
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     uv_buf_t buffer = uv_buf_init(text, (unsigned)strlen(text));
-    if (!uv_is_closing((uv_handle_t *)&c->socket))
+    if (uv_is_closing((uv_handle_t *)&c->socket) == 0)
         uv_try_write((uv_stream_t *)&c->socket, &buffer, 1); /* never waits */
 }
 
 static void close_handle(void *handle, uv_close_cb then)
 {
-    if (!uv_is_closing(handle))
+    if (uv_is_closing(handle) == 0)
         uv_close(handle, then);
 }
 

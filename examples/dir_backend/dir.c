@@ -404,8 +404,9 @@ static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *
     held key;
     syncguard_event_reason reason;
     syncguard_status status =
-        op->lock_id ? enter_id(&key, backend, op->lock_id, &op->limits, &reason, err)
-                    : enter_key(&key, backend, op->key, op->key_length, false, &op->limits, err);
+        op->lock_id != NULL
+            ? enter_id(&key, backend, op->lock_id, &op->limits, &reason, err)
+            : enter_key(&key, backend, op->key, op->key_length, false, &op->limits, err);
 
     if (status != SYNCGUARD_OK)
         return status;
@@ -429,7 +430,7 @@ static syncguard_status list_all(dir_backend *dir, bool expired, const syncguard
     stored lock;
     DIR *folder = opendir(dir->counters);
 
-    if (!folder)
+    if (folder == NULL)
         return fail(err, "the folder cannot be read");
     while (status >= 0 && (entry = readdir(folder)) != NULL) {
         if (strncmp(entry->d_name, "c-", 2) != 0)
@@ -549,7 +550,7 @@ static syncguard_status open_url(const char *text, const syncguard_options *give
     if (status == SYNCGUARD_OK)
         status = syncguard_url_parse(text, &url, err);
     if (status == SYNCGUARD_OK &&
-        (url->user || (url->hosts && url->hosts[0]) || url->path[0] == '\0'))
+        (url->user != NULL || (url->hosts != NULL && url->hosts[0] != 0) || url->path[0] == '\0'))
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "dir: the URL names no folder; write dir:/path/of/folder");
     if (status == SYNCGUARD_OK)

@@ -37,7 +37,7 @@ static syncguard_status channel_create(channel *older, channel **out, syncguard_
 {
     channel *made = syncguard_calloc(1, sizeof *made);
 
-    if (!made)
+    if (made == NULL)
         return syncguard_fail_memory(err);
     made->pid = getpid();
     if (!sg_event_open(made->fds)) {
@@ -63,11 +63,11 @@ syncguard_status syncguard_abort_create(syncguard_abort **out, syncguard_error *
     syncguard_status status;
 
     syncguard_error_clear(err);
-    if (!out)
+    if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out must be given");
     *out = NULL;
     made = syncguard_calloc(1, sizeof *made);
-    if (!made)
+    if (made == NULL)
         return syncguard_fail_memory(err);
     status = channel_create(NULL, &first, err);
     if (status != SYNCGUARD_OK) {
@@ -85,7 +85,7 @@ void syncguard_abort_trigger(syncguard_abort *abort_object)
     SYNCGUARD_NO_CANCEL;
     channel *newest;
 
-    if (!abort_object)
+    if (abort_object == NULL)
         return;
     atomic_store(&abort_object->triggered, true);
     newest = atomic_load(&abort_object->newest);
@@ -105,7 +105,8 @@ void sg_abort_reset(syncguard_abort *abort_object)
 
 bool syncguard_abort_triggered(const syncguard_abort *abort_object)
 {
-    return abort_object && atomic_load_explicit(&abort_object->triggered, memory_order_acquire);
+    return abort_object != NULL &&
+           atomic_load_explicit(&abort_object->triggered, memory_order_acquire);
 }
 
 int syncguard_abort_fd(syncguard_abort *abort_object)
@@ -113,13 +114,13 @@ int syncguard_abort_fd(syncguard_abort *abort_object)
     channel *newest;
     channel *made = NULL;
 
-    if (!abort_object)
+    if (abort_object == NULL)
         return -1;
     newest = atomic_load(&abort_object->newest);
     if (newest->pid == getpid())
         return newest->fds[0];
     (void)channel_create(newest, &made, NULL);
-    if (!made)
+    if (made == NULL)
         return -1;
     /* Of several threads of the child one wins; the others use its channel. The parent's copies
      * stay open until the object is freed: another thread may be about to look at them. */
@@ -138,9 +139,9 @@ void syncguard_abort_free(syncguard_abort *abort_object)
     channel *at;
     channel *older;
 
-    if (!abort_object)
+    if (abort_object == NULL)
         return;
-    for (at = atomic_load(&abort_object->newest); at; at = older) {
+    for (at = atomic_load(&abort_object->newest); at != NULL; at = older) {
         older = at->older;
         channel_free(at);
     }

@@ -43,10 +43,10 @@ static void put_path(writer *w, const char *path)
     static const char digits[] = "0123456789ABCDEF";
     char piece[4] = "";
 
-    for (; *path; path++) {
+    for (; *path != 0; path++) {
         unsigned char byte = (unsigned char)*path;
 
-        if (byte < 0x20 || byte == 0x7F || strchr("%?#@", byte)) {
+        if (byte < 0x20 || byte == 0x7F || strchr("%?#@", byte) != NULL) {
             piece[0] = '%';
             piece[1] = digits[byte >> 4];
             piece[2] = digits[byte & 15];
@@ -65,9 +65,9 @@ static const char *folder(const char *name)
 
     /* A relative one would mean another file in every working directory. Of several slashes one is
      * left: two would begin the hosts of a URL. */
-    while (value && value[0] == '/' && value[1] == '/')
+    while (value != NULL && value[0] == '/' && value[1] == '/')
         value++;
-    return value && value[0] == '/' ? value : NULL;
+    return value != NULL && value[0] == '/' ? value : NULL;
 }
 
 /*
@@ -79,12 +79,12 @@ static bool put_user_file(writer *w)
     const char *state = folder("XDG_STATE_HOME");
     const char *home = folder("HOME");
 
-    if (!state && !home)
+    if (state == NULL && home == NULL)
         return false;
-    const char *below = state ? state : home;
+    const char *below = state != NULL ? state : home;
     if (strcmp(below, "/") != 0) /* what follows begins with a slash */
         put_path(w, below);
-    if (!state)
+    if (state == NULL)
         put(w, "/.local/state");
     put(w, "/syncguard/locks.db");
     return true;
@@ -130,11 +130,11 @@ static syncguard_status put_configured(writer *w, syncguard_error *err)
     char path[PATH_MAX];
     syncguard_status status = SYNCGUARD_ABSENT;
 
-    if (given)
+    if (given != NULL)
         return put_environment(w, given, err);
-    if (config || home) {
-        int length = snprintf(path, sizeof path, "%s%s/syncguard/url", config ? config : home,
-                              config ? "" : "/.config");
+    if (config != NULL || home != NULL) {
+        int length = snprintf(path, sizeof path, "%s%s/syncguard/url",
+                              config != NULL ? config : home, config != NULL ? "" : "/.config");
         if (length > 0 && (size_t)length < sizeof path)
             status = put_file(w, path, false, err);
     }
@@ -162,7 +162,7 @@ syncguard_status sg_default_url(char *buffer, size_t size, bool *embedded, syncg
     writer w = {buffer, size, false};
 
     syncguard_error_clear(err);
-    if (!buffer || size == 0)
+    if (buffer == NULL || size == 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "no buffer for the URL");
     buffer[0] = '\0';
     syncguard_status status = put_configured(&w, err);
@@ -196,11 +196,11 @@ syncguard_status sg_default_folders(syncguard_error *err)
     const char *home = folder("HOME");
     char path[PATH_MAX];
 
-    if (geteuid() == 0 || (!state && !home))
+    if (geteuid() == 0 || (state == NULL && home == NULL))
         return SYNCGUARD_OK;
-    int length =
-        snprintf(path, sizeof path, "%s%s", state ? state : home, state ? "" : "/.local/state");
+    int length = snprintf(path, sizeof path, "%s%s", state != NULL ? state : home,
+                          state != NULL ? "" : "/.local/state");
     if (length < 0 || (size_t)length >= sizeof path || sg_folder_exists(path))
         return SYNCGUARD_OK; /* too long: the backend says so */
-    return sg_folders_make(path, state ? 0 : strlen(home), err);
+    return sg_folders_make(path, state != NULL ? 0 : strlen(home), err);
 }

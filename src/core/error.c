@@ -35,7 +35,7 @@ const char *syncguard_errno_text(int error)
 {
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
     const char *text = strerrordesc_np(error);
-    return text ? text : "unknown error";
+    return text != NULL ? text : "unknown error";
 #else
     /* Not the thread's locale, which may be LC_GLOBAL_LOCALE: musl's strerror_l crashes with it.
      * This one is static in musl and glibc. */
@@ -88,13 +88,13 @@ syncguard_status syncguard_fail(syncguard_error *err, syncguard_status status, c
     char code[sizeof err->native] = "";
     va_list arguments;
 
-    if (!err)
+    if (err == NULL)
         return status;
     va_start(arguments, format);
     if (vsnprintf(message, sizeof message, format, arguments) < 0)
         message[0] = '\0';
     va_end(arguments);
-    if (native)
+    if (native != NULL)
         put_line(code, sizeof code, native);
     err->code = status;
     memcpy(err->native, code, sizeof err->native);
@@ -110,7 +110,7 @@ syncguard_status syncguard_fail_memory(syncguard_error *err)
 
 void syncguard_error_clear(syncguard_error *err)
 {
-    if (!err)
+    if (err == NULL)
         return;
     err->code = SYNCGUARD_OK;
     err->native[0] = '\0';
@@ -120,6 +120,6 @@ void syncguard_error_clear(syncguard_error *err)
 
 void syncguard_error_key(syncguard_error *err, const char *key, size_t length)
 {
-    if (err && key)
+    if (err != NULL && key != NULL)
         sg_hash_nfc(key, length, err->key_hash);
 }

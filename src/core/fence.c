@@ -26,7 +26,7 @@ bool syncguard_fence_valid(const char *text)
 {
     int i;
 
-    if (!text)
+    if (text == NULL)
         return false;
     for (i = 0; i < SYNCGUARD_FENCE_DIGITS; i++) {
         if (text[i] < '0' || text[i] > '9')

@@ -93,7 +93,7 @@ static void hash_with(const char *secret, const char *text, size_t length,
     uint8_t sum[SHA256_DIGEST_LENGTH];
     int i;
 
-    if (!secret) {
+    if (secret == NULL) {
         sg_hash_nfc(text, length, out);
         return;
     }
@@ -110,7 +110,7 @@ bool sg_hash_text(const char *secret, const char *text, size_t length,
     size_t nfc_length = 0;
 
     out[0] = '\0';
-    if (!text || length > SYNCGUARD_MAX_RAW_KEY_BYTES)
+    if (text == NULL || length > SYNCGUARD_MAX_RAW_KEY_BYTES)
         return false;
     if (sg_nfc_is_plain(text, length)) {
         hash_with(secret, text, length, out);
@@ -130,13 +130,14 @@ bool syncguard_hash_n(const char *text, size_t length, char out[SYNCGUARD_HASH_S
 
 bool syncguard_hash(const char *text, char out[SYNCGUARD_HASH_SIZE])
 {
-    return syncguard_hash_n(text, text ? strnlen(text, SYNCGUARD_MAX_RAW_KEY_BYTES + 1) : 0, out);
+    return syncguard_hash_n(text, text != NULL ? strnlen(text, SYNCGUARD_MAX_RAW_KEY_BYTES + 1) : 0,
+                            out);
 }
 
 bool syncguard_hash_keyed(const char *secret, const char *text, char out[SYNCGUARD_HASH_SIZE])
 {
     out[0] = '\0';
-    return secret && text &&
+    return secret != NULL && text != NULL &&
            sg_hash_text(secret, text, strnlen(text, SYNCGUARD_MAX_RAW_KEY_BYTES + 1), out);
 }
 

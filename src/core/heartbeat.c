@@ -195,7 +195,7 @@ static size_t collect_single(sg_heartbeat *heartbeat, syncguard_lock **batch)
 static void note_decided(sg_renewer *renewer, size_t count, size_t decided)
 {
     bool together = count > 1;
-    if (together ? decided > 0 : decided == 0) {
+    if ((together ? decided > 0 : decided == 0) != 0) {
         renewer->alone = 0;
         renewer->next_alone = 1;
     } else if (!together) {

@@ -13,7 +13,7 @@ bool syncguard_lock_id_valid(const char *lock_id)
 {
     int i;
 
-    if (!lock_id)
+    if (lock_id == NULL)
         return false;
     for (i = 0; i < SYNCGUARD_LOCK_ID_CHARS; i++) {
         char c = lock_id[i];

@@ -43,7 +43,7 @@ syncguard_status syncguard_key_normalise(const char *key, char out[SYNCGUARD_KEY
 
     *length = 0;
     out[0] = '\0';
-    if (!key)
+    if (key == NULL)
         return refuse(err, "is missing");
     raw = strnlen(key, SYNCGUARD_MAX_RAW_KEY_BYTES + 1);
     if (raw == 0)

@@ -42,7 +42,7 @@ static bool has_scheme(const syncguard_module *module, const char *scheme)
 {
     const char *const *s;
 
-    for (s = module->schemes; *s; s++) {
+    for (s = module->schemes; *s != NULL; s++) {
         if (strcmp(*s, scheme) == 0)
             return true;
     }
@@ -58,7 +58,7 @@ static const syncguard_module *find_registered(const char *scheme)
         return &sg_memory_module;
     for (i = 0; i < MAX_MODULES; i++) {
         module = atomic_load_explicit(&registry[i], memory_order_acquire);
-        if (!module)
+        if (module == NULL)
             return NULL;
         if (has_scheme(module, scheme))
             return module;
@@ -73,9 +73,9 @@ syncguard_status syncguard_module_register(const syncguard_module *module, syncg
     int i;
 
     syncguard_error_clear(err);
-    if (!module || module->abi != SYNCGUARD_ABI)
+    if (module == NULL || module->abi != SYNCGUARD_ABI)
         return refuse(err, "the module was built for another version of the library");
-    if (!module->name || !module->schemes || !module->open)
+    if (module->name == NULL || module->schemes == NULL || module->open == NULL)
         return refuse(err, "the module is incomplete");
     for (i = 0; i < MAX_MODULES; i++) {
         there = NULL;
@@ -114,7 +114,8 @@ static bool find_file(const char *name, const char *suffix, char *path, size_t s
     const char *slash;
     int length;
 
-    if (!dladdr((const void *)registry, &here) || !here.dli_fname || here.dli_fname[0] != '/')
+    if (dladdr((const void *)registry, &here) == 0 || here.dli_fname == NULL ||
+        here.dli_fname[0] != '/')
         return false;
     slash = strrchr(here.dli_fname, '/');
     length = snprintf(path, size, "%.*s/libsyncguard-%s%s", (int)(slash - here.dli_fname),
@@ -134,22 +135,22 @@ static syncguard_status load(const char *name, const char *path, const syncguard
     syncguard_status status;
 
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
+    if (handle == NULL) {
         const char *why = dlerror();
-        const char *wanted = why ? strstr(why, "SYNCGUARD_SYS_") : NULL;
+        const char *wanted = why != NULL ? strstr(why, "SYNCGUARD_SYS_") : NULL;
 
         /* The loader looks for the symbols of its version before we can see its number. Its text
          * names two files, and there is room for one. */
-        if (wanted)
+        if (wanted != NULL)
             return refuse(err, "%s was built for " OTHER_VERSION " (it needs %.*s)", path,
                           (int)strcspn(wanted, "' ,)"), wanted);
-        return refuse(err, "the backend's module cannot be loaded: %s", why ? why : name);
+        return refuse(err, "the backend's module cannot be loaded: %s", why != NULL ? why : name);
     }
     snprintf(symbol, sizeof symbol, "syncguard_module_%s", name);
-    while ((dash = strchr(symbol, '-')))
+    while ((dash = strchr(symbol, '-')) != NULL)
         *dash = '_';
     module = dlsym(handle, symbol);
-    if (!module)
+    if (module == NULL)
         return refuse(err, "the file of the backend %s is no module: it has no %s", name, symbol);
     if (module->abi != SYNCGUARD_ABI)
         return refuse(err, "%s was built for " OTHER_VERSION " (ABI %d, here %d)", path,
@@ -180,7 +181,7 @@ static syncguard_status load_other(const char *scheme, const syncguard_module **
     syncguard_status status;
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
-    if (strchr(scheme, '.') || !find_file(name, ".so", path, sizeof path))
+    if (strchr(scheme, '.') != NULL || !find_file(name, ".so", path, sizeof path))
         return refuse(err,
                       "the scheme %s is not known: no libsyncguard-%s.so is installed; "
                       "use " KNOWN_SCHEMES,
@@ -200,7 +201,7 @@ static syncguard_status read_scheme(const char *url, char scheme[SCHEME_SIZE], s
     size_t length;
     size_t i;
 
-    if (!colon)
+    if (colon == NULL)
         return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
     length = (size_t)(colon - url);
     if (length >= SCHEME_SIZE)
@@ -224,7 +225,7 @@ static syncguard_status find(const char *url, const syncguard_module **out, sync
     if (status != SYNCGUARD_OK)
         return status;
     *out = find_registered(scheme);
-    if (*out)
+    if (*out != NULL)
         return SYNCGUARD_OK;
     for (i = 0; i < sizeof sg_schemes / sizeof *sg_schemes; i++) {
         if (strcmp(sg_schemes[i].scheme, scheme) == 0)
@@ -242,10 +243,10 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
     syncguard_status status;
 
     syncguard_error_clear(err);
-    if (!out)
+    if (out == NULL)
         return refuse(err, "out must be given");
     *out = NULL;
-    if (!url) {
+    if (url == NULL) {
         bool embedded = false;
 
         status = sg_default_url(fallback, sizeof fallback, &embedded, err);
@@ -256,7 +257,7 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
         url = fallback;
     }
     status = find(url, &module, err);
-    if (module)
+    if (module != NULL)
         status = module->open(url, options, out, err);
     if (url == fallback)
         explicit_bzero(fallback, sizeof fallback); /* it may hold a password */
@@ -273,14 +274,14 @@ syncguard_status syncguard_setup(const char *url, const syncguard_options *optio
     syncguard_status status;
 
     syncguard_error_clear(err);
-    if (!url) {
+    if (url == NULL) {
         status = syncguard_default_url(fallback, sizeof fallback, err);
         if (status != SYNCGUARD_OK)
             return status;
         url = fallback;
     }
     status = find(url, &module, err);
-    if (module && module->setup)
+    if (module != NULL && module->setup != NULL)
         status = module->setup(url, options, print, print_context, err);
     if (url == fallback)
         explicit_bzero(fallback, sizeof fallback);

@@ -60,7 +60,7 @@ void syncguard_name_hash(const void *data, size_t length, char out[SYNCGUARD_LOC
 /* "prefix:" without the prefix's own trailing colons; nothing for an empty prefix. */
 static void add_prefix(pieces *p, const char *prefix)
 {
-    size_t length = prefix ? strlen(prefix) : 0;
+    size_t length = prefix != NULL ? strlen(prefix) : 0;
 
     while (length > 0 && prefix[length - 1] == ':')
         length--;
@@ -105,7 +105,7 @@ syncguard_status syncguard_storage_name(const char *prefix, const char *text, si
                                         size_t reserve, char *out, size_t *length,
                                         syncguard_error *err)
 {
-    if (!text[0])
+    if (text[0] == 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the key is empty");
     return make_name(prefix, "", text, limit, reserve, out, length, err);
 }

@@ -46,11 +46,11 @@ bool sg_nfc_is_plain(const char *text, size_t length)
 
     for (; i + sizeof word <= length; i += sizeof word) {
         memcpy(&word, text + i, sizeof word);
-        if (word & UINT64_C(0x8080808080808080))
+        if ((word & UINT64_C(0x8080808080808080)) != 0)
             return false;
     }
     for (; i < length; i++) {
-        if ((unsigned char)text[i] & 0x80)
+        if (((unsigned char)text[i] & 0x80) != 0)
             return false;
     }
     return true;
@@ -102,7 +102,7 @@ static bool reserve(codes *list, size_t more)
     if (list->count + more <= list->capacity)
         return true;
     grown = syncguard_malloc(capacity * sizeof *grown);
-    if (!grown)
+    if (grown == NULL)
         return false;
     memcpy(grown, list->at, list->count * sizeof *grown);
     if (list->at != list->small)
@@ -164,7 +164,7 @@ static bool order_run(int32_t *at, size_t count)
     size_t i;
 
     sorted = syncguard_malloc(count * sizeof *sorted);
-    if (!sorted)
+    if (sorted == NULL)
         return false;
     for (i = 0; i < count; i++)
         start[class_of(at[i]) + 1]++;
@@ -230,7 +230,7 @@ static int32_t join_pair(int32_t first, int32_t second)
                    ? first + (second - T_BASE)
                    : 0;
     newer = sg_newer_join(first, second);
-    if (newer && is_unknown(newer))
+    if (newer != 0 && is_unknown(newer))
         return newer;
     if (utf8proc_normalize_utf32(pair, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) != 1)
         return 0;
@@ -254,7 +254,7 @@ static void compose(codes *list)
 
         if (starter >= 0 && last_class < class)
             joined = join_pair(at[starter], code);
-        if (joined) {
+        if (joined != 0) {
             at[starter] = joined;
             continue;
         }
@@ -275,7 +275,7 @@ static char *encode(const codes *list, size_t *length)
     char *end = out;
     size_t i;
 
-    if (!out)
+    if (out == NULL)
         return NULL;
     for (i = 0; i < list->count; i++)
         end += utf8proc_encode_char(list->at[i], (utf8proc_uint8_t *)end);
@@ -300,7 +300,7 @@ sg_nfc_result sg_nfc_alloc(const char *text, size_t length, char **out, size_t *
         goto out;
     compose(&list);
     *out = encode(&list, out_length);
-    if (*out)
+    if (*out != NULL)
         result = SG_NFC_OK;
 out:
     if (list.at != list.small)
@@ -314,7 +314,7 @@ ptrdiff_t syncguard_nfc(const char *text, size_t length, char *out, size_t size)
     size_t nfc_length = 0;
     ptrdiff_t result = -1;
 
-    if (!text || length > SYNCGUARD_MAX_RAW_KEY_BYTES)
+    if (text == NULL || length > SYNCGUARD_MAX_RAW_KEY_BYTES)
         return -1;
     if (sg_nfc_alloc(text, length, &nfc, &nfc_length) != SG_NFC_OK)
         return -1;

@@ -25,7 +25,7 @@ syncguard_status syncguard_struct_read(const void *given, void *out, size_t know
     size_t size;
     size_t i;
 
-    if (!given)
+    if (given == NULL)
         return SYNCGUARD_OK;
     memcpy(&size, given, sizeof size);
     if (size < minimum || size < sizeof size)
@@ -45,7 +45,7 @@ syncguard_status syncguard_struct_read(const void *given, void *out, size_t know
 
 void syncguard_struct_init(void *out, size_t size, const void *defaults, size_t known_size)
 {
-    if (!out || size < sizeof size)
+    if (out == NULL || size < sizeof size)
         return;
     memset(out, 0, size);
     memcpy(out, defaults, size < known_size ? size : known_size);
@@ -75,7 +75,7 @@ static syncguard_status check_owner(const char *owner, syncguard_error *err)
 {
     size_t length;
 
-    if (!owner)
+    if (owner == NULL)
         return SYNCGUARD_OK;
     length = strnlen(owner, SYNCGUARD_MAX_OWNER_BYTES + 1);
     if (length > SYNCGUARD_MAX_OWNER_BYTES)
@@ -87,7 +87,7 @@ static syncguard_status check_owner(const char *owner, syncguard_error *err)
 
 static syncguard_status check_hash_secret(const char *secret, syncguard_error *err)
 {
-    size_t length = secret ? strnlen(secret, MAX_HASH_SECRET + 1) : MIN_HASH_SECRET;
+    size_t length = secret != NULL ? strnlen(secret, MAX_HASH_SECRET + 1) : MIN_HASH_SECRET;
 
     if (length < MIN_HASH_SECRET || length > MAX_HASH_SECRET)
         return refuse(err, "hash_secret must have 16 to 1024 bytes");

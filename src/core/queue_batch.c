@@ -136,7 +136,7 @@ static void begin_all(batch *b)
         item->acquire = acquires ? &e->acquire : NULL;
         item->release = acquires ? NULL : &e->release;
         syncguard_error_clear(&item->error);
-        if (acquires ? begin_acquire(b, e, &item->error) : begin_release(b, e))
+        if ((acquires ? begin_acquire(b, e, &item->error) : begin_release(b, e)) != 0)
             b->begun++;
     }
 }

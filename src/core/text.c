@@ -16,10 +16,10 @@ bool sg_read_int64(const char *text, int64_t *value)
 
     if (negative)
         text++;
-    if (!*text)
+    if (*text == 0)
         return false;
     /* Summed below zero, where there is room for one more. */
-    for (; *text; text++) {
+    for (; *text != 0; text++) {
         int digit = *text - '0';
 
         if (digit < 0 || digit > 9 || sum < (INT64_MIN + digit) / 10)

@@ -26,11 +26,11 @@ static syncguard_status refuse_option(syncguard_error *err, const char *name, co
 {
     const char *c;
 
-    for (c = name; *c; c++) {
+    for (c = name; *c != 0; c++) {
         if (!isalnum((unsigned char)*c) && *c != '_' && *c != '-' && *c != '.')
             break;
     }
-    if (*c || c == name || c - name > NAME_MAX_BYTES)
+    if (*c != 0 || c == name || c - name > NAME_MAX_BYTES)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "an option of the URL (its name is unreadable) %s", what);
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "option %s %s", name, what);
@@ -40,7 +40,7 @@ void syncguard_url_free(syncguard_url *url)
 {
     size_t i;
 
-    if (!url)
+    if (url == NULL)
         return;
     syncguard_free(url->scheme);
     syncguard_free_secret(url->user);
@@ -71,7 +71,7 @@ static syncguard_status decode(const char *from, const char *to, char **out, syn
     char *copy = syncguard_malloc((size_t)(to - from) + 1);
     char *end = copy;
 
-    if (!copy)
+    if (copy == NULL)
         return syncguard_fail_memory(err);
     *out = copy;
     while (from < to) {
@@ -105,9 +105,9 @@ static syncguard_status parse_scheme(syncguard_url *url, const char *text, const
     char *c;
 
     url->scheme = syncguard_strndup(text, (size_t)(colon - text));
-    if (!url->scheme)
+    if (url->scheme == NULL)
         return syncguard_fail_memory(err);
-    for (c = url->scheme; *c; c++)
+    for (c = url->scheme; *c != 0; c++)
         *c = (char)sg_ascii_lower(*c);
     return SYNCGUARD_OK;
 }
@@ -120,11 +120,11 @@ static syncguard_status parse_authority(syncguard_url *url, const char *from, co
     const char *colon;
     syncguard_status status;
 
-    if (!at)
+    if (at == NULL)
         return decode(from, to, &url->hosts, err);
     colon = memchr(from, ':', (size_t)(at - from));
-    status = decode(from, colon ? colon : at, &url->user, err);
-    if (status == SYNCGUARD_OK && colon)
+    status = decode(from, colon != NULL ? colon : at, &url->user, err);
+    if (status == SYNCGUARD_OK && colon != NULL)
         status = decode(colon + 1, at, &url->password, err);
     if (status == SYNCGUARD_OK)
         status = decode(at + 1, to, &url->hosts, err);
@@ -142,10 +142,10 @@ static syncguard_status parse_option(syncguard_url *url, const char *from, const
     if (url->option_count == SYNCGUARD_URL_MAX_OPTIONS)
         return refuse(err, "the URL has too many options");
     url->option_count++;
-    status = decode(from, equals ? equals : to, &option->name, err);
+    status = decode(from, equals != NULL ? equals : to, &option->name, err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (!equals) /* it may be the rest of a value with an unescaped '&' in it */
+    if (equals == NULL) /* it may be the rest of a value with an unescaped '&' in it */
         return refuse(err, "an option of the URL has no value; inside a value write & as %26");
     if (equals == from)
         return refuse(err, "the URL has an option without a name");
@@ -161,10 +161,10 @@ static syncguard_status parse_query(syncguard_url *url, const char *from, syncgu
     syncguard_status status = SYNCGUARD_OK;
     const char *to;
 
-    while (*from && status == SYNCGUARD_OK) {
+    while (*from != 0 && status == SYNCGUARD_OK) {
         to = from + strcspn(from, "&");
         status = parse_option(url, from, to, err);
-        from = *to ? to + 1 : to;
+        from = *to != 0 ? to + 1 : to;
     }
     return status;
 }
@@ -180,15 +180,15 @@ static syncguard_status parse_rest(syncguard_url *url, const char *rest, syncgua
         authority = rest + 2;
         path = authority + strcspn(authority, "/?");
         /* user:pass/word@host would otherwise make a host of the password's first part. */
-        if (path > authority && !memchr(authority, '@', (size_t)(path - authority)) &&
-            strchr(path, '@'))
+        if (path > authority && memchr(authority, '@', (size_t)(path - authority)) == NULL &&
+            strchr(path, '@') != NULL)
             return refuse(err, "the URL has an '@' behind its hosts: in user info write / as %2F "
                                "and ? as %3F, elsewhere write @ as %40");
         status = parse_authority(url, authority, path, err);
     }
     if (status == SYNCGUARD_OK)
         status = decode(path, query, &url->path, err);
-    if (status == SYNCGUARD_OK && *query)
+    if (status == SYNCGUARD_OK && *query != 0)
         status = parse_query(url, query + 1, err);
     return status;
 }
@@ -197,7 +197,7 @@ static syncguard_status check_characters(const char *text, syncguard_error *err)
 {
     const char *c;
 
-    for (c = text; *c; c++) {
+    for (c = text; *c != 0; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7F)
             return refuse(err, "the URL has a control character; write it as %XX");
         if (*c == '#')
@@ -213,18 +213,18 @@ syncguard_status syncguard_url_parse(const char *text, syncguard_url **out, sync
     syncguard_status status;
 
     *out = NULL;
-    if (!text)
+    if (text == NULL)
         return refuse(err, "the URL is missing");
     if (strnlen(text, SYNCGUARD_URL_MAX_BYTES + 1) > SYNCGUARD_URL_MAX_BYTES)
         return refuse(err, "the URL is too long");
     colon = sg_scheme_end(text);
-    if (!colon)
+    if (colon == NULL)
         return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
     status = check_characters(text, err);
     if (status != SYNCGUARD_OK)
         return status;
     url = syncguard_calloc(1, sizeof *url);
-    if (!url)
+    if (url == NULL)
         return syncguard_fail_memory(err);
     status = parse_scheme(url, text, colon, err);
     if (status == SYNCGUARD_OK)
@@ -256,7 +256,7 @@ syncguard_status syncguard_url_int(syncguard_url *url, const char *name, int64_t
     const char *text = syncguard_url_text(url, name);
     int64_t read = 0;
 
-    if (!text)
+    if (text == NULL)
         return SYNCGUARD_OK;
     if (!sg_read_int64(text, &read))
         return refuse_option(err, name, "is not a whole number");
@@ -272,9 +272,9 @@ syncguard_status syncguard_url_choice(syncguard_url *url, const char *name,
     const char *text = syncguard_url_text(url, name);
     int i;
 
-    if (!text)
+    if (text == NULL)
         return SYNCGUARD_OK;
-    for (i = 0; words[i]; i++) {
+    for (i = 0; words[i] != NULL; i++) {
         if (strcmp(words[i], text) == 0) {
             *index = i;
             return SYNCGUARD_OK;

@@ -14,38 +14,39 @@ static syncguard_allocator hook = {malloc, realloc, free};
 
 void syncguard_allocator_set(const syncguard_allocator *allocator)
 {
-    if (allocator && allocator->malloc_fn && allocator->realloc_fn && allocator->free_fn)
+    if (allocator != NULL && allocator->malloc_fn != NULL && allocator->realloc_fn != NULL &&
+        allocator->free_fn != NULL)
         hook = *allocator;
 }
 
 /* Size 0 may legally give NULL, which callers would take for a lack of memory. */
 void *syncguard_malloc(size_t size)
 {
-    return hook.malloc_fn(size ? size : 1);
+    return hook.malloc_fn(size != 0 ? size : 1);
 }
 
 void *syncguard_calloc(size_t count, size_t size)
 {
     void *block;
 
-    if (size && count > SIZE_MAX / size)
+    if (size != 0 && count > SIZE_MAX / size)
         return NULL;
     block = syncguard_malloc(count * size);
-    if (block)
+    if (block != NULL)
         memset(block, 0, count * size);
     return block;
 }
 
 void *syncguard_realloc(void *block, size_t size)
 {
-    return hook.realloc_fn(block, size ? size : 1);
+    return hook.realloc_fn(block, size != 0 ? size : 1);
 }
 
 void syncguard_free(void *block)
 {
     int saved = errno;
 
-    if (block)
+    if (block != NULL)
         hook.free_fn(block);
     errno = saved;
 }
@@ -59,18 +60,18 @@ void syncguard_free_secret(char *text)
 
 char *syncguard_strdup(const char *text)
 {
-    return text ? syncguard_strndup(text, strlen(text)) : NULL;
+    return text != NULL ? syncguard_strndup(text, strlen(text)) : NULL;
 }
 
 char *syncguard_strndup(const char *text, size_t length)
 {
     char *copy;
 
-    if (!text)
+    if (text == NULL)
         return NULL;
     length = strnlen(text, length);
     copy = syncguard_malloc(length + 1);
-    if (!copy)
+    if (copy == NULL)
         return NULL;
     memcpy(copy, text, length);
     copy[length] = '\0';

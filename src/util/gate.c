@@ -32,7 +32,7 @@ static void append(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
 {
     waiter->next = NULL;
     waiter->previous = gate->last;
-    if (gate->last)
+    if (gate->last != NULL)
         gate->last->next = waiter;
     else
         gate->first = waiter;
@@ -41,11 +41,11 @@ static void append(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
 
 static void take_out(syncguard_gate *gate, struct syncguard_gate_waiter *waiter)
 {
-    if (waiter->previous)
+    if (waiter->previous != NULL)
         waiter->previous->next = waiter->next;
     else
         gate->first = waiter->next;
-    if (waiter->next)
+    if (waiter->next != NULL)
         waiter->next->previous = waiter->previous;
     else
         gate->last = waiter->previous;
@@ -67,8 +67,8 @@ void syncguard_gate_leave(syncguard_gate *gate)
 
     pthread_mutex_lock(&gate->mutex);
     waiter = gate->first;
-    light = waiter && waiter->parker.light;
-    if (waiter) {
+    light = waiter != NULL && waiter->parker.light;
+    if (waiter != NULL) {
         take_out(gate, waiter);
         waiter->admitted = true;
         if (!light)

@@ -76,7 +76,7 @@ syncguard_status syncguard_parker_open_light(syncguard_parker *parker,
                                              const syncguard_limits *limits, syncguard_error *err)
 {
 #ifdef __linux__
-    if (!limits || !limits->abort_object) {
+    if (limits == NULL || limits->abort_object == NULL) {
         *parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
         parker->light = true;
         return SYNCGUARD_OK;

@@ -35,7 +35,7 @@ static syncguard_status fail_timeout(syncguard_error *err)
 
 syncguard_status syncguard_limits_check(const syncguard_limits *limits, syncguard_error *err)
 {
-    if (!limits)
+    if (limits == NULL)
         return SYNCGUARD_OK;
     if (syncguard_abort_triggered(limits->abort_object))
         return fail_aborted(err);
@@ -48,7 +48,7 @@ int64_t syncguard_limits_left_ns(const syncguard_limits *limits)
 {
     int64_t now;
 
-    if (!limits || limits->deadline_ns == SYNCGUARD_NO_DEADLINE)
+    if (limits == NULL || limits->deadline_ns == SYNCGUARD_NO_DEADLINE)
         return SYNCGUARD_NO_DEADLINE;
     now = syncguard_clock_ns();
     return limits->deadline_ns > now ? limits->deadline_ns - now : 0;
@@ -68,7 +68,7 @@ syncguard_limits syncguard_limits_until(const syncguard_limits *limits, int64_t 
 {
     syncguard_limits narrowed = {SYNCGUARD_NO_DEADLINE, NULL};
 
-    if (limits)
+    if (limits != NULL)
         narrowed = *limits;
     if (at_ns < narrowed.deadline_ns)
         narrowed.deadline_ns = at_ns;
@@ -95,7 +95,7 @@ static syncguard_status watch_abort(struct pollfd *set, nfds_t *count,
 {
     int fd;
 
-    if (!limits || !limits->abort_object)
+    if (limits == NULL || limits->abort_object == NULL)
         return SYNCGUARD_OK;
     fd = syncguard_abort_fd(limits->abort_object);
     if (fd < 0)
@@ -128,7 +128,7 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
 
     if (count > MAX_FDS)
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "too many descriptors to wait for");
-    if (count)
+    if (count != 0)
         memcpy(set, fds, count * sizeof *fds);
     status = watch_abort(set, &all, limits, err);
     if (status != SYNCGUARD_OK)
@@ -141,7 +141,7 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
         if (ready < 0 && errno != EINTR && errno != EAGAIN)
             return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "poll failed: %s",
                                   syncguard_errno_text(errno));
-        if (limits && syncguard_abort_triggered(limits->abort_object))
+        if (limits != NULL && syncguard_abort_triggered(limits->abort_object))
             return fail_aborted(err);
         if (ready <= 0)
             continue;
@@ -151,7 +151,7 @@ syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
         }
         for (any = false, i = 0; i < count; i++) {
             fds[i].revents = set[i].revents;
-            any = any || set[i].revents;
+            any = any || set[i].revents != 0;
         }
         if (any)
             return SYNCGUARD_OK;
@@ -179,7 +179,7 @@ int syncguard_thread_start(pthread_t *thread, void *(*run)(void *), void *argume
 
     sigfillset(&all);
     failed = pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (failed)
+    if (failed != 0)
         return failed;
     failed = pthread_create(thread, NULL, run, argument);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);

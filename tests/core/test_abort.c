@@ -144,7 +144,7 @@ static int grandchild(syncguard_abort *a)
 {
     int first = child_triggers_after_use(a);
 
-    return first ? first : in_child(child_sees_old_trigger, a);
+    return first != 0 ? first : in_child(child_sees_old_trigger, a);
 }
 
 /* A child's object is a copy: triggers do not cross. */
@@ -202,7 +202,7 @@ static int without_descriptors(syncguard_abort *a)
         return 1;
     while (dup(0) >= 0)
         ;
-    if (syncguard_abort_create(&more, NULL) != SYNCGUARD_E_RATE_LIMITED || more)
+    if (syncguard_abort_create(&more, NULL) != SYNCGUARD_E_RATE_LIMITED || more != NULL)
         return 2;
     /* The child's own descriptor cannot be made: the wait fails instead of not being abortable. */
     return syncguard_wait_fds(NULL, 0, &limits, NULL) == SYNCGUARD_E_RATE_LIMITED ? 0 : 3;

@@ -25,11 +25,11 @@ ssize_t getrandom(void *buffer, size_t length, unsigned int flags)
         errno = EINTR;
         return -1;
     }
-    if (failing) {
+    if (failing != 0) {
         errno = failing;
         return -1;
     }
-    if (short_read)
+    if (short_read != 0)
         return short_read;
     return syscall(SYS_getrandom, buffer, length, flags);
 }

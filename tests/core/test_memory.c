@@ -249,7 +249,7 @@ static void test_list(void **state)
     for (i = 0; i < 10000; i++) {
         snprintf(key, sizeof key, "key-%d", i);
         snprintf(id, sizeof id, "%022d", i);
-        assert_int_equal(acquire(b, key, id, i % 10 ? 1000 : 60000, &op), SYNCGUARD_OK);
+        assert_int_equal(acquire(b, key, id, (i % 10) != 0 ? 1000 : 60000, &op), SYNCGUARD_OK);
     }
     assert_int_equal(b->ops->list(b, &limits, note, &s, NULL), SYNCGUARD_OK);
     assert_int_equal(s.count, 10000);

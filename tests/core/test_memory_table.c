@@ -15,7 +15,7 @@ static bool find(const sg_memory_table *table, int number, uint64_t hash)
 {
     sg_memory_node *node;
 
-    for (node = sg_memory_table_first(table, hash); node; node = node->next) {
+    for (node = sg_memory_table_first(table, hash); node != NULL; node = node->next) {
         if (((item *)(void *)node)->number == number)
             return true;
     }
@@ -76,7 +76,8 @@ static void test_spread(void **state)
         sg_memory_node *node;
         int chain = 0;
 
-        for (node = sg_memory_table_first(&table, items[i].node.hash); node; node = node->next)
+        for (node = sg_memory_table_first(&table, items[i].node.hash); node != NULL;
+             node = node->next)
             chain++;
         longest = chain > longest ? chain : longest;
     }

@@ -21,7 +21,7 @@ static syncguard_status setup_toy(const char *url, const syncguard_options *opti
     (void)options;
     (void)err;
     setups++;
-    if (print)
+    if (print != NULL)
         print(print_context, "make toys");
     return SYNCGUARD_OK;
 }
@@ -38,7 +38,7 @@ static void refused(const char *url, const char *named)
 
     assert_int_equal(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_null(backend);
-    if (!strstr(err.message, named))
+    if (strstr(err.message, named) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", err.message, named);
     assert_null(strstr(err.message, "secret"));
 }

@@ -670,15 +670,15 @@ static void an_abandoned_release_ends_its_extends(void **state)
                 syncguard_lock_extend_async(queue, lock, 60000, &call, NULL, NULL, &err),
                 SYNCGUARD_OK);
         assert_true(wait_for_count(&p->extends, extends + 1));
-        call.timeout_ms = cancels ? 60000 : 100;
+        call.timeout_ms = cancels != 0 ? 60000 : 100;
         assert_int_equal(syncguard_lock_release_async(queue, lock, &call, NULL, &request, &err),
                          SYNCGUARD_OK);
-        if (cancels)
+        if (cancels != 0)
             assert_true(syncguard_queue_cancel(queue, request));
         take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_ABSENT);
         take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_E_ABORTED);
         take(queue, SYNCGUARD_COMPLETION_RELEASE,
-             cancels ? SYNCGUARD_E_ABORTED : SYNCGUARD_E_NETWORK_TIMEOUT);
+             cancels != 0 ? SYNCGUARD_E_ABORTED : SYNCGUARD_E_NETWORK_TIMEOUT);
         atomic_store(&hangs, false);
         assert_true(wait_for_count(&p->releases, releases + 1));
     }

@@ -325,7 +325,7 @@ static void close_ends_a_hung_batch(void **state)
             requests[i] = start("k", NULL);
         atomic_store(&hangs, true);
         open_gate();
-        for (int i = 0; i < WIDTH && cancelled; i++)
+        for (int i = 0; i < WIDTH && cancelled != 0; i++)
             assert_true(syncguard_queue_cancel(queue, requests[i]));
         int64_t begun = syncguard_clock_ns();
         syncguard_queue_close(queue);

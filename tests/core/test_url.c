@@ -26,7 +26,7 @@ static void refused(const char *text, const char *named)
     assert_int_equal(syncguard_url_parse(text, &url, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_null(url);
     assert_int_equal(err.code, SYNCGUARD_E_INVALID_ARGUMENT);
-    if (!strstr(err.message, named))
+    if (strstr(err.message, named) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", err.message, named);
     assert_null(strstr(err.message, "secret"));
     assert_null(strstr(err.message, "hunter"));
@@ -116,7 +116,7 @@ static void test_caps(void **state)
     syncguard_url_free(parse(text));
     memcpy(text, "memory:?", length);
     for (i = 0; i < SYNCGUARD_URL_MAX_OPTIONS; i++)
-        length += (size_t)snprintf(text + length, 16, "%so%d=1", i ? "&" : "", i);
+        length += (size_t)snprintf(text + length, 16, "%so%d=1", i != 0 ? "&" : "", i);
     syncguard_url_free(parse(text));
     snprintf(text + length, 16, "&more=1");
     refused(text, "too many");

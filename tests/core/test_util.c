@@ -359,7 +359,7 @@ static int waiting(syncguard_gate *gate)
     int count = 0;
 
     pthread_mutex_lock(&gate->mutex);
-    if (gate->first)
+    if (gate->first != NULL)
         count = gate->first == gate->last ? 1 : 2;
     pthread_mutex_unlock(&gate->mutex);
     return count;

@@ -18,7 +18,8 @@ static vector_file file;
 static bool foreign(const char *kind, const vector_bytes *text)
 {
     bool is_foreign = strcmp(kind, "other") == 0 || strcmp(kind, "surrogate") == 0 ||
-                      strcmp(kind, "double") == 0 || (text && memchr(text->data, 0, text->length));
+                      strcmp(kind, "double") == 0 ||
+                      (text != NULL && memchr(text->data, 0, text->length) != NULL);
 
     if (is_foreign)
         file.skipped++;

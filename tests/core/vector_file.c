@@ -11,7 +11,7 @@ bool vector_open(vector_file *file, const char *folder, const char *name)
     memset(file, 0, sizeof *file);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     file->stream = fopen(path, "r");
-    if (!file->stream)
+    if (file->stream == NULL)
         fprintf(stderr, "cannot open %s\n", path);
     return file->stream != NULL;
 }
@@ -21,16 +21,16 @@ bool vector_next(vector_file *file)
     char *at;
 
     do {
-        if (!fgets(file->line, sizeof file->line, file->stream))
+        if (fgets(file->line, sizeof file->line, file->stream) == NULL)
             return false;
     } while (file->line[0] == '#');
     file->line[strcspn(file->line, "\n")] = '\0';
     file->fields = 0;
-    for (at = file->line; at && file->fields < VECTOR_FIELDS;) {
+    for (at = file->line; at != NULL && file->fields < VECTOR_FIELDS;) {
         char *tab = strchr(at, '\t');
 
         file->field[file->fields++] = at;
-        if (tab)
+        if (tab != NULL)
             *tab++ = '\0';
         at = tab;
     }
@@ -47,7 +47,7 @@ static bool read_part(const char *text, size_t digits, size_t times, vector_byte
 {
     size_t i;
 
-    if (digits == 0 || digits % 2 || out->length + digits / 2 * times > VECTOR_BYTES)
+    if (digits == 0 || (digits % 2) != 0 || out->length + digits / 2 * times > VECTOR_BYTES)
         return false;
     while (times-- > 0) {
         for (i = 0; i < digits; i += 2) {
@@ -62,7 +62,7 @@ static bool read_part(const char *text, size_t digits, size_t times, vector_byte
 bool vector_read(const char *text, vector_bytes *out)
 {
     out->length = 0;
-    while (strcmp(text, "-") != 0 && *text) {
+    while (strcmp(text, "-") != 0 && *text != 0) {
         size_t digits = strspn(text, "0123456789abcdef");
         const char *end = text + digits;
         size_t times = 1;

@@ -302,10 +302,10 @@ static window ghost_of(const history_record *r)
 {
     int64_t from = r->sent_ns > r->call_ns ? r->sent_ns : r->call_ns;
     /* Where nothing fails, only the last attempt of a waiter that gave up can be unknown. */
-    if (is_quiet() && r->sent_ns == 0 && r->status < 0 && r->flags & HISTORY_HELPER &&
+    if (is_quiet() && r->sent_ns == 0 && r->status < 0 && (r->flags & HISTORY_HELPER) != 0 &&
         r->return_ns - ATTEMPT_NS > from)
         from = r->return_ns - ATTEMPT_NS;
-    int64_t asked = r->flags & HISTORY_HELPER ? r->return_ns : r->call_ns;
+    int64_t asked = (r->flags & HISTORY_HELPER) != 0 ? r->return_ns : r->call_ns;
     return (window){from, asked + GHOST_NS + r->ttl_ms * MS};
 }
 
@@ -319,7 +319,7 @@ static int64_t attempts_ended_ns(const history_record *r)
 static bool may_have_failed_before(const history_record *r)
 {
     int64_t end = attempts_ended_ns(r);
-    return r->flags & HISTORY_RETRIES && !is_quiet() &&
+    return (r->flags & HISTORY_RETRIES) != 0 && !is_quiet() &&
            (end - r->call_ns >= TIMEOUT_NS || fault_between(r->thread, r->call_ns, end));
 }
 
@@ -376,7 +376,7 @@ static void bound_grant(op *grant)
     const history_record *r = &grant->r;
     grant->live_until = lease_end_ns(r);
     grant->dead_after = r->return_ns + r->ttl_ms * MS + TOLERANCE_NS + set.slack_ns;
-    if (r->flags & HISTORY_COMMAND) /* nobody records when the command releases */
+    if ((r->flags & HISTORY_COMMAND) != 0) /* nobody records when the command releases */
         grant->live_until = r->return_ns;
 }
 
@@ -401,7 +401,7 @@ static void bound_renewed(history *h)
         const history_record *r = &h->ops[i].r;
         op *grant = h->ops[i].holder >= 0 ? &h->ops[h->ops[i].holder] : NULL;
         if (grant == NULL || grant->r.kind != HISTORY_ACQUIRE ||
-            !(grant->r.flags & HISTORY_RENEWED))
+            (grant->r.flags & HISTORY_RENEWED) == 0)
             continue;
         bool held = r->kind == HISTORY_HELD && r->outcome == HISTORY_OK;
         if (held && believed_until_ns(r, &grant->r) > grant->live_until)
@@ -425,7 +425,7 @@ static void bound_lost(history *h)
         if (!lost || h->ops[i].holder < 0)
             continue;
         op *grant = &h->ops[h->ops[i].holder];
-        if (!(grant->r.flags & HISTORY_RENEWED))
+        if ((grant->r.flags & HISTORY_RENEWED) == 0)
             continue;
         grant->live_until = lease_end_ns(&grant->r);
         if (grant->r.return_ns < grant->live_until)

@@ -12,7 +12,7 @@ static int64_t certain_end(const history *h, const op *grant)
 {
     const history_record *g = &grant->r;
     int64_t end = grant->live_until;
-    if (g->flags & HISTORY_COMMAND)
+    if ((g->flags & HISTORY_COMMAND) != 0)
         return end;
     for (const op *o = grant + 1; o < h->ops + h->count; o++) {
         const history_record *r = &o->r;

@@ -55,7 +55,7 @@ int main(int argc, char **argv)
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) != NULL) {
         printf("%s %s\n", write_resource(fd, fence) ? "accepted" : "refused",
-               syncguard_lock_lost(lock) ? "lost" : "held");
+               syncguard_lock_lost(lock) != 0 ? "lost" : "held");
         fflush(stdout);
     }
     syncguard_lock_dispose(lock);

@@ -141,7 +141,7 @@ static int check_losses(const history *h, uint32_t key)
     for (size_t i = 0; i < h->grant_count && result == 0; i++) {
         const history_record *grant = &h->ops[h->grants[i]].r;
         const loss *l = &losses[i];
-        if (!(grant->flags & HISTORY_RENEWED))
+        if ((grant->flags & HISTORY_RENEWED) == 0)
             continue;
         if (l->lost && l->told == NULL && l->given_back)
             result = broken(key, "a lock was lost and on_lost was not called", grant, NULL);

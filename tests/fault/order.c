@@ -233,7 +233,7 @@ typedef struct move {
  * may already be the first renewal's. */
 static int64_t asked_ns(const history_record *r)
 {
-    return r->sent_ns > 0 && !(r->flags & HISTORY_RENEWED) ? r->sent_ns : r->call_ns;
+    return r->sent_ns > 0 && (r->flags & HISTORY_RENEWED) == 0 ? r->sent_ns : r->call_ns;
 }
 
 /* Entries of the operations that take part, linked in order of time behind *head. */

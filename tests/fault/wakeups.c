@@ -135,7 +135,7 @@ static int check_commands(const history *h, uint32_t key)
     for (size_t i = 0; i < h->grant_count; i++) {
         const op *o = &h->ops[h->grants[i]], *next = next_grant(h, o);
         int64_t from = freed_ns(o);
-        if (from == 0 || next == NULL || !(next->r.flags & HISTORY_COMMAND) ||
+        if (from == 0 || next == NULL || (next->r.flags & HISTORY_COMMAND) == 0 ||
             next->r.fence != o->r.fence + 1 || next->r.call_ns < from ||
             taken_between(h, from, next->r.return_ns, next))
             continue;

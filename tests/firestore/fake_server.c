@@ -48,7 +48,7 @@ static size_t collect(char *data, size_t size, size_t count, void *context)
     text_buffer *buffer = context;
     char *longer = realloc(buffer->data, buffer->length + size * count + 1);
 
-    if (!longer)
+    if (longer == NULL)
         return 0;
     buffer->data = longer;
     memcpy(longer + buffer->length, data, size * count);
@@ -73,7 +73,7 @@ json_t *fake_server_control(const fake_server *server, const char *method, const
     curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, 10000L);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    if (body) {
+    if (body != NULL) {
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
         curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(body));
     }
@@ -130,7 +130,7 @@ size_t fake_server_calls(const fake_server *server, const char *call)
 
     for (size_t i = 0; i < json_array_size(log); i++) {
         const char *its = json_string_value(json_object_get(json_array_get(log, i), "call"));
-        if (!call || (its && strcmp(its, call) == 0))
+        if (call == NULL || (its != NULL && strcmp(its, call) == 0))
             count++;
     }
     json_decref(log);

@@ -117,7 +117,7 @@ int main(int argc, char **argv)
            "%d failures, %d rounds without a winner\n",
            processes, rounds, atomic_load(&a->wins), atomic_load(&a->overlaps),
            atomic_load(&a->out_of_order), atomic_load(&a->failures), atomic_load(&a->idle_rounds));
-    return bad || atomic_load(&a->overlaps) || atomic_load(&a->out_of_order) ||
+    return bad != 0 || atomic_load(&a->overlaps) || atomic_load(&a->out_of_order) ||
                    atomic_load(&a->failures) || atomic_load(&a->idle_rounds)
                ? 1
                : 0;

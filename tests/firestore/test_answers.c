@@ -210,8 +210,8 @@ static void lost_reply_to_a_release(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        const char *way = i % 2 ? "[{\"on\":\"commit\",\"do\":\"reset_after\"}]"
-                                : "[{\"on\":\"commit\",\"do\":\"truncate\"}]";
+        const char *way = (i % 2) != 0 ? "[{\"on\":\"commit\",\"do\":\"reset_after\"}]"
+                                       : "[{\"on\":\"commit\",\"do\":\"truncate\"}]";
         assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
         fake_server_rules(&server, way);
         assert_status(SYNCGUARD_OK,

@@ -162,8 +162,8 @@ static void last_of(const char *call, const char *field, char *out, size_t size)
         const json_t *item = json_array_get(log, i);
         const char *its = json_string_value(json_object_get(item, "call"));
         const char *text = json_string_value(json_object_get(item, field));
-        if (its && strcmp(its, call) == 0)
-            snprintf(out, size, "%s", text ? text : "");
+        if (its != NULL && strcmp(its, call) == 0)
+            snprintf(out, size, "%s", text != NULL ? text : "");
     }
     json_decref(log);
 }
@@ -292,7 +292,7 @@ static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_
     (void)error;
     assert_true(timeout_ms > 0);
     atomic_fetch_add(&g->asked, 1);
-    if (g->token)
+    if (g->token != NULL)
         snprintf(buffer, size, "%s", g->token);
     *lifetime_ms = g->lifetime_ms;
     return g->answer;
@@ -444,7 +444,7 @@ static void failures_of_the_endpoint(void **state)
     for (size_t source = 0; source < 3; source++) {
         syncguard_backend *mine = opened(files[source]);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-            rule(files[source] ? "token" : "metadata", cases[i].rest);
+            rule(files[source] != NULL ? "token" : "metadata", cases[i].rest);
             assert_status(cases[i].wanted, ask(mine));
         }
         fake_server_rules(&server, "[]");

@@ -44,12 +44,12 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *restrict node
                                                        struct addrinfo **restrict res)
 {
     (void)hints;
-    if (node && strcmp(node, "turning.invalid") == 0 && atomic_load(&lookups_left) > 0) {
+    if (node != NULL && strcmp(node, "turning.invalid") == 0 && atomic_load(&lookups_left) > 0) {
         atomic_fetch_sub(&lookups_left, 1);
         *res = here((in_port_t)strtol(service, NULL, 10));
         return 0;
     }
-    if (node && strstr(node, ".invalid") != NULL) {
+    if (node != NULL && strstr(node, ".invalid") != NULL) {
         atomic_fetch_add(&slow_lookups, 1);
         pause_ms(3000);
     }
@@ -272,7 +272,7 @@ static int threads_of_this_process(void)
     int threads = 0;
 
     assert_non_null(file);
-    while (fgets(line, sizeof line, file))
+    while (fgets(line, sizeof line, file) != NULL)
         (void)sscanf(line, "Threads: %d", &threads);
     fclose(file);
     return threads;
@@ -431,7 +431,7 @@ static void started_programs_inherit_nothing(void **state)
         int flags = fcntl(fd, F_GETFD);
         struct sockaddr_storage address;
         socklen_t length = sizeof address;
-        if (flags >= 0 && !(flags & FD_CLOEXEC) &&
+        if (flags >= 0 && (flags & FD_CLOEXEC) == 0 &&
             getsockname(fd, (struct sockaddr *)&address, &length) == 0)
             kept++;
     }

@@ -29,7 +29,7 @@ static void *our_malloc(size_t size)
 {
     void *block = fails_now(fail_ours) ? NULL : malloc(size);
 
-    if (block)
+    if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
 }
@@ -38,14 +38,14 @@ static void *our_realloc(void *block, size_t size)
 {
     void *moved = fails_now(fail_ours) ? NULL : realloc(block, size);
 
-    if (moved && !block)
+    if (moved != NULL && block == NULL)
         atomic_fetch_add(&live, 1);
     return moved;
 }
 
 static void our_free(void *block)
 {
-    if (block)
+    if (block != NULL)
         atomic_fetch_sub(&live, 1);
     free(block);
 }
@@ -54,7 +54,7 @@ static void *json_malloc(size_t size)
 {
     void *block = fails_now(fail_json) ? NULL : malloc(size);
 
-    if (block)
+    if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
 }
@@ -121,7 +121,7 @@ static void sweep(step before, step under_test)
         syncguard_backend *mine = fake_server_open(&server, NULL);
         syncguard_status status;
 
-        if (before)
+        if (before != NULL)
             assert_status(SYNCGUARD_OK, before(mine));
         atomic_store(&countdown, n);
         status = under_test(mine);

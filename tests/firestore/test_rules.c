@@ -13,9 +13,10 @@ extern const syncguard_module syncguard_module_firestore;
 static const char *type_of(const json_t *document, const char *field)
 {
     const json_t *value = json_object_get(json_object_get(document, "fields"), field);
-    const char *type = value ? json_object_iter_key(json_object_iter((json_t *)value)) : NULL;
+    const char *type =
+        value != NULL ? json_object_iter_key(json_object_iter((json_t *)value)) : NULL;
 
-    return type ? type : "";
+    return type != NULL ? type : "";
 }
 
 static void documents_are_the_agreed_ones(void **state)
@@ -360,7 +361,8 @@ static void listing_goes_through_all_pages(void **state)
         char expires[32];
         snprintf(name, sizeof name, "%slocks/k%04d", PREFIX, i);
         /* Every second one is dead, and one in ten no lock at all. */
-        snprintf(expires, sizeof expires, "%lld", (long long)wall_ms() + (i % 2 ? 60000 : -60000));
+        snprintf(expires, sizeof expires, "%lld",
+                 (long long)wall_ms() + ((i % 2) != 0 ? 60000 : -60000));
         json_object_set_new(
             many, name,
             i % 10 == 0 ? json_object()
@@ -433,7 +435,7 @@ static void bad_options_are_named_at_open(void **state)
     setenv("FIRESTORE_EMULATOR_HOST", "", 1);
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(urls[i].url, NULL, &none, &err));
-        if (!strstr(err.message, urls[i].named))
+        if (strstr(err.message, urls[i].named) == NULL)
             print_error("%s: %s\n", urls[i].url, err.message);
         assert_non_null(strstr(err.message, urls[i].named));
         assert_null(strstr(err.message, "secretword"));
@@ -530,7 +532,8 @@ static int queries_by_id(void)
     for (size_t i = 0; i < json_array_size(log); i++) {
         const json_t *body = json_object_get(json_array_get(log, i), "body");
         const json_t *where = json_object_get(json_object_get(body, "structuredQuery"), "where");
-        if (json_object_get(where, "fieldFilter") && !json_object_get(body, "explainOptions"))
+        if (json_object_get(where, "fieldFilter") != NULL &&
+            json_object_get(body, "explainOptions") == NULL)
             count++;
     }
     json_decref(log);
@@ -558,7 +561,7 @@ static void doctor_reports_scans(void **state)
 
         json_decref(fake_server_control(&server, "PUT", "settings", cases[i].settings));
         assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
-        if (!strstr(f.text, cases[i].expected))
+        if (strstr(f.text, cases[i].expected) == NULL)
             fail_msg("%s instead of %s", f.text, cases[i].expected);
         assert_int_equal(queries_by_id(), cases[i].queries);
     }

@@ -21,7 +21,7 @@ static void plant(const char *key, int64_t expires_at_ms, const char *field, con
                        "expiresAtMs", "integerValue", expires, "acquiredAtMs", "integerValue", "5",
                        "owner", "stringValue", "me");
     assert_non_null(fields);
-    if (value)
+    if (value != NULL)
         json_object_set_new(fields, field, json_loads(value, 0, NULL));
     else
         json_object_del(fields, field);
@@ -281,7 +281,7 @@ static void a_grant_without_a_fence_is_taken_back(void **state)
     for (int i = 0; i < 100; i++) {
         json_decref(document);
         document = fake_server_document(&server, "locks/k");
-        if (!document)
+        if (document == NULL)
             break;
         pause_ms(50);
     }

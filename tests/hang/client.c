@@ -205,7 +205,8 @@ static int open_late(const char *url)
     syncguard_backend *backend = NULL;
     char wrong[512];
     /* Loads the module, and does nothing else. */
-    snprintf(wrong, sizeof wrong, "%s%cno_such_option=1", url, strchr(url, '?') ? '&' : '?');
+    snprintf(wrong, sizeof wrong, "%s%cno_such_option=1", url,
+             strchr(url, '?') != NULL ? '&' : '?');
     if (syncguard_open(wrong, NULL, &backend, NULL) == SYNCGUARD_OK)
         return 70;
     options.timeout_ms = END_MS;

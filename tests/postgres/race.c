@@ -249,10 +249,10 @@ static void try_key(board *all, syncguard_backend *backend, const char *key, int
     atomic_fetch_add(&all->grants, 1);
     if (atomic_fetch_add(&all->holders[k], 1) != 0)
         atomic_fetch_add(&all->two_holders, 1);
-    if (atomic_fetch_or(&all->fences[k], bit) & bit)
+    if ((atomic_fetch_or(&all->fences[k], bit) & bit) != 0)
         atomic_fetch_add(&all->repeated_fences, 1);
     /* Half of the keys change hands within the round. */
-    if (k % 2) {
+    if ((k % 2) != 0) {
         atomic_fetch_sub(&all->holders[k], 1);
         if (syncguard_release(backend, grant.lock_id, NULL, &err) != SYNCGUARD_OK)
             atomic_fetch_add(&all->failures, 1);
@@ -335,5 +335,5 @@ int main(int argc, char **argv)
         failed = race_fresh(rounds);
     }
     pg_server_end(server);
-    return failed ? 1 : 0;
+    return failed != 0 ? 1 : 0;
 }

@@ -43,7 +43,7 @@ static void add_lines(const char **words, int count, char *text)
 {
     char *rest = NULL;
 
-    for (char *line = strtok_r(text, "\n", &rest); line && count < MAX_WORDS - 1;
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL && count < MAX_WORDS - 1;
          line = strtok_r(NULL, "\n", &rest))
         words[count++] = line;
     words[count] = NULL;
@@ -56,7 +56,7 @@ static void start(pg_server *server, const char *verb, const char *number)
     const char *words[MAX_WORDS] = {number};
 
     snprintf(settings, sizeof settings, "%s", server->settings);
-    add_lines(words, number ? 1 : 0, settings);
+    add_lines(words, number != NULL ? 1 : 0, settings);
     servers_ask(&server->process, verb, words);
     server->port = server->process.port;
     server->folder = server->process.folder;
@@ -75,9 +75,9 @@ static pg_server *make(const char *settings)
 {
     pg_server *server = calloc(1, sizeof *server);
 
-    if (!server)
+    if (server == NULL)
         pg_die("no memory");
-    snprintf(server->settings, sizeof server->settings, "%s", settings ? settings : "");
+    snprintf(server->settings, sizeof server->settings, "%s", settings != NULL ? settings : "");
     return server;
 }
 
@@ -120,7 +120,7 @@ void pg_server_down(pg_server *server, int mode)
 
 void pg_server_end(pg_server *server)
 {
-    if (!server)
+    if (server == NULL)
         return;
     servers_change(&server->process, "end", NULL);
     free(server);
@@ -131,7 +131,7 @@ const char *pg_url_as(pg_server *server, const char *user, const char *database,
     char *out = server->text[server->next_text++ % 4];
 
     snprintf(out, sizeof server->text[0], "postgres://%s@127.0.0.1:%d/%s%s%s", user, server->port,
-             database, query ? "?" : "", query ? query : "");
+             database, query != NULL ? "?" : "", query != NULL ? query : "");
     return out;
 }
 

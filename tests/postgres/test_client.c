@@ -69,7 +69,7 @@ static bool has_roots(const char *conninfo)
     bool found = false;
 
     assert_status(SYNCGUARD_OK, sg_pg_target_read(conninfo, 1000, &target, &err));
-    for (int i = 0; target->keywords[i]; i++)
+    for (int i = 0; target->keywords[i] != NULL; i++)
         found = found || strcmp(target->keywords[i], "sslrootcert") == 0;
     sg_pg_target_free(target);
     return found;
@@ -165,9 +165,10 @@ static int daemon_of(syncguard_backend *backend, const char *lock_id)
             return 2;
         unlink(path);
     }
-    if (lock_id && syncguard_acquire(backend, "child", 30000, NULL, &grant, &err) != SYNCGUARD_OK)
+    if (lock_id != NULL &&
+        syncguard_acquire(backend, "child", 30000, NULL, &grant, &err) != SYNCGUARD_OK)
         return 3;
-    if (lock_id && syncguard_release(backend, lock_id, NULL, &err) != SYNCGUARD_OK)
+    if (lock_id != NULL && syncguard_release(backend, lock_id, NULL, &err) != SYNCGUARD_OK)
         return 4;
     syncguard_close(backend);
     for (int i = 0; i < FILES; i++) {
@@ -193,12 +194,12 @@ static void daemon_keeps_its_files(void **state)
         fflush(NULL);
         pid = fork();
         if (pid == 0)
-            _exit(daemon_of(backend, used ? grant.lock_id : NULL));
+            _exit(daemon_of(backend, used != 0 ? grant.lock_id : NULL));
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
         /* The parent's connection is as it was. */
-        assert_status(used ? SYNCGUARD_ABSENT : SYNCGUARD_OK,
+        assert_status(used != 0 ? SYNCGUARD_ABSENT : SYNCGUARD_OK,
                       syncguard_release(backend, grant.lock_id, NULL, &err));
         pg_sql(plain, "DELETE FROM syncguard_locks");
         syncguard_close(backend);

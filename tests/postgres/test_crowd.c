@@ -52,7 +52,7 @@ static int queue_length(syncguard_backend *backend)
     int count = 0;
 
     pthread_mutex_lock(&gate->mutex);
-    for (const syncguard_gate_waiter *each = gate->first; each; each = each->next)
+    for (const syncguard_gate_waiter *each = gate->first; each != NULL; each = each->next)
         count++;
     pthread_mutex_unlock(&gate->mutex);
     return count;

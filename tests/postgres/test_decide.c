@@ -68,13 +68,13 @@ static void contended_acquire_changes_nothing(void **state)
 
     (void)state;
     for (int past = 0; past < 2; past++) {
-        if (past) /* its expiry, but within the tolerance */
+        if (past != 0) /* its expiry, but within the tolerance */
             set_age("busy", 0);
-        snprintf(before, sizeof before, "%s", pg_sql(plain, past ? visible : facts));
-        for (int i = 0; i < (past ? 3 : 20); i++)
+        snprintf(before, sizeof before, "%s", pg_sql(plain, past != 0 ? visible : facts));
+        for (int i = 0; i < (past != 0 ? 3 : 20); i++)
             assert_status(SYNCGUARD_LOCKED,
                           syncguard_acquire(backend, "busy", 30000, NULL, &grant, &err));
-        assert_string_equal(before, pg_sql(plain, past ? visible : facts));
+        assert_string_equal(before, pg_sql(plain, past != 0 ? visible : facts));
     }
     (void)syncguard_release(backend, holder.lock_id, NULL, &err);
 }

@@ -177,7 +177,7 @@ static atomic_int replaced_lines;
 static void count_lines(void *context, syncguard_log_level level, const char *message)
 {
     (void)context, (void)level;
-    if (strstr(message, "had to be replaced"))
+    if (strstr(message, "had to be replaced") != NULL)
         atomic_fetch_add(&replaced_lines, 1);
 }
 

@@ -16,7 +16,7 @@ static int logged;
 static void count_warnings(void *context, syncguard_log_level level, const char *message)
 {
     (void)context;
-    if (level == SYNCGUARD_LOG_WARN && strstr(message, "cannot be read"))
+    if (level == SYNCGUARD_LOG_WARN && strstr(message, "cannot be read") != NULL)
         logged++;
 }
 

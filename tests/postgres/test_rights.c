@@ -31,7 +31,7 @@ static void read_paragraph(const char *word, char *out, size_t size)
     bool inside = false;
 
     assert_non_null(file);
-    while (fgets(line, sizeof line, file) && !(inside && line[0] == '\n')) {
+    while (fgets(line, sizeof line, file) != NULL && !(inside && line[0] == '\n')) {
         inside = inside || strncmp(line, word, strlen(word)) == 0;
         if (!inside)
             continue;

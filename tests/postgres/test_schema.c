@@ -435,7 +435,7 @@ static const char *sslmode_of(const char *conninfo)
 
     value[0] = '\0';
     assert_status(SYNCGUARD_OK, sg_pg_target_read(conninfo, 1000, &target, &err));
-    for (size_t i = 0; target->keywords[i]; i++) {
+    for (size_t i = 0; target->keywords[i] != NULL; i++) {
         if (strcmp(target->keywords[i], "sslmode") == 0)
             snprintf(value, sizeof value, "%s", target->values[i]);
     }

@@ -235,7 +235,7 @@ int main(void)
     pg_sql(plain, "SELECT pg_reload_conf()");
     await_standby();
     failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (plain)
+    if (plain != NULL)
         PQfinish(plain);
     pg_server_end(primary);
     pg_server_end(standby);

@@ -102,7 +102,7 @@ static void advisory_lock_comes_before_the_row(void **state)
     filter = PQgetvalue(result, PQntuples(result) - 1, 0);
     assert_non_null(strstr(filter, "Filter: "));
     assert_non_null(strstr(filter, "pg_advisory_xact_lock"));
-    if (!strstr(PQgetvalue(result, PQntuples(result) - 2, 0), "Index Cond: ")) {
+    if (strstr(PQgetvalue(result, PQntuples(result) - 2, 0), "Index Cond: ") == NULL) {
         assert_non_null(strstr(filter, "lock_id = "));
         assert_true(strstr(filter, "lock_id = ") < strstr(filter, "pg_advisory_xact_lock"));
     }
@@ -147,8 +147,8 @@ static void release_is_evaluated_after_the_wait(void **state)
         pg_sql(foreign, "%s", meanwhile[i / 2].sql);
         pg_sql(foreign, "COMMIT");
         result = answer();
-        assert_int_equal(PQntuples(result), meanwhile[i / 2].live ? 1 : 0);
-        if (meanwhile[i / 2].live) {
+        assert_int_equal(PQntuples(result), meanwhile[i / 2].live != NULL ? 1 : 0);
+        if (meanwhile[i / 2].live != NULL) {
             assert_string_equal(PQgetvalue(result, 0, 0), "late");
             assert_string_equal(PQgetvalue(result, 0, 1), meanwhile[i / 2].live);
         }

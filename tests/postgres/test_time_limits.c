@@ -117,7 +117,7 @@ static int session_of(syncguard_backend *backend)
 
     pthread_mutex_lock(&pool->mutex);
     first = atomic_load(&pool->all);
-    if (first)
+    if (first != NULL)
         session = PQbackendPID(first->pg);
     pthread_mutex_unlock(&pool->mutex);
     return session;

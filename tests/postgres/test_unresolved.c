@@ -160,9 +160,9 @@ static void *serve_line(void *context)
 
         if (poll(fds, 2, 20) <= 0)
             continue;
-        if (fds[0].revents)
+        if (fds[0].revents != 0)
             going = from_client(self);
-        if (going && fds[1].revents)
+        if (going && fds[1].revents != 0)
             going = from_server(self);
     }
     close(self->client);
@@ -186,7 +186,7 @@ static void *accept_lines(void *context)
         line *self = calloc(1, sizeof *self);
         pthread_t thread;
 
-        if (client < 0 || !self || atomic_load(&proxy_closed)) {
+        if (client < 0 || self == NULL || atomic_load(&proxy_closed)) {
             close(client);
             free(self);
             continue;
@@ -229,7 +229,7 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *host, const c
                                                        struct addrinfo **out)
 {
     typedef int resolver(const char *, const char *, const struct addrinfo *, struct addrinfo **);
-    bool two = host && strcmp(host, "two.test") == 0;
+    bool two = host != NULL && strcmp(host, "two.test") == 0;
     struct addrinfo *second = NULL;
     resolver *real;
     int status;
@@ -472,10 +472,10 @@ static void release_that_was_sent_again(void **state)
             assert_status(SYNCGUARD_OK,
                           syncguard_acquire(backend, "again", 30000, NULL, &grant, &err));
             pg_sql(plain, "%s", meanwhile[i]);
-            if (broken)
+            if (broken != 0)
                 pg_sql(plain, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE "
                               "application_name = 'again'");
-            assert_status(broken ? SYNCGUARD_OK : SYNCGUARD_ABSENT,
+            assert_status(broken != 0 ? SYNCGUARD_OK : SYNCGUARD_ABSENT,
                           syncguard_release(backend, grant.lock_id, NULL, &err));
         }
     }

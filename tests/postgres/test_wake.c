@@ -210,7 +210,7 @@ static void every_release_is_heard(void **state)
     /* Whoever has it gives it back, in whatever order they get it. */
     for (int left = WAITERS; left > 0;) {
         for (int i = 0; i < WAITERS; i++) {
-            if (waiters[i].backend && atomic_load(&waiters[i].done)) {
+            if (waiters[i].backend != NULL && atomic_load(&waiters[i].done)) {
                 pthread_join(waiters[i].thread, NULL);
                 assert_int_equal(waiters[i].status, SYNCGUARD_OK);
                 assert_status(SYNCGUARD_OK, syncguard_lock_release(waiters[i].lock, NULL, &err));

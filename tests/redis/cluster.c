@@ -101,15 +101,15 @@ void end_move(const move *m)
 void spread(const move *m, const char *key, const char *lock_id, int mask)
 {
     char name[128];
-    if (mask & 1) {
+    if ((mask & 1) != 0) {
         snprintf(name, sizeof name, "{syncguard}:%s", key);
         move_name(m, name);
     }
-    if (mask & 2) {
+    if ((mask & 2) != 0) {
         snprintf(name, sizeof name, "{syncguard}:id:%s", lock_id);
         move_name(m, name);
     }
-    if (mask & 4) {
+    if ((mask & 4) != 0) {
         snprintf(name, sizeof name, "{syncguard}:fence:{syncguard}:%s", key);
         move_name(m, name);
     }

@@ -67,7 +67,7 @@ static redisContext *context_at(int port)
 {
     static redisContext *context;
     static int context_port;
-    if (context == NULL || context->err || context_port != port) {
+    if (context == NULL || context->err != 0 || context_port != port) {
         if (context != NULL)
             redisFree(context);
         context = redisConnect("127.0.0.1", port);

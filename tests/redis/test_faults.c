@@ -75,10 +75,10 @@ static void dead_server_is_told_at_once(void **state)
     int64_t start = now_ms();
     assert_status(syncguard_acquire(backend, "b", 5000, NULL, &grant, &err),
                   SYNCGUARD_E_SERVICE_UNAVAILABLE);
-    assert_status(syncguard_release(backend,
-                                    grant.lock_id[0] ? grant.lock_id : "AAAAAAAAAAAAAAAAAAAAAA",
-                                    NULL, &err),
-                  SYNCGUARD_E_SERVICE_UNAVAILABLE);
+    assert_status(
+        syncguard_release(backend, grant.lock_id[0] != 0 ? grant.lock_id : "AAAAAAAAAAAAAAAAAAAAAA",
+                          NULL, &err),
+        SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(now_ms() - start < PROMPT_MS);
     /* It comes back without its data, and the handle finds it. */
     server_start(&s, s.port, without_persistence);

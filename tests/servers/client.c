@@ -53,7 +53,7 @@ static void start_keeper(void)
     close(from[1]);
     requests = fdopen(to[1], "w");
     replies = fdopen(from[0], "r");
-    if (keeper < 0 || !requests || !replies || atexit(end_keeper) != 0)
+    if (keeper < 0 || requests == NULL || replies == NULL || atexit(end_keeper) != 0)
         give_up("they cannot be started");
 }
 
@@ -76,10 +76,10 @@ static void ask(test_server *server, const char *verb, int number, const char *c
     fputs(verb, requests);
     if (number >= 0)
         fprintf(requests, "\t%d", number);
-    for (size_t i = 0; words && words[i]; i++)
+    for (size_t i = 0; words != NULL && words[i] != NULL; i++)
         fprintf(requests, "\t%s", words[i]);
     fputc('\n', requests);
-    if (fflush(requests) != 0 || !fgets(line, sizeof line, replies))
+    if (fflush(requests) != 0 || fgets(line, sizeof line, replies) == NULL)
         give_up("no reply");
     if (strncmp(line, "ok ", 3) != 0)
         give_up(line);

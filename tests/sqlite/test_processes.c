@@ -275,7 +275,7 @@ static void opening_waits_for_nobody(void **state)
     call.timeout_ms = 200;
     for (int made = 0; made < 2; made++) {
         /* First the file is empty, and the tables cannot be made; then they are there. */
-        if (!made)
+        if (made == 0)
             write_file(dir->file, "", 0);
         child holder = start_worker("hold", dir->file, NULL);
         assert_non_null(fgets(line, sizeof line, holder.out));

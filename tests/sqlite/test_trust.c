@@ -65,12 +65,12 @@ static void planted_links_are_refused(void **state)
     make_victim(beside(dir, "victim", victim));
     uint64_t sum = file_sum(victim);
     for (int made = 0; made < 2; made++) {
-        if (made)
+        if (made != 0)
             use(dir->file);
         for (size_t i = 0; i < 4; i++) {
             snprintf(planted, sizeof planted, "%s%s", dir->file, suffixes[i]);
             (void)unlink(planted);
-            if (!made) /* else what is there would be removed as a leftover */
+            if (made == 0) /* else what is there would be removed as a leftover */
                 write_file(dir->file, "", 0);
             assert_int_equal(link(victim, planted), 0);
             refused(dir->file, planted);
@@ -269,7 +269,7 @@ static void folders_that_become_links_are_not_followed(void **state)
     snprintf(relinked_to, sizeof relinked_to, "%s", own);
     for (int made = 0; made < 2; made++) {
         (void)unlink(folder);
-        if (made) {
+        if (made != 0) {
             assert_int_equal(mkdir(folder, 0755), 0);
             assert_int_equal(chown(folder, NOBODY, NOBODY), 0);
         } else {

@@ -120,7 +120,7 @@ static syncguard_status create(const sg_firestore_config *config, syncguard_back
     sg_firestore_backend *b = syncguard_calloc(1, sizeof *b);
     syncguard_status status;
 
-    if (!b)
+    if (b == NULL)
         return syncguard_fail_memory(err);
     status = init_parts(b, config, err);
     if (status == SYNCGUARD_OK) {
@@ -144,7 +144,7 @@ syncguard_status syncguard_firestore_open(const syncguard_firestore_options *fir
     syncguard_status status;
 
     syncguard_error_clear(err);
-    if (!out)
+    if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out is NULL");
     *out = NULL;
     status = sg_firestore_config_read(&config, firestore_options, options, err);
@@ -160,7 +160,7 @@ syncguard_status syncguard_firestore_clock(syncguard_backend *backend,
     sg_firestore_instant at = sg_firestore_now();
 
     syncguard_error_clear(err);
-    if (!backend || backend->ops != &ops || !info ||
+    if (backend == NULL || backend->ops != &ops || info == NULL ||
         info->size < SYNCGUARD_SIZE_UP_TO(syncguard_firestore_clock_info, samples))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "no handle of the firestore backend, or no struct of known size");

@@ -24,7 +24,7 @@ syncguard_status sg_firestore_cache_init(sg_firestore_cache *cache, syncguard_er
 {
     memset(cache, 0, sizeof *cache);
     cache->buckets = syncguard_calloc(BUCKETS, sizeof(sg_firestore_cache_entry *));
-    if (cache->buckets && pthread_mutex_init(&cache->mutex, NULL) == 0)
+    if (cache->buckets != NULL && pthread_mutex_init(&cache->mutex, NULL) == 0)
         return SYNCGUARD_OK;
     syncguard_free(cache->buckets);
     cache->buckets = NULL;
@@ -34,9 +34,9 @@ syncguard_status sg_firestore_cache_init(sg_firestore_cache *cache, syncguard_er
 /* Without buckets too: a forked child may have had no memory for them. */
 static void free_entries(sg_firestore_cache *cache)
 {
-    for (size_t i = 0; cache->buckets && i < BUCKETS; i++) {
+    for (size_t i = 0; cache->buckets != NULL && i < BUCKETS; i++) {
         sg_firestore_cache_entry *entry = cache->buckets[i];
-        while (entry) {
+        while (entry != NULL) {
             sg_firestore_cache_entry *next = entry->next;
             syncguard_free(entry);
             entry = next;
@@ -77,7 +77,7 @@ static sg_firestore_cache_entry **find(const sg_firestore_cache *cache, const ch
 {
     sg_firestore_cache_entry **at;
 
-    for (at = bucket_of(cache, lock_id); *at; at = &(*at)->next) {
+    for (at = bucket_of(cache, lock_id); *at != NULL; at = &(*at)->next) {
         if (memcmp((*at)->lock_id, lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0)
             return at;
     }
@@ -97,7 +97,7 @@ static void sweep(sg_firestore_cache *cache, int64_t now_ms)
 {
     for (int i = 0; i < 2; i++) {
         sg_firestore_cache_entry **at = &cache->buckets[cache->next_swept];
-        while (*at) {
+        while (*at != NULL) {
             if (syncguard_is_live((*at)->expires_at_ms, now_ms))
                 at = &(*at)->next;
             else
@@ -117,7 +117,7 @@ static sg_firestore_cache_entry *add(sg_firestore_cache *cache, const char *lock
     if (cache->count >= MAX_ENTRIES)
         return NULL;
     entry = syncguard_malloc(sizeof *entry + key_length + 1);
-    if (!entry)
+    if (entry == NULL)
         return NULL;
     memcpy(entry->lock_id, lock_id, sizeof entry->lock_id);
     memcpy(entry->key, key, key_length);
@@ -142,10 +142,10 @@ void sg_firestore_cache_put(sg_firestore_cache *cache, const char *lock_id, cons
         return;
     pthread_mutex_lock(&cache->mutex);
     at = find(cache, lock_id);
-    if (!at)
+    if (at == NULL)
         sweep(cache, now_ms);
-    entry = at ? *at : add(cache, lock_id, key, key_length);
-    if (entry) {
+    entry = at != NULL ? *at : add(cache, lock_id, key, key_length);
+    if (entry != NULL) {
         memcpy(entry->update_time, update_time, time_size);
         entry->expires_at_ms = expires_at_ms;
     }
@@ -159,7 +159,7 @@ bool sg_firestore_cache_get(sg_firestore_cache *cache, const char *lock_id,
 
     pthread_mutex_lock(&cache->mutex);
     at = find(cache, lock_id);
-    if (at) {
+    if (at != NULL) {
         const sg_firestore_cache_entry *entry = *at;
         memcpy(cached->key, entry->key, (size_t)entry->key_length + 1);
         cached->key_length = entry->key_length;
@@ -176,7 +176,7 @@ void sg_firestore_cache_drop(sg_firestore_cache *cache, const char *lock_id)
 
     pthread_mutex_lock(&cache->mutex);
     at = find(cache, lock_id);
-    if (at)
+    if (at != NULL)
         remove_at(cache, at);
     pthread_mutex_unlock(&cache->mutex);
 }

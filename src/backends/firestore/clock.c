@@ -166,11 +166,11 @@ bool sg_firestore_time_parse(const char *text, int64_t *ns)
 
     memset(&parts, 0, sizeof parts);
     text = strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
-    if (text && *text == '.') {
+    if (text != NULL && *text == '.') {
         for (text++; *text >= '0' && *text <= '9'; text++, scale /= 10)
             fraction += (*text - '0') * scale;
     }
-    if (!text || strcmp(text, "Z") != 0 || parts.tm_year < 70 || parts.tm_year > 300)
+    if (text == NULL || strcmp(text, "Z") != 0 || parts.tm_year < 70 || parts.tm_year > 300)
         return false;
     seconds = timegm(&parts);
     if (seconds < 0)

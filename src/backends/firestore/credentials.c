@@ -33,7 +33,7 @@ static char *read_whole(const char *path, size_t *length)
         text = syncguard_calloc(1, MAX_FILE_BYTES + 1);
         errno = ENOMEM;
     }
-    while (text && at < MAX_FILE_BYTES) {
+    while (text != NULL && at < MAX_FILE_BYTES) {
         ssize_t n = read(fd, text + at, MAX_FILE_BYTES - at);
         if (n < 0 && errno == EINTR)
             continue;
@@ -50,7 +50,7 @@ static char *copy_field(const json_t *json, const char *name)
 {
     const char *text = json_string_value(json_object_get(json, name));
 
-    return text && text[0] ? syncguard_strdup(text) : NULL;
+    return text != NULL && text[0] != 0 ? syncguard_strdup(text) : NULL;
 }
 
 static bool token_uri_safe(const char *uri)
@@ -66,26 +66,26 @@ static syncguard_status read_json(sg_firestore_credentials *c, const json_t *jso
     const char *type = json_string_value(json_object_get(json, "type"));
 
     c->token_uri = copy_field(json, "token_uri");
-    if (!c->token_uri)
+    if (c->token_uri == NULL)
         c->token_uri = syncguard_strdup(GOOGLE_TOKEN_URI);
-    if (!c->token_uri)
+    if (c->token_uri == NULL)
         return syncguard_fail_memory(err);
     if (!token_uri_safe(c->token_uri))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "token_uri of the credentials file is neither https nor loopback");
-    if (type && strcmp(type, "service_account") == 0) {
+    if (type != NULL && strcmp(type, "service_account") == 0) {
         c->kind = SG_FIRESTORE_SERVICE_ACCOUNT;
         c->client = copy_field(json, "client_email");
         c->key_id = copy_field(json, "private_key_id");
         c->secret = copy_field(json, "private_key");
-        if (c->client && c->secret)
+        if (c->client != NULL && c->secret != NULL)
             return SYNCGUARD_OK;
-    } else if (type && strcmp(type, "authorized_user") == 0) {
+    } else if (type != NULL && strcmp(type, "authorized_user") == 0) {
         c->kind = SG_FIRESTORE_USER;
         c->client = copy_field(json, "client_id");
         c->secret = copy_field(json, "client_secret");
         c->refresh_token = copy_field(json, "refresh_token");
-        if (c->client && c->secret && c->refresh_token)
+        if (c->client != NULL && c->secret != NULL && c->refresh_token != NULL)
             return SYNCGUARD_OK;
     } else {
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
@@ -103,18 +103,18 @@ static syncguard_status read_credentials_file(sg_firestore_credentials *c, const
     size_t length = 0;
     char *text = read_whole(path, &length);
     int error = errno;
-    json_t *json = text ? json_loadb(text, length, 0, NULL) : NULL;
+    json_t *json = text != NULL ? json_loadb(text, length, 0, NULL) : NULL;
     syncguard_status status;
 
-    if (!text && (error == EMFILE || error == ENFILE))
+    if (text == NULL && (error == EMFILE || error == ENFILE))
         status = syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE",
                                 "no file descriptor is left for the credentials file");
-    else if (!text && error == ENOMEM)
+    else if (text == NULL && error == ENOMEM)
         status = syncguard_fail_memory(err);
-    else if (!text)
+    else if (text == NULL)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "the credentials file given by %s cannot be read", source);
-    else if (!json)
+    else if (json == NULL)
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "the credentials file given by %s is no JSON", source);
     else
@@ -123,7 +123,7 @@ static syncguard_status read_credentials_file(sg_firestore_credentials *c, const
     sg_firestore_json_wipe(json_object_get(json, "client_secret"));
     sg_firestore_json_wipe(json_object_get(json, "refresh_token"));
     json_decref(json);
-    if (text)
+    if (text != NULL)
         explicit_bzero(text, length);
     syncguard_free(text);
     return status;
@@ -135,9 +135,9 @@ static bool default_file(char *path, size_t size)
     const char *home = syncguard_environment("HOME");
     int n;
 
-    if (folder)
+    if (folder != NULL)
         n = snprintf(path, size, "%s/application_default_credentials.json", folder);
-    else if (home)
+    else if (home != NULL)
         n = snprintf(path, size, "%s/.config/gcloud/application_default_credentials.json", home);
     else
         return false;
@@ -148,7 +148,7 @@ static syncguard_status use_metadata_server(sg_firestore_credentials *c, syncgua
 {
     const char *host = syncguard_environment("GCE_METADATA_HOST");
 
-    if (!host)
+    if (host == NULL)
         host = "metadata.google.internal";
     if (strlen(host) > MAX_HOST_BYTES || strcspn(host, "/?#@ ") != strlen(host))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
@@ -156,7 +156,7 @@ static syncguard_status use_metadata_server(sg_firestore_credentials *c, syncgua
     c->kind = SG_FIRESTORE_METADATA;
     c->token_uri = sg_firestore_format(
         "http://%s/computeMetadata/v1/instance/service-accounts/default/token", host);
-    return c->token_uri ? SYNCGUARD_OK : syncguard_fail_memory(err);
+    return c->token_uri != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
 static syncguard_status find_source(sg_firestore_credentials *c,
@@ -170,15 +170,15 @@ static syncguard_status find_source(sg_firestore_credentials *c,
         c->kind = SG_FIRESTORE_EMULATOR;
         return SYNCGUARD_OK;
     }
-    if (options->token) {
+    if (options->token != NULL) {
         c->kind = SG_FIRESTORE_CALLBACK;
         c->callback = options->token;
         c->callback_context = options->token_context;
         return SYNCGUARD_OK;
     }
-    if (options->credentials_file)
+    if (options->credentials_file != NULL)
         return read_credentials_file(c, options->credentials_file, "option credentials", err);
-    if (named)
+    if (named != NULL)
         return read_credentials_file(c, named, "GOOGLE_APPLICATION_CREDENTIALS", err);
     if (default_file(path, sizeof path))
         return read_credentials_file(c, path, "gcloud's default", err);

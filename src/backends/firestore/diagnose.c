@@ -109,7 +109,7 @@ static syncguard_status try_query(const diagnosis *d, const char *lock_id, sg_fi
                          "grant roles/datastore.user, or the permission "
                          "datastore.entities.list");
         status = SYNCGUARD_OK;
-    } else if (d->ctx.err) {
+    } else if (d->ctx.err != NULL) {
         *d->ctx.err = own;
     }
     return status;
@@ -165,7 +165,7 @@ static syncguard_status diagnose_permissions(const diagnosis *d)
     } else if (status == SYNCGUARD_OK) {
         status = syncguard_fail(d->ctx.err, SYNCGUARD_E_INTERNAL, NULL,
                                 "a commit applied although its preconditions could not hold");
-    } else if (d->ctx.err) {
+    } else if (d->ctx.err != NULL) {
         *d->ctx.err = own;
     }
     sg_firestore_answer_free(&answer);
@@ -208,7 +208,7 @@ static bool survey_document(void *context, const json_t *document, const char *n
     size_t length = strlen(s->collection);
 
     if (strncmp(name, s->collection, length) == 0 && name[length] == '/') {
-        if (strchr(name + length + 1, '/'))
+        if (strchr(name + length + 1, '/') != NULL)
             s->below++;
         else
             count_document(s, document);

@@ -33,7 +33,7 @@ const sg_firestore_error_class *sg_firestore_classify(const char *word, long htt
 {
     size_t count = sizeof classes / sizeof classes[0];
 
-    for (size_t i = 0; word && i < count; i++) {
+    for (size_t i = 0; word != NULL && i < count; i++) {
         if (strcmp(classes[i].word, word) == 0)
             return &classes[i];
     }

@@ -37,11 +37,11 @@ static size_t on_body(char *data, size_t size, size_t count, void *context)
         return 0;
     }
     if (reply->length + length >= reply->capacity) {
-        size_t capacity = reply->capacity ? reply->capacity : 2048;
+        size_t capacity = reply->capacity != 0 ? reply->capacity : 2048;
         while (capacity <= reply->length + length)
             capacity *= 2;
         char *body = syncguard_realloc(reply->body, capacity);
-        if (!body) {
+        if (body == NULL) {
             handle->no_memory = true;
             return 0;
         }
@@ -75,12 +75,12 @@ static void note_socket(sg_firestore_handle *handle, int fd)
     sg_firestore_socket *slot = NULL;
 
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
-        if (handle->sockets[i].fd == fd || (!slot && handle->sockets[i].fd < 0))
+        if (handle->sockets[i].fd == fd || (slot == NULL && handle->sockets[i].fd < 0))
             slot = &handle->sockets[i];
         if (handle->sockets[i].fd == fd)
             break;
     }
-    if (slot) {
+    if (slot != NULL) {
         slot->fd = fd;
         slot->identity = syncguard_fd_identify(fd);
     }
@@ -172,7 +172,7 @@ static void on_tls_message(int written, int version, int type, const void *messa
     (void)message;
     (void)length;
     (void)ssl;
-    if (written || !handle->limits || handle->cut_off ||
+    if (written != 0 || handle->limits == NULL || handle->cut_off ||
         syncguard_limits_check(handle->limits, NULL) == SYNCGUARD_OK)
         return;
     handle->cut_off = true;
@@ -208,7 +208,7 @@ static bool is_candidate(int fd)
     socklen_t length = sizeof name;
     int flags = fcntl(fd, F_GETFD);
 
-    return flags >= 0 && !(flags & FD_CLOEXEC) &&
+    return flags >= 0 && (flags & FD_CLOEXEC) == 0 &&
            getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.sun_family == AF_UNIX;
 }
 
@@ -252,17 +252,17 @@ static void make_multi(sg_firestore_handle *handle)
     if (lowest >= 0)
         (void)close(lowest);
     handle->multi = curl_multi_init();
-    if (handle->multi && lowest >= 0)
+    if (handle->multi != NULL && lowest >= 0)
         seal_pair(handle, lowest);
 }
 
 void sg_firestore_handle_free(sg_firestore_handle *handle)
 {
-    if (!handle)
+    if (handle == NULL)
         return;
-    if (handle->easy)
+    if (handle->easy != NULL)
         curl_easy_cleanup(handle->easy);
-    if (handle->multi)
+    if (handle->multi != NULL)
         curl_multi_cleanup(handle->multi);
     syncguard_free(handle);
 }
@@ -310,12 +310,12 @@ static bool configure(sg_firestore_handle *handle)
 #else
     SET(CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
-    if (trust->store) {
+    if (trust->store != NULL) {
         SET(CURLOPT_CAINFO, NULL);
         SET(CURLOPT_CAPATH, NULL);
         SET(CURLOPT_SSL_CTX_FUNCTION, on_tls);
         SET(CURLOPT_SSL_CTX_DATA, handle);
-    } else if (trust->ca_file) {
+    } else if (trust->ca_file != NULL) {
         SET(CURLOPT_CAINFO, trust->ca_file);
     }
     return good;
@@ -327,14 +327,15 @@ sg_firestore_handle *sg_firestore_handle_create(const sg_firestore_trust *trust)
 {
     sg_firestore_handle *handle = syncguard_calloc(1, sizeof *handle);
 
-    if (!handle)
+    if (handle == NULL)
         return NULL;
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++)
         handle->sockets[i].fd = -1;
     handle->trust = trust;
     make_multi(handle);
     handle->easy = curl_easy_init();
-    if (!handle->multi || !handle->easy || !set_callbacks(handle) || !configure(handle)) {
+    if (handle->multi == NULL || handle->easy == NULL || !set_callbacks(handle) ||
+        !configure(handle)) {
         sg_firestore_handle_free(handle);
         return NULL;
     }

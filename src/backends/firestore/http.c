@@ -28,7 +28,7 @@ static void pipe_guard_enter(pipe_guard *guard, const char *url)
         return;
     sigemptyset(&pipe_set);
     sigaddset(&pipe_set, SIGPIPE);
-    if (sigpending(&pending) != 0 || sigismember(&pending, SIGPIPE))
+    if (sigpending(&pending) != 0 || sigismember(&pending, SIGPIPE) != 0)
         return;
     guard->active = pthread_sigmask(SIG_BLOCK, &pipe_set, &guard->before) == 0;
 }
@@ -51,7 +51,7 @@ static void pipe_guard_leave(pipe_guard *guard)
 
 static void free_headers(struct curl_slist *list)
 {
-    for (struct curl_slist *item = list; item; item = item->next)
+    for (struct curl_slist *item = list; item != NULL; item = item->next)
         explicit_bzero(item->data, strlen(item->data));
     curl_slist_free_all(list);
 }
@@ -60,9 +60,9 @@ static struct curl_slist *make_headers(const sg_firestore_http_request *request)
 {
     struct curl_slist *list = NULL;
 
-    for (size_t i = 0; i < 2 && request->headers[i]; i++) {
+    for (size_t i = 0; i < 2 && request->headers[i] != NULL; i++) {
         struct curl_slist *longer = curl_slist_append(list, request->headers[i]);
-        if (!longer) {
+        if (longer == NULL) {
             free_headers(list);
             return NULL;
         }
@@ -81,7 +81,7 @@ static bool prepare(sg_firestore_handle *handle, const sg_firestore_http_request
     SET(CURLOPT_URL, request->url);
     SET(CURLOPT_HTTPHEADER, headers);
     SET(CURLOPT_NOPROXY, request->direct ? "*" : NULL);
-    if (request->body) {
+    if (request->body != NULL) {
         SET(CURLOPT_POST, 1L);
         SET(CURLOPT_POSTFIELDS, request->body);
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_length);
@@ -109,7 +109,7 @@ static syncguard_status drive(sg_firestore_handle *handle, const syncguard_limit
 
         if (curl_multi_perform(handle->multi, &running) != CURLM_OK)
             return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libcurl refused to go on");
-        if (!running)
+        if (running == 0)
             break;
         status = syncguard_limits_check(limits, err);
         if (status != SYNCGUARD_OK)
@@ -229,7 +229,7 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
     CURLcode result = CURLE_OK;
 
     begin_transfer(handle, reply);
-    if ((request->headers[0] && !headers) || !prepare(handle, request, headers)) {
+    if ((request->headers[0] != NULL && headers == NULL) || !prepare(handle, request, headers)) {
         free_headers(headers);
         return syncguard_fail_memory(err);
     }
@@ -290,7 +290,7 @@ syncguard_status sg_firestore_transfer(sg_firestore_pool *pool,
 
 void sg_firestore_reply_free(sg_firestore_reply *reply)
 {
-    if (reply->body) {
+    if (reply->body != NULL) {
         explicit_bzero(reply->body, reply->capacity);
         syncguard_free(reply->body);
     }

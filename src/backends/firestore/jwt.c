@@ -18,10 +18,10 @@ static char *base64url(const void *data, size_t length)
 {
     char *text = syncguard_malloc((length + 2) / 3 * 4 + 1);
 
-    if (!text)
+    if (text == NULL)
         return NULL;
     (void)EVP_EncodeBlock((unsigned char *)text, data, (int)length);
-    for (char *at = text; *at; at++)
+    for (char *at = text; *at != 0; at++)
         *at = *at == '+' ? '-' : *at == '/' ? '_' : *at;
     text[strcspn(text, "=")] = '\0';
     return text;
@@ -31,7 +31,7 @@ static char *base64url(const void *data, size_t length)
 static char *encode_json(json_t *json)
 {
     char *text = sg_firestore_json_text(json);
-    char *encoded = text ? base64url(text, strlen(text)) : NULL;
+    char *encoded = text != NULL ? base64url(text, strlen(text)) : NULL;
 
     json_decref(json);
     syncguard_free(text);
@@ -47,8 +47,9 @@ static char *make_content(const char *client_email, const char *key_id, const ch
     char *claims_text = encode_json(json_pack("{s:s,s:s,s:s,s:I,s:I}", "iss", client_email, "scope",
                                               SCOPE, "aud", audience, "iat", (json_int_t)now_s,
                                               "exp", (json_int_t)now_s + LIFETIME_S));
-    char *content =
-        head_text && claims_text ? sg_firestore_format("%s.%s", head_text, claims_text) : NULL;
+    char *content = head_text != NULL && claims_text != NULL
+                        ? sg_firestore_format("%s.%s", head_text, claims_text)
+                        : NULL;
 
     syncguard_free(head_text);
     syncguard_free(claims_text);
@@ -68,10 +69,10 @@ static int no_passphrase(char *buffer, int size, int writing, void *context)
 static EVP_PKEY *load_key(const char *pem)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);
-    EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
+    EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
 
     BIO_free(bio);
-    if (key && EVP_PKEY_base_id(key) != EVP_PKEY_RSA) {
+    if (key != NULL && EVP_PKEY_base_id(key) != EVP_PKEY_RSA) {
         EVP_PKEY_free(key);
         key = NULL;
     }
@@ -85,13 +86,13 @@ static syncguard_status sign(EVP_PKEY *key, const char *content, char **out, syn
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     size_t length = (size_t)EVP_PKEY_size(key);
     unsigned char *signature = syncguard_malloc(length);
-    bool made = context && signature &&
+    bool made = context != NULL && signature != NULL &&
                 EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 &&
                 EVP_DigestSign(context, signature, &length, data, strlen(content)) == 1;
     syncguard_status status = SYNCGUARD_OK;
 
     *out = made ? base64url(signature, length) : NULL;
-    if (!context || !signature || (made && !*out))
+    if (context == NULL || signature == NULL || (made && *out == NULL))
         status = syncguard_fail_memory(err);
     else if (!made)
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
@@ -111,14 +112,14 @@ syncguard_status sg_firestore_jwt(const char *client_email, const char *key_id,
     syncguard_status status = SYNCGUARD_OK;
 
     *out = NULL;
-    if (!content)
+    if (content == NULL)
         status = syncguard_fail_memory(err);
-    else if (!key)
+    else if (key == NULL)
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                                 "the private key of the service account cannot be used");
     else
         status = sign(key, content, &signature, err);
-    if (status == SYNCGUARD_OK && !(*out = sg_firestore_format("%s.%s", content, signature)))
+    if (status == SYNCGUARD_OK && (*out = sg_firestore_format("%s.%s", content, signature)) == NULL)
         status = syncguard_fail_memory(err);
     syncguard_free_secret(signature);
     EVP_PKEY_free(key);

@@ -42,7 +42,7 @@ static void cache_grant(const acquisition *a, const char *update_time)
 {
     const syncguard_acquire_op *op = a->op;
 
-    if (update_time)
+    if (update_time != NULL)
         sg_firestore_cache_put(&a->ctx.backend->cache, op->lock_id, op->key, op->key_length,
                                update_time, op->expires_at_ms, syncguard_wall_ms());
 }
@@ -67,7 +67,7 @@ static syncguard_status next_fence(acquisition *a, const json_t *document,
     syncguard_status status = SYNCGUARD_OK;
 
     memset(counter, 0, sizeof *counter);
-    if (document)
+    if (document != NULL)
         status = sg_firestore_counter_decode(document, counter, a->ctx.err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -89,7 +89,7 @@ static syncguard_status make_record(const syncguard_acquire_op *op, int64_t fenc
         status = syncguard_expiry(now_ms, op->ttl_ms, &record->expires_at_ms, err);
     memcpy(record->key, op->key, op->key_length + 1);
     memcpy(record->lock_id, op->lock_id, sizeof record->lock_id);
-    (void)snprintf(record->owner, sizeof record->owner, "%s", op->owner ? op->owner : "");
+    (void)snprintf(record->owner, sizeof record->owner, "%s", op->owner != NULL ? op->owner : "");
     record->acquired_at_ms = now_ms;
     return status;
 }
@@ -125,9 +125,9 @@ static syncguard_status commit_grant(acquisition *a, const char *lock_time,
     /* The answer may show that the machine stood still, clocks and all, so that the lock may have
      * expired for everybody else; and an answer that came faster than the one before gives a
      * tighter bound on a clock that has just found another's lock dead. */
-    status = sg_firestore_clock_check(&a->ctx.backend->clock,
-                                      lock_time[0] ? SG_FIRESTORE_LIVENESS : SG_FIRESTORE_EXPIRY,
-                                      at, a->ctx.err);
+    status = sg_firestore_clock_check(
+        &a->ctx.backend->clock, lock_time[0] != 0 ? SG_FIRESTORE_LIVENESS : SG_FIRESTORE_EXPIRY, at,
+        a->ctx.err);
     if (status != SYNCGUARD_OK)
         a->may_have_been_applied = true;
     return status;
@@ -186,7 +186,7 @@ static syncguard_status evaluate(acquisition *a, const sg_firestore_answer *read
         status = sg_firestore_answer_document(read, a->fence_name, &counter, a->ctx.err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (document) {
+    if (document != NULL) {
         sg_firestore_lock_decode(document, &lock);
         if (!lock.has_expiry)
             return sg_firestore_fail_unreadable(&lock, a->ctx.err);
@@ -279,7 +279,7 @@ static void update_cache(const change *c, const sg_firestore_answer *answer,
 {
     const char *update_time = sg_firestore_answer_time(answer, 0);
 
-    if (status == SYNCGUARD_OK && c->ttl_ms > 0 && update_time && c->key_length > 0)
+    if (status == SYNCGUARD_OK && c->ttl_ms > 0 && update_time != NULL && c->key_length > 0)
         sg_firestore_cache_put(&c->ctx.backend->cache, c->lock_id, c->key, c->key_length,
                                update_time, c->expires_at_ms, now_ms);
     else if (status == SYNCGUARD_OK || answer->conflict || answer->may_have_been_applied)

@@ -13,7 +13,7 @@
 /* Firestore's rule for the id of a document or collection; length is not 0. */
 static bool legal_id(const char *id, size_t length)
 {
-    if (memchr(id, '/', length))
+    if (memchr(id, '/', length) != NULL)
         return false;
     if (length == 1 && id[0] == '.')
         return false;
@@ -75,21 +75,22 @@ static syncguard_status check_word(const char *what, const char *word, const cha
 static bool fill(sg_firestore_names *names, const char *project, const char *database,
                  const char *base_url)
 {
-    char *slash = names->collection ? strrchr(names->collection, '/') : NULL;
+    char *slash = names->collection != NULL ? strrchr(names->collection, '/') : NULL;
     char *parent = NULL;
 
-    names->collection_id = slash ? slash + 1 : names->collection;
+    names->collection_id = slash != NULL ? slash + 1 : names->collection;
     names->documents = sg_firestore_format("projects/%s/databases/%s/documents", project, database);
-    if (!names->documents || !names->collection || !names->fences)
+    if (names->documents == NULL || names->collection == NULL || names->fences == NULL)
         return false;
     names->url = sg_firestore_format("%s/v1/%s", base_url, names->documents);
-    if (slash)
+    if (slash != NULL)
         *slash = '\0';
-    parent = sg_firestore_percent_encode(slash ? names->collection : "", "()/:");
-    if (slash)
+    parent = sg_firestore_percent_encode(slash != NULL ? names->collection : "", "()/:");
+    if (slash != NULL)
         *slash = '/';
-    if (names->url && parent)
-        names->parent_url = sg_firestore_format("%s%s%s", names->url, slash ? "/" : "", parent);
+    if (names->url != NULL && parent != NULL)
+        names->parent_url =
+            sg_firestore_format("%s%s%s", names->url, slash != NULL ? "/" : "", parent);
     syncguard_free(parent);
     return names->parent_url != NULL;
 }
@@ -98,10 +99,11 @@ syncguard_status sg_firestore_names_init(sg_firestore_names *names,
                                          const syncguard_firestore_options *options,
                                          const char *base_url, syncguard_error *err)
 {
-    const char *project = options->project ? options->project : "";
-    const char *database = options->database ? options->database : "(default)";
-    const char *collection = options->collection ? options->collection : "locks";
-    const char *fences = options->fence_collection ? options->fence_collection : "fence_counters";
+    const char *project = options->project != NULL ? options->project : "";
+    const char *database = options->database != NULL ? options->database : "(default)";
+    const char *collection = options->collection != NULL ? options->collection : "locks";
+    const char *fences =
+        options->fence_collection != NULL ? options->fence_collection : "fence_counters";
     syncguard_status status;
 
     memset(names, 0, sizeof *names);
@@ -153,7 +155,7 @@ syncguard_status sg_firestore_names_of(const sg_firestore_names *names, const ch
         syncguard_name_hash(key, length, id);
     (void)snprintf(lock, SG_FIRESTORE_PATH_BYTES, "%s/%s/%s", names->documents, names->collection,
                    id);
-    if (!fence)
+    if (fence == NULL)
         return SYNCGUARD_OK;
     status = syncguard_fence_name("", id, SYNCGUARD_FIRESTORE_LIMIT_BYTES,
                                   SYNCGUARD_FIRESTORE_RESERVE_BYTES, fence_id, &id_length, err);

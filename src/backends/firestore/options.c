@@ -35,7 +35,7 @@ static bool plain_url_part(const char *text, const char *extra)
     for (size_t i = 0; i < length; i++) {
         char c = text[i];
         if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              strchr(extra, c)))
+              strchr(extra, c) != NULL))
             return false;
     }
     return length > 0 && length < SG_FIRESTORE_BASE_URL_SIZE - 16;
@@ -45,13 +45,13 @@ static bool plain_url_part(const char *text, const char *extra)
 static syncguard_status check_contradictions(const syncguard_firestore_options *options,
                                              syncguard_error *err)
 {
-    const char *other = options->endpoint           ? "endpoint"
-                        : options->credentials_file ? "credentials"
-                        : options->token            ? "token"
-                        : options->ca_file          ? "ca_file"
-                                                    : NULL;
+    const char *other = options->endpoint != NULL           ? "endpoint"
+                        : options->credentials_file != NULL ? "credentials"
+                        : options->token != NULL            ? "token"
+                        : options->ca_file != NULL          ? "ca_file"
+                                                            : NULL;
 
-    if (options->emulator_host && options->emulator_host[0] && other)
+    if (options->emulator_host != NULL && options->emulator_host[0] != 0 && other != NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "options emulator_host and %s contradict each other", other);
     return SYNCGUARD_OK;
@@ -79,8 +79,8 @@ static syncguard_status use_emulator(sg_firestore_config *config, const char *ho
 
 static syncguard_status use_endpoint(sg_firestore_config *config, syncguard_error *err)
 {
-    const char *endpoint =
-        config->options.endpoint ? config->options.endpoint : "https://firestore.googleapis.com";
+    const char *endpoint = config->options.endpoint != NULL ? config->options.endpoint
+                                                            : "https://firestore.googleapis.com";
     bool http = strncasecmp(endpoint, "http://", 7) == 0;
     size_t length;
 
@@ -103,11 +103,12 @@ static syncguard_status find_server(sg_firestore_config *config, syncguard_error
     const char *host = config->options.emulator_host;
     const char *source = "option emulator_host";
 
-    if (!host) {
+    if (host == NULL) {
         host = syncguard_environment("FIRESTORE_EMULATOR_HOST");
         source = "FIRESTORE_EMULATOR_HOST";
     }
-    return host && host[0] ? use_emulator(config, host, source, err) : use_endpoint(config, err);
+    return host != NULL && host[0] != 0 ? use_emulator(config, host, source, err)
+                                        : use_endpoint(config, err);
 }
 
 static syncguard_status check_numbers(const syncguard_firestore_options *options,
@@ -154,11 +155,11 @@ syncguard_status sg_firestore_url_read(syncguard_url *url, syncguard_firestore_o
     int64_t connections = options->max_connections;
     syncguard_status status;
 
-    if (url->user || url->password)
+    if (url->user != NULL || url->password != NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "a firestore URL has no user info");
     options->project = url->hosts;
-    if (url->path[0] == '/' && url->path[1])
+    if (url->path[0] == '/' && url->path[1] != 0)
         options->database = url->path + 1;
     options->collection = syncguard_url_text(url, "collection");
     options->fence_collection = syncguard_url_text(url, "fence_collection");

@@ -34,24 +34,24 @@ static void link_handle(sg_firestore_pool *pool, sg_firestore_handle *handle)
 {
     handle->next = pool->handles;
     handle->previous = NULL;
-    if (pool->handles)
+    if (pool->handles != NULL)
         pool->handles->previous = handle;
     pool->handles = handle;
 }
 
 static void unlink_handle(sg_firestore_pool *pool, sg_firestore_handle *handle)
 {
-    if (handle->previous)
+    if (handle->previous != NULL)
         handle->previous->next = handle->next;
     else
         pool->handles = handle->next;
-    if (handle->next)
+    if (handle->next != NULL)
         handle->next->previous = handle->previous;
 }
 
 static void drop_holder(atomic_int *holders)
 {
-    if (holders && atomic_fetch_sub(holders, 1) == 1)
+    if (holders != NULL && atomic_fetch_sub(holders, 1) == 1)
         syncguard_free(holders);
 }
 
@@ -76,8 +76,8 @@ static sg_firestore_handle *last_returned(const sg_firestore_pool *pool)
 {
     sg_firestore_handle *last = NULL;
 
-    for (sg_firestore_handle *handle = pool->handles; handle; handle = handle->next) {
-        if (!handle->in_use && (!last || handle->returned > last->returned))
+    for (sg_firestore_handle *handle = pool->handles; handle != NULL; handle = handle->next) {
+        if (!handle->in_use && (last == NULL || handle->returned > last->returned))
             last = handle;
     }
     return last;
@@ -89,7 +89,7 @@ static sg_firestore_handle *find_idle(sg_firestore_pool *pool)
 {
     sg_firestore_handle *handle = last_returned(pool);
 
-    while (handle && !sg_firestore_handle_intact(handle)) {
+    while (handle != NULL && !sg_firestore_handle_intact(handle)) {
         unlink_handle(pool, handle);
         handle = last_returned(pool);
     }
@@ -104,15 +104,15 @@ static syncguard_status take(sg_firestore_pool *pool, sg_firestore_handle **out,
 
     pthread_mutex_lock(&pool->mutex);
     *out = find_idle(pool);
-    if (!*out && may_create) {
+    if (*out == NULL && may_create) {
         *out = sg_firestore_handle_create(&pool->trust);
-        if (*out)
+        if (*out != NULL)
             link_handle(pool, *out);
     }
-    if (*out)
+    if (*out != NULL)
         (*out)->in_use = true;
     pthread_mutex_unlock(&pool->mutex);
-    if (*out)
+    if (*out != NULL)
         return SYNCGUARD_OK;
     if (!may_create)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "CURLE_6",
@@ -187,14 +187,15 @@ static X509_STORE *load_trusted(const char *ca_file)
     const char *folder = NULL;
 
     (void)snprintf(ours, sizeof ours, "OpenSSL/%d.", (int)(OPENSSL_VERSION_NUMBER >> 28));
-    if (!about->ssl_version || strncmp(about->ssl_version, ours, strlen(ours)) != 0)
+    if (about->ssl_version == NULL || strncmp(about->ssl_version, ours, strlen(ours)) != 0)
         return NULL;
-    if (!ca_file) {
+    if (ca_file == NULL) {
         bundle = about->cainfo;
         folder = about->capath;
     }
     store = X509_STORE_new();
-    if (store && (bundle || folder) && X509_STORE_load_locations(store, bundle, folder) == 1)
+    if (store != NULL && (bundle != NULL || folder != NULL) &&
+        X509_STORE_load_locations(store, bundle, folder) == 1)
         return store;
     X509_STORE_free(store);
     return NULL;
@@ -240,14 +241,14 @@ syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const
     if (status != SYNCGUARD_OK)
         return status;
     pthread_once(&curl_once, start_curl);
-    if (ca_file && !is_readable_file(ca_file))
+    if (ca_file != NULL && !is_readable_file(ca_file))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the file given by option ca_file cannot be read");
     pool->trust.ca_file = syncguard_strdup(ca_file);
     pool->holders = syncguard_malloc(sizeof *pool->holders);
-    if (pool->holders)
+    if (pool->holders != NULL)
         atomic_init(pool->holders, 1);
-    if (!pool->holders || (ca_file && !pool->trust.ca_file))
+    if (pool->holders == NULL || (ca_file != NULL && pool->trust.ca_file == NULL))
         status = syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
         status = init_locks(pool, err);
@@ -262,7 +263,7 @@ void sg_firestore_pool_destroy(sg_firestore_pool *pool)
 {
     sg_firestore_handle *handle = pool->handles;
 
-    while (handle) {
+    while (handle != NULL) {
         sg_firestore_handle *next = handle->next;
         if (sg_firestore_handle_intact(handle))
             sg_firestore_handle_free(handle);
@@ -278,7 +279,7 @@ syncguard_status sg_firestore_pool_after_fork(sg_firestore_pool *pool, syncguard
 {
     /* libcurl would write to connections that the parent uses, and may have been in the middle of
      * anything when the process forked: its handles are left alone for good. */
-    for (sg_firestore_handle *handle = pool->handles; handle; handle = handle->next) {
+    for (sg_firestore_handle *handle = pool->handles; handle != NULL; handle = handle->next) {
         for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
             syncguard_fd_close_inherited(handle->sockets[i].fd, handle->sockets[i].identity);
             handle->sockets[i].fd = -1;

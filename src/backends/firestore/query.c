@@ -16,7 +16,7 @@ syncguard_status sg_firestore_get_lock(const sg_firestore_context *ctx, const ch
 
     if (status == SYNCGUARD_OK)
         status = sg_firestore_answer_document(&answer, name, &document, ctx->err);
-    if (status == SYNCGUARD_OK && !document)
+    if (status == SYNCGUARD_OK && document == NULL)
         status = SYNCGUARD_ABSENT;
     if (status == SYNCGUARD_OK) {
         sg_firestore_lock_decode(document, lock);
@@ -119,7 +119,7 @@ syncguard_status sg_firestore_explain_by_id(const sg_firestore_context *ctx, con
         const json_t *summary = json_object_get(metrics, "planSummary");
 
         /* An empty list is left out. */
-        if (summary)
+        if (summary != NULL)
             *plan = json_array_size(json_object_get(summary, "indexesUsed")) > 0
                         ? SG_FIRESTORE_PLAN_INDEX
                         : SG_FIRESTORE_PLAN_SCAN;
@@ -150,7 +150,7 @@ syncguard_status sg_firestore_scan(const sg_firestore_context *ctx, sg_firestore
             const json_t *document = json_object_get(json_array_get(answer.json, i), "document");
             const char *name = json_string_value(json_object_get(document, "name"));
 
-            if (!name)
+            if (name == NULL)
                 continue;
             last = name;
             count++;

@@ -72,7 +72,7 @@ syncguard_status sg_firestore_lookup(syncguard_backend *backend, syncguard_looku
 {
     sg_firestore_context ctx = {(sg_firestore_backend *)backend, &op->limits, err};
 
-    return op->key ? lookup_key(&ctx, op) : lookup_id(&ctx, op);
+    return op->key != NULL ? lookup_key(&ctx, op) : lookup_id(&ctx, op);
 }
 
 typedef struct listing {

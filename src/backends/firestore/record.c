@@ -26,7 +26,7 @@ static const char *plain_text(const json_t *value)
 {
     const char *text = json_string_value(value);
 
-    return text && strlen(text) == json_string_length(value) ? text : NULL;
+    return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
 }
 
 /* Copies a text without NUL bytes that is not empty and fits; else out is "". */
@@ -35,7 +35,7 @@ static bool copy_text(const json_t *value, char *out, size_t size)
     const char *text = plain_text(value);
 
     out[0] = '\0';
-    if (!text || !text[0] || strlen(text) >= size)
+    if (text == NULL || text[0] == 0 || strlen(text) >= size)
         return false;
     memcpy(out, text, strlen(text) + 1);
     return true;
@@ -94,7 +94,7 @@ void sg_firestore_lock_decode(const json_t *document, sg_firestore_lock *lock)
     lock->name = plain_text(json_object_get(document, "name"));
     if (!copy_text(json_object_get(document, "updateTime"), lock->update_time,
                    sizeof lock->update_time) ||
-        !lock->name)
+        lock->name == NULL)
         return;
     lock->has_expiry = read_time(field(document, "expiresAtMs"), &record->expires_at_ms);
     if (!read_text(field(document, "lockId"), record->lock_id, sizeof record->lock_id) ||
@@ -107,7 +107,8 @@ void sg_firestore_lock_decode(const json_t *document, sg_firestore_lock *lock)
     (void)read_text(field(document, "owner"), record->owner, sizeof record->owner);
     if (!read_time(field(document, "acquiredAtMs"), &record->acquired_at_ms))
         record->acquired_at_ms = 0;
-    lock->complete = lock->has_expiry && record->lock_id[0] && record->key[0] && record->fence[0];
+    lock->complete =
+        lock->has_expiry && record->lock_id[0] != 0 && record->key[0] != 0 && record->fence[0] != 0;
 }
 
 syncguard_status sg_firestore_counter_decode(const json_t *document, sg_firestore_counter *counter,
@@ -148,7 +149,7 @@ static json_t *time_value(int64_t value)
 
 static json_t *condition(const char *update_time)
 {
-    if (update_time[0])
+    if (update_time[0] != 0)
         return json_pack("{s:s}", "updateTime", update_time);
     return json_pack("{s:b}", "exists", 0);
 }
@@ -170,7 +171,7 @@ json_t *sg_firestore_write_lock(const char *name, const char *update_time,
     fields = sg_firestore_set(fields, "fence", text_value(record->fence));
     fields = sg_firestore_set(fields, "expiresAtMs", time_value(record->expires_at_ms));
     fields = sg_firestore_set(fields, "acquiredAtMs", time_value(record->acquired_at_ms));
-    if (record->owner[0])
+    if (record->owner[0] != 0)
         fields = sg_firestore_set(fields, "owner", text_value(record->owner));
     return update(name, update_time, fields);
 }

@@ -61,7 +61,7 @@ static bool was_renewed(batch *b, const sg_firestore_answer *answer, size_t inde
     sg_firestore_cached cached;
 
     if (!json_is_object(state) || json_integer_value(json_object_get(state, "code")) != 0 ||
-        !update_time)
+        update_time == NULL)
         return false;
     item->status = SYNCGUARD_OK;
     if (sg_firestore_cache_get(cache, item->lock_id, &cached))
@@ -130,7 +130,8 @@ static bool refresh_one(sg_firestore_backend *backend, const sg_firestore_answer
     sg_firestore_lock lock;
 
     if (!sg_firestore_cached_lock(backend, lock_id, &cached, name) ||
-        sg_firestore_answer_document(read, name, &document, NULL) != SYNCGUARD_OK || !document)
+        sg_firestore_answer_document(read, name, &document, NULL) != SYNCGUARD_OK ||
+        document == NULL)
         return false;
     sg_firestore_lock_decode(document, &lock);
     if (!lock.has_expiry || strcmp(lock.record.lock_id, lock_id) != 0 ||

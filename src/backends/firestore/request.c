@@ -20,7 +20,7 @@ static const json_t *error_of(const json_t *json)
 {
     const json_t *error = json_object_get(json, "error");
 
-    for (size_t i = 0; !error && i < json_array_size(json); i++)
+    for (size_t i = 0; error == NULL && i < json_array_size(json); i++)
         error = json_object_get(json_array_get(json, i), "error");
     return json_is_object(error) ? error : NULL;
 }
@@ -55,7 +55,7 @@ static void sample_clock(sg_firestore_clock *clock, const json_t *json,
     int64_t slack_ns = 0;
 
     /* The last element is the one nearest to the end of the answer. */
-    if (!time && json_array_size(json) > 0)
+    if (time == NULL && json_array_size(json) > 0)
         time = json_object_get(json_array_get(json, json_array_size(json) - 1), "readTime");
     if (!json_is_string(time) || !sg_firestore_time_parse(json_string_value(time), &server_ns)) {
         if (reply->date_s <= 0)
@@ -75,16 +75,17 @@ static syncguard_status interpret_reply(const sg_firestore_context *ctx, sg_fire
     const json_t *error;
 
     answer->json =
-        reply->length ? json_loadb(reply->body, reply->length, JSON_ALLOW_NUL, &why) : NULL;
+        reply->length != 0 ? json_loadb(reply->body, reply->length, JSON_ALLOW_NUL, &why) : NULL;
     sample_clock(&ctx->backend->clock, answer->json, reply);
     error = error_of(answer->json);
-    if (reply->status != 200 || error)
+    if (reply->status != 200 || error != NULL)
         return fail(ctx, error, reply->status, method, answer);
-    if (is_read(method) ? json_is_array(answer->json) : json_is_object(answer->json))
+    if ((is_read(method) ? json_is_array(answer->json) : json_is_object(answer->json)) != 0)
         return SYNCGUARD_OK;
     if (!is_read(method))
         answer->may_have_been_applied = true;
-    if (reply->length && !answer->json && json_error_code(&why) == json_error_out_of_memory)
+    if (reply->length != 0 && answer->json == NULL &&
+        json_error_code(&why) == json_error_out_of_memory)
         return syncguard_fail_memory(ctx->err);
     return syncguard_fail(ctx->err, SYNCGUARD_E_INTERNAL, NULL, "unreadable answer to %s",
                           method_names[method]);
@@ -144,7 +145,7 @@ syncguard_status sg_firestore_call(const sg_firestore_context *ctx, sg_firestore
 
     memset(answer, 0, sizeof *answer);
     json_decref(body);
-    if (text && url) {
+    if (text != NULL && url != NULL) {
         sg_firestore_http_request request = {
             url,
             text,
@@ -191,9 +192,9 @@ syncguard_status sg_firestore_answer_document(const sg_firestore_answer *answer,
         const char *missing = json_string_value(json_object_get(item, "missing"));
         const char *its_name = json_string_value(json_object_get(found, "name"));
 
-        if (missing && strcmp(missing, name) == 0)
+        if (missing != NULL && strcmp(missing, name) == 0)
             return SYNCGUARD_OK;
-        if (its_name && strcmp(its_name, name) == 0) {
+        if (its_name != NULL && strcmp(its_name, name) == 0) {
             *document = found;
             return SYNCGUARD_OK;
         }

@@ -20,7 +20,7 @@ char *sg_firestore_format(const char *format, ...)
     va_end(arguments);
     if (length >= 0)
         text = syncguard_malloc((size_t)length + 1);
-    if (text) {
+    if (text != NULL) {
         va_start(arguments, format);
         (void)vsnprintf(text, (size_t)length + 1, format, arguments);
         va_end(arguments);
@@ -34,9 +34,9 @@ char *sg_firestore_percent_encode(const char *text, const char *plain)
     char *out = syncguard_malloc(strlen(text) * 3 + 1);
     char *at = out;
 
-    for (; out && *text; text++) {
+    for (; out != NULL && *text != 0; text++) {
         unsigned char c = (unsigned char)*text;
-        if ((c < 0x80 && isalnum(c)) || strchr("-._~", c) || strchr(plain, c)) {
+        if ((c < 0x80 && isalnum(c)) || strchr("-._~", c) != NULL || strchr(plain, c) != NULL) {
             *at++ = (char)c;
         } else {
             *at++ = '%';
@@ -44,7 +44,7 @@ char *sg_firestore_percent_encode(const char *text, const char *plain)
             *at++ = hex[c & 15];
         }
     }
-    if (out)
+    if (out != NULL)
         *at = '\0';
     return out;
 }
@@ -55,13 +55,13 @@ bool sg_firestore_url_loopback(const char *url)
     const char *host = strstr(url, "://");
     size_t length;
 
-    host = host ? host + 3 : url;
+    host = host != NULL ? host + 3 : url;
     length = strcspn(host, "/?#");
-    if (memchr(host, '@', length))
+    if (memchr(host, '@', length) != NULL)
         return false;
     if (length >= 4 && strncmp(host, "127.", 4) == 0)
         return strspn(host, "0123456789.:") >= length;
-    for (size_t i = 0; hosts[i]; i++) {
+    for (size_t i = 0; hosts[i] != NULL; i++) {
         size_t n = strlen(hosts[i]);
         if (length >= n && strncasecmp(host, hosts[i], n) == 0 && (length == n || host[n] == ':'))
             return true;

@@ -26,7 +26,7 @@
 
 void sg_firestore_token_drop(sg_firestore_token *token)
 {
-    if (token && atomic_fetch_sub(&token->references, 1) == 1) {
+    if (token != NULL && atomic_fetch_sub(&token->references, 1) == 1) {
         explicit_bzero(token->header, strlen(token->header));
         syncguard_free(token);
     }
@@ -44,7 +44,7 @@ static sg_firestore_token *make_token(const char *text, int64_t lifetime_ms, int
     sg_firestore_token *token = syncguard_malloc(sizeof *token + sizeof HEADER + length);
     int64_t lifetime_ns;
 
-    if (!token)
+    if (token == NULL)
         return NULL;
     lifetime_ns = lifetime_ms > 0 ? least(lifetime_ms, MAX_LIFETIME_MS) * SYNCGUARD_NS_PER_MS : 0;
     atomic_init(&token->references, 1);
@@ -59,7 +59,7 @@ static sg_firestore_token *make_token(const char *text, int64_t lifetime_ms, int
 /* Only what may stand in a header line. */
 static bool token_text_valid(const char *text)
 {
-    size_t length = text ? strlen(text) : 0;
+    size_t length = text != NULL ? strlen(text) : 0;
 
     if (length == 0 || length > MAX_TOKEN_BYTES)
         return false;
@@ -88,7 +88,7 @@ static syncguard_status read_token(const sg_firestore_reply *reply, sg_firestore
             err, reply->status >= 500 ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_E_AUTH_FAILED,
             native, "the token endpoint answered HTTP %ld", reply->status);
     }
-    json = reply->length ? json_loadb(reply->body, reply->length, 0, NULL) : NULL;
+    json = reply->length != 0 ? json_loadb(reply->body, reply->length, 0, NULL) : NULL;
     text = json_object_get(json, "access_token");
     seconds = json_object_get(json, "expires_in");
     if (!token_text_valid(json_string_value(text)) || !json_is_number(seconds)) {
@@ -99,7 +99,7 @@ static syncguard_status read_token(const sg_firestore_reply *reply, sg_firestore
         if (!(lifetime > 0 && lifetime < 86400))
             lifetime = lifetime > 0 ? 86400 : 0;
         *out = make_token(json_string_value(text), (int64_t)(lifetime * 1000), reply->start_ns);
-        if (!*out)
+        if (*out == NULL)
             status = syncguard_fail_memory(err);
     }
     sg_firestore_json_wipe(text);
@@ -115,7 +115,7 @@ static char *user_form(const sg_firestore_credentials *c)
     char *refresh = sg_firestore_percent_encode(c->refresh_token, "");
     char *body = NULL;
 
-    if (id && secret && refresh)
+    if (id != NULL && secret != NULL && refresh != NULL)
         body = sg_firestore_format("grant_type=refresh_token&client_id=%s&client_secret=%s"
                                    "&refresh_token=%s",
                                    id, secret, refresh);
@@ -159,7 +159,7 @@ static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_fi
             body = user_form(c);
         else
             status = service_form(c, &body, err);
-        if (status == SYNCGUARD_OK && !body)
+        if (status == SYNCGUARD_OK && body == NULL)
             status = syncguard_fail_memory(err);
         if (status != SYNCGUARD_OK)
             return status;
@@ -170,7 +170,7 @@ static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_fi
     if (status == SYNCGUARD_OK)
         status = read_token(&reply, out, err);
     else if (status == SYNCGUARD_E_SERVICE_UNAVAILABLE && c->kind == SG_FIRESTORE_METADATA)
-        status = syncguard_fail(err, status, err ? err->native : NULL,
+        status = syncguard_fail(err, status, err != NULL ? err->native : NULL,
                                 "no credentials are configured and no metadata server answers");
     sg_firestore_reply_free(&reply);
     syncguard_free_secret(body);
@@ -194,14 +194,14 @@ static syncguard_status fetch_from_callback(const sg_firestore_credentials *c,
     if (status > SYNCGUARD_OK)
         status = SYNCGUARD_E_AUTH_FAILED;
     if (status != SYNCGUARD_OK) {
-        if (err && err->code != status)
+        if (err != NULL && err->code != status)
             status = syncguard_fail(err, status, NULL, "the token callback failed");
     } else if (!token_text_valid(buffer)) {
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                                 "the token callback gave no usable token");
     } else {
         *out = make_token(buffer, lifetime_ms, start_ns);
-        if (!*out)
+        if (*out == NULL)
             status = syncguard_fail_memory(err);
     }
     explicit_bzero(buffer, sizeof buffer);
@@ -218,7 +218,7 @@ static syncguard_status fetch(const sg_firestore_credentials *c, sg_firestore_po
         return fetch_over_http(c, pool, limits, out, err);
     /* What Google's own clients send. */
     *out = make_token("owner", MAX_LIFETIME_MS, syncguard_clock_ns());
-    return *out ? SYNCGUARD_OK : syncguard_fail_memory(err);
+    return *out != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
 /* --- the shared token --- */
@@ -254,7 +254,7 @@ void sg_firestore_tokens_destroy(sg_firestore_tokens *tokens)
 /* With the mutex held. */
 static sg_firestore_token *share(sg_firestore_token *token)
 {
-    if (token)
+    if (token != NULL)
         atomic_fetch_add(&token->references, 1);
     return token;
 }
@@ -273,9 +273,9 @@ static sg_firestore_token *share_usable(sg_firestore_tokens *tokens, int64_t *go
     *good_until_ns = 0;
     pthread_mutex_lock(&tokens->mutex);
     token = tokens->token;
-    if (token && now >= token->expires_at_ns) {
+    if (token != NULL && now >= token->expires_at_ns) {
         token = NULL;
-    } else if (token && now >= token->renew_at_ns && !tokens->renewing &&
+    } else if (token != NULL && now >= token->renew_at_ns && !tokens->renewing &&
                now >= tokens->retry_at_ns) {
         tokens->renewing = true;
         *good_until_ns = token->expires_at_ns;
@@ -294,7 +294,7 @@ static sg_firestore_token *share_fresh(sg_firestore_tokens *tokens)
 
     pthread_mutex_lock(&tokens->mutex);
     token = tokens->token;
-    token = share(token && now < token->renew_at_ns ? token : NULL);
+    token = share(token != NULL && now < token->renew_at_ns ? token : NULL);
     pthread_mutex_unlock(&tokens->mutex);
     return token;
 }
@@ -319,8 +319,8 @@ static sg_firestore_token *share_old(sg_firestore_tokens *tokens)
 
     pthread_mutex_lock(&tokens->mutex);
     token = tokens->token;
-    token = share(token && now < token->expires_at_ns ? token : NULL);
-    if (token)
+    token = share(token != NULL && now < token->expires_at_ns ? token : NULL);
+    if (token != NULL)
         tokens->retry_at_ns = now + RETRY_NS;
     pthread_mutex_unlock(&tokens->mutex);
     return token;
@@ -344,7 +344,7 @@ static syncguard_status renew(sg_firestore_tokens *tokens, sg_firestore_pool *po
     if (status != SYNCGUARD_OK)
         return status;
     *out = share_fresh(tokens);
-    if (!*out) {
+    if (*out == NULL) {
         status = fetch(tokens->credentials, pool, limits, out, err);
         if (status == SYNCGUARD_OK)
             replace(tokens, *out);
@@ -352,7 +352,7 @@ static syncguard_status renew(sg_firestore_tokens *tokens, sg_firestore_pool *po
             *out = share_old(tokens);
     }
     syncguard_gate_leave(&tokens->gate);
-    return *out ? SYNCGUARD_OK : status;
+    return *out != NULL ? SYNCGUARD_OK : status;
 }
 
 syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firestore_pool *pool,
@@ -362,7 +362,7 @@ syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firesto
     int64_t good_until_ns;
 
     *out = share_usable(tokens, &good_until_ns);
-    if (*out)
+    if (*out != NULL)
         return SYNCGUARD_OK;
     if (good_until_ns != 0) {
         syncguard_limits early = early_limits(limits, good_until_ns);

@@ -64,7 +64,7 @@ static entry *find_key(const memory *m, const char *key, size_t length, uint64_t
 {
     sg_memory_node *node;
 
-    for (node = sg_memory_table_first(&m->keys, hash); node; node = node->next) {
+    for (node = sg_memory_table_first(&m->keys, hash); node != NULL; node = node->next) {
         entry *e = (entry *)(void *)((char *)node - offsetof(entry, by_key));
 
         if (node->hash == hash && e->key_length == length && memcmp(e->key, key, length) == 0)
@@ -83,7 +83,7 @@ static entry *find_id(const memory *m, const char *lock_id)
     uint64_t hash = hash_id(m, lock_id);
     sg_memory_node *node;
 
-    for (node = sg_memory_table_first(&m->ids, hash); node; node = node->next) {
+    for (node = sg_memory_table_first(&m->ids, hash); node != NULL; node = node->next) {
         entry *e = (entry *)(void *)((char *)node - offsetof(entry, by_id));
 
         if (node->hash == hash && memcmp(e->lock_id, lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0)
@@ -94,13 +94,13 @@ static entry *find_id(const memory *m, const char *lock_id)
 
 static bool is_live(const entry *e, int64_t now)
 {
-    return e->lock_id[0] && syncguard_is_live(e->expires_boot_ms, now);
+    return e->lock_id[0] != 0 && syncguard_is_live(e->expires_boot_ms, now);
 }
 
 /* Takes the lock out of its entry; the counter stays. */
 static void drop_lock(memory *m, entry *e)
 {
-    if (!e->lock_id[0])
+    if (e->lock_id[0] == 0)
         return;
     sg_memory_table_remove(&m->ids, &e->by_id);
     e->lock_id[0] = '\0';
@@ -110,7 +110,7 @@ static entry *add_entry(memory *m, const char *key, size_t length, uint64_t hash
 {
     entry *e = syncguard_malloc(sizeof *e + length + 1);
 
-    if (!e)
+    if (e == NULL)
         return NULL;
     memset(e, 0, sizeof *e);
     memcpy(e->key, key, length);
@@ -128,11 +128,11 @@ static bool set_owner(entry *e, const char *owner)
     char *old = e->owner;
     char *copy = NULL;
 
-    if (strcmp(old ? old : "", owner) == 0)
+    if (strcmp(old != NULL ? old : "", owner) == 0)
         return true;
-    if (owner[0]) {
+    if (owner[0] != 0) {
         copy = syncguard_strdup(owner);
-        if (!copy)
+        if (copy == NULL)
             return false;
     }
     e->owner = copy;
@@ -152,12 +152,12 @@ static syncguard_status grant(memory *m, entry *e, syncguard_acquire_op *op, uin
 
     status = syncguard_expiry(wall, op->ttl_ms, &expires, err);
     if (status == SYNCGUARD_OK)
-        status = syncguard_fence_next(e ? e->fence : 0, &fence, err);
+        status = syncguard_fence_next(e != NULL ? e->fence : 0, &fence, err);
     if (status != SYNCGUARD_OK)
         return status;
-    if (!e)
+    if (e == NULL)
         e = add_entry(m, op->key, op->key_length, hash);
-    if (!e || !set_owner(e, op->owner))
+    if (e == NULL || !set_owner(e, op->owner))
         return syncguard_fail_memory(err);
     drop_lock(m, e);
     e->fence = fence;
@@ -183,7 +183,7 @@ static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op
     pthread_mutex_lock(&m->mutex);
     now = boot_ms();
     e = find_key(m, op->key, op->key_length, hash);
-    if (!e || !is_live(e, now)) {
+    if (e == NULL || !is_live(e, now)) {
         status = grant(m, e, op, hash, now, err);
     } else if (memcmp(e->lock_id, op->lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0) {
         op->fence = e->fence;
@@ -205,9 +205,9 @@ static entry *find_live(const memory *m, const char *lock_id, int64_t now,
     entry *e = find_id(m, lock_id);
 
     *reason = SYNCGUARD_REASON_NONE;
-    if (e && is_live(e, now))
+    if (e != NULL && is_live(e, now))
         return e;
-    *reason = e ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
+    *reason = e != NULL ? SYNCGUARD_REASON_EXPIRED : SYNCGUARD_REASON_NOT_FOUND;
     return NULL;
 }
 
@@ -221,13 +221,13 @@ static syncguard_status release(syncguard_backend *backend, syncguard_release_op
     op->key_length = 0;
     pthread_mutex_lock(&m->mutex);
     e = find_live(m, op->lock_id, boot_ms(), &op->reason);
-    if (e) {
+    if (e != NULL) {
         memcpy(op->key, e->key, (size_t)e->key_length + 1);
         op->key_length = e->key_length;
         drop_lock(m, e);
     }
     pthread_mutex_unlock(&m->mutex);
-    return e ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
+    return e != NULL ? SYNCGUARD_OK : SYNCGUARD_ABSENT;
 }
 
 static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *op,
@@ -241,7 +241,7 @@ static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *
     op->first_sent_ns = syncguard_clock_ns();
     int64_t now = op->first_sent_ns / SYNCGUARD_NS_PER_MS;
     entry *e = find_live(m, op->lock_id, now, &op->reason);
-    if (e)
+    if (e != NULL)
         status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
     if (status == SYNCGUARD_OK) {
         shortened = now + op->ttl_ms < e->expires_boot_ms;
@@ -267,8 +267,8 @@ static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locke
     pthread_mutex_lock(&m->mutex);
     now = boot_ms();
     e = find_key(m, op->key, op->key_length, hash);
-    op->locked = e && is_live(e, now);
-    if (e && !op->locked && e->lock_id[0]) {
+    op->locked = e != NULL && is_live(e, now);
+    if (e != NULL && !op->locked && e->lock_id[0] != 0) {
         memcpy(op->dead_lock_id, e->lock_id, SYNCGUARD_LOCK_ID_SIZE);
         op->dead_expires_at_ms = e->expires_at_ms;
         op->dead_for_ms = now - e->expires_boot_ms;
@@ -283,7 +283,7 @@ static void copy_record(const entry *e, int64_t now, syncguard_record *record)
     memcpy(record->key, e->key, (size_t)e->key_length + 1);
     memcpy(record->lock_id, e->lock_id, SYNCGUARD_LOCK_ID_SIZE);
     record->owner[0] = '\0';
-    if (e->owner)
+    if (e->owner != NULL)
         memcpy(record->owner, e->owner, strlen(e->owner) + 1);
     (void)syncguard_fence_format(e->fence, record->fence, NULL);
     record->expires_at_ms = e->expires_at_ms;
@@ -301,13 +301,13 @@ static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *
 
     (void)err;
     pthread_mutex_lock(&m->mutex);
-    if (op->lock_id)
+    if (op->lock_id != NULL)
         e = find_id(m, op->lock_id);
     else
         e = find_key(m, op->key, op->key_length,
                      sg_memory_table_hash(op->key, op->key_length, m->seed));
     now = boot_ms();
-    if (e && is_live(e, now)) {
+    if (e != NULL && is_live(e, now)) {
         copy_record(e, now, &op->record);
         status = SYNCGUARD_OK;
     }
@@ -320,7 +320,7 @@ static bool is_listed(const entry *e, bool expired, int64_t now)
 {
     if (!expired)
         return is_live(e, now);
-    return e->lock_id[0] && now - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS;
+    return e->lock_id[0] != 0 && now - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS;
 }
 
 /* Copies the next locks and returns how many; *at is where to go on. */
@@ -331,7 +331,7 @@ static size_t list_some(memory *m, bool expired, entry **at, syncguard_record *r
     int scanned;
 
     pthread_mutex_lock(&m->mutex);
-    for (scanned = 0; *at && scanned < LIST_SCAN && found < LIST_COPY; scanned++) {
+    for (scanned = 0; *at != NULL && scanned < LIST_SCAN && found < LIST_COPY; scanned++) {
         if (is_listed(*at, expired, now))
             copy_record(*at, now, &records[found++]);
         *at = (*at)->next;
@@ -354,12 +354,12 @@ static syncguard_status list_all(syncguard_backend *backend, bool expired,
     size_t i;
 
     records = syncguard_malloc(LIST_COPY * sizeof *records);
-    if (!records)
+    if (records == NULL)
         return syncguard_fail_memory(err);
     pthread_mutex_lock(&m->mutex);
     at = m->all;
     pthread_mutex_unlock(&m->mutex);
-    while (at && status == SYNCGUARD_OK) {
+    while (at != NULL && status == SYNCGUARD_OK) {
         status = syncguard_limits_check(&page, err);
         count = status == SYNCGUARD_OK ? list_some(m, expired, &at, records) : 0;
         for (i = 0; i < count; i++) {
@@ -400,7 +400,7 @@ static syncguard_status undo(syncguard_backend *backend, const char *key, size_t
     (void)err;
     pthread_mutex_lock(&m->mutex);
     e = find_id(m, lock_id);
-    if (e)
+    if (e != NULL)
         drop_lock(m, e);
     pthread_mutex_unlock(&m->mutex);
     return SYNCGUARD_OK;
@@ -415,8 +415,8 @@ static syncguard_status cleanup(syncguard_backend *backend, const syncguard_clea
     (void)err;
     pthread_mutex_lock(&m->mutex);
     e = find_id(m, op->lock_id);
-    if (e && e->key_length == op->key_length && memcmp(e->key, op->key, op->key_length) == 0 &&
-        e->expires_at_ms == op->expires_at_ms &&
+    if (e != NULL && e->key_length == op->key_length &&
+        memcmp(e->key, op->key, op->key_length) == 0 && e->expires_at_ms == op->expires_at_ms &&
         boot_ms() - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS)
         drop_lock(m, e);
     pthread_mutex_unlock(&m->mutex);
@@ -427,7 +427,7 @@ static void free_entries(memory *m)
 {
     entry *e;
 
-    while ((e = m->all)) {
+    while ((e = m->all) != NULL) {
         m->all = e->next;
         syncguard_free(e->owner);
         syncguard_free(e);
@@ -500,7 +500,7 @@ static syncguard_status create(const syncguard_options *options, syncguard_backe
     memory *m;
 
     m = syncguard_calloc(1, sizeof *m);
-    if (!m)
+    if (m == NULL)
         return syncguard_fail_memory(err);
     status = prepare(m, err);
     if (status != SYNCGUARD_OK)
@@ -531,7 +531,7 @@ syncguard_status syncguard_memory_open(const syncguard_options *options, syncgua
     syncguard_status status;
 
     syncguard_error_clear(err);
-    if (!out)
+    if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out must be given");
     *out = NULL;
     status = syncguard_options_read(options, &known, err);
@@ -548,7 +548,8 @@ static syncguard_status open_url(const char *text, const syncguard_options *opti
     status = syncguard_options_read(options, &known, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_parse(text, &url, err);
-    if (status == SYNCGUARD_OK && ((url->hosts && url->hosts[0]) || url->user || url->path[0]))
+    if (status == SYNCGUARD_OK &&
+        ((url->hosts != NULL && url->hosts[0] != 0) || url->user != NULL || url->path[0] != 0))
         status = syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                 "a memory: URL has neither a host nor a path");
     if (status == SYNCGUARD_OK)

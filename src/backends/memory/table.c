@@ -31,20 +31,20 @@ static bool add_segment(sg_memory_table *table)
 {
     sg_memory_node ***wider;
     sg_memory_node ***old = table->segments;
-    size_t room = table->segment_room ? table->segment_room * 2 : 4;
+    size_t room = table->segment_room != 0 ? table->segment_room * 2 : 4;
 
     if (table->segment_count == table->segment_room) {
         wider = syncguard_calloc(room, sizeof *wider);
-        if (!wider)
+        if (wider == NULL)
             return false;
-        if (old)
+        if (old != NULL)
             memcpy(wider, old, table->segment_count * sizeof *wider);
         table->segments = wider;
         table->segment_room = room;
         syncguard_free(old);
     }
     table->segments[table->segment_count] = syncguard_calloc(SEGMENT, sizeof(sg_memory_node *));
-    if (!table->segments[table->segment_count])
+    if (table->segments[table->segment_count] == NULL)
         return false;
     table->segment_count++;
     return true;
@@ -86,7 +86,7 @@ static void grow(sg_memory_table *table)
     *bucket(table, source) = NULL;
     *bucket(table, target) = NULL;
     table->bucket_count++;
-    for (; node; node = next) {
+    for (; node != NULL; node = next) {
         sg_memory_node **head = bucket(table, index_of(table, node->hash));
 
         next = node->next;
@@ -114,9 +114,9 @@ void sg_memory_table_remove(sg_memory_table *table, sg_memory_node *node)
 {
     sg_memory_node **at = bucket(table, index_of(table, node->hash));
 
-    while (*at && *at != node)
+    while (*at != NULL && *at != node)
         at = &(*at)->next;
-    if (!*at)
+    if (*at == NULL)
         return;
     *at = node->next;
     node->next = NULL;

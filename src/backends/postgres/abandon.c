@@ -55,7 +55,7 @@ int sg_pg_unresolved_count(sg_pg_pool *pool, const char *lock_id, int *total)
         }
     }
     pthread_mutex_unlock(&pool->mutex);
-    return *total ? open : -1;
+    return *total != 0 ? open : -1;
 }
 
 /* ---- abandoning -------------------------------------------------------------------------- */
@@ -80,17 +80,18 @@ static bool read_to_end(const sg_pg_connection *connection)
 
         if (PQstatus(pg) == CONNECTION_BAD || PQsocket(pg) < 0)
             return false;
-        while (!PQisBusy(pg)) {
+        while (PQisBusy(pg) == 0) {
             PGresult *result = PQgetResult(pg);
-            bool none = !result;
+            bool none = result == NULL;
             bool expected = none || sg_pg_is_expected(result);
-            bool end = result && (PQresultStatus(result) == PGRES_PIPELINE_SYNC ||
-                                  sg_pg_ends_session(connection, result));
+            bool end = result != NULL && (PQresultStatus(result) == PGRES_PIPELINE_SYNC ||
+                                          sg_pg_ends_session(connection, result));
 
             PQclear(result);
             if (end)
                 return true;
-            if (!expected || PQstatus(pg) == CONNECTION_BAD || !syncguard_limits_left_ns(&limits))
+            if (!expected || PQstatus(pg) == CONNECTION_BAD ||
+                syncguard_limits_left_ns(&limits) == 0)
                 return false;
             /* Nothing was under way, or its end had been read before: libpq would go on saying so
              * for ever. */
@@ -99,7 +100,7 @@ static bool read_to_end(const sg_pg_connection *connection)
         }
         if (PQflush(pg) > 0)
             fd.events |= POLLOUT;
-        if (syncguard_wait_fds(&fd, 1, &limits, NULL) != SYNCGUARD_OK || !PQconsumeInput(pg))
+        if (syncguard_wait_fds(&fd, 1, &limits, NULL) != SYNCGUARD_OK || PQconsumeInput(pg) == 0)
             return false;
     }
 }
@@ -111,7 +112,7 @@ static void *run_drain(void *argument)
     char text[256];
     bool over;
 
-    if (d->cancel) {
+    if (d->cancel != NULL) {
         PQcancel(d->cancel, text, sizeof text);
         PQfreeCancel(d->cancel);
     }
@@ -172,13 +173,13 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
     /* The core does not know of a release that this session still carries out: its notification
      * has to be passed on like that of another process. */
     connection->server_pid = 0;
-    if (lock_id)
+    if (lock_id != NULL)
         slot = note(pool, lock_id, false);
     pthread_mutex_unlock(&pool->mutex);
-    if (d) {
+    if (d != NULL) {
         d->connection = connection;
         d->slot = slot;
-        if (lock_id)
+        if (lock_id != NULL)
             memcpy(d->lock_id, lock_id, sizeof d->lock_id);
         if (start_drain(pool, d))
             return;

@@ -22,7 +22,7 @@ static void unwatch(syncguard_backend *backend, const char *key, size_t key_leng
 {
     sg_pg *pg = sg_pg_of(backend);
 
-    if (pg->listener)
+    if (pg->listener != NULL)
         sg_pg_listener_disarm(pg->listener, key, key_length);
 }
 
@@ -37,19 +37,19 @@ static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *
 
     pg->pid = getpid();
     sg_pg_pool_forget(pg->pool);
-    return pg->listener ? sg_pg_listener_forget(pg->listener, err) : SYNCGUARD_OK;
+    return pg->listener != NULL ? sg_pg_listener_forget(pg->listener, err) : SYNCGUARD_OK;
 }
 
 static void free_parts(sg_pg *pg)
 {
-    if (pg->pool && pg->pid != getpid()) {
+    if (pg->pool != NULL && pg->pid != getpid()) {
         /* A child that never used the handle. */
-        if (pg->listener)
+        if (pg->listener != NULL)
             (void)sg_pg_listener_forget(pg->listener, NULL);
         sg_pg_pool_forget(pg->pool);
     }
     sg_pg_listener_destroy(pg->listener);
-    if (pg->pool)
+    if (pg->pool != NULL)
         sg_pg_pool_close(pg->pool);
     sg_pg_statements_free(&pg->statements);
 }
@@ -119,14 +119,14 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
     syncguard_status status;
 
     syncguard_error_clear(err);
-    if (!out)
+    if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out is NULL");
     *out = NULL;
     status = sg_pg_options_read(postgres_options, options, &config, err);
     if (status != SYNCGUARD_OK)
         return status;
     pg = syncguard_calloc(1, sizeof *pg);
-    if (!pg)
+    if (pg == NULL)
         return syncguard_fail_memory(err);
     status = syncguard_backend_init(&pg->base, &ops, &capabilities, &config.common, err);
     if (status != SYNCGUARD_OK) {
@@ -155,7 +155,7 @@ syncguard_status syncguard_postgres_setup(const syncguard_postgres_options *post
 
     syncguard_error_clear(err);
     status = sg_pg_options_read(postgres_options, options, &config, err);
-    if (status == SYNCGUARD_OK && print) {
+    if (status == SYNCGUARD_OK && print != NULL) {
         sg_pg_schema_print(&config.locks, &config.fences, print, print_context);
         return SYNCGUARD_OK;
     }
@@ -168,9 +168,10 @@ syncguard_status syncguard_postgres_setup(const syncguard_postgres_options *post
     if (status == SYNCGUARD_OK)
         status = sg_pg_schema_create(connection, &config.locks, &config.fences, &config.common,
                                      &limits, err);
-    if (connection && (status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_ABORTED))
+    if (connection != NULL &&
+        (status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_ABORTED))
         sg_pg_abandon(connection, NULL);
-    else if (connection)
+    else if (connection != NULL)
         sg_pg_pool_discard(connection);
     sg_pg_pool_close(pool);
     return status;

@@ -27,9 +27,9 @@ static void receive_notice(void *context, const PGresult *notice)
     sg_pg_connection *connection = context;
     const char *severity = PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
 
-    if (severity && strcmp(severity, "WARNING") == 0)
+    if (severity != NULL && strcmp(severity, "WARNING") == 0)
         connection->warned = true;
-    if (severity && strcmp(severity, "FATAL") == 0)
+    if (severity != NULL && strcmp(severity, "FATAL") == 0)
         connection->ended = true;
 }
 
@@ -40,7 +40,7 @@ static PGconn *begin(sg_pg_connection *connection, const sg_pg_target *target, i
     size_t count = 0;
     PGconn *pg;
 
-    for (; target->keywords[count] && count < MAX_PARAMETERS - 4; count++) {
+    for (; target->keywords[count] != NULL && count < MAX_PARAMETERS - 4; count++) {
         keywords[count] = target->keywords[count];
         values[count] = target->values[count];
     }
@@ -53,7 +53,7 @@ static PGconn *begin(sg_pg_connection *connection, const sg_pg_target *target, i
     keywords[count] = NULL;
     values[count] = NULL;
     pg = PQconnectStartParams(keywords, values, 0);
-    if (!pg)
+    if (pg == NULL)
         return NULL;
     PQsetNoticeReceiver(pg, receive_notice, connection);
     PQsetErrorVerbosity(pg, PQERRORS_SQLSTATE);
@@ -68,9 +68,10 @@ static int other_addresses(const char *host)
     const struct addrinfo *each;
     int count = 0;
 
-    if (!host || host[0] == '/' || host[0] == '@' || getaddrinfo(host, NULL, &hints, &all) != 0)
+    if (host == NULL || host[0] == '/' || host[0] == '@' ||
+        getaddrinfo(host, NULL, &hints, &all) != 0)
         return 0;
-    for (each = all; each; each = each->ai_next)
+    for (each = all; each != NULL; each = each->ai_next)
         count++;
     freeaddrinfo(all);
     return count - 1;
@@ -107,7 +108,7 @@ static syncguard_status wait_for(PGconn *pg, short events, const char *host, int
 static syncguard_status finish(PGconn *pg, const char *host, bool service,
                                const syncguard_limits *limits, syncguard_error *err)
 {
-    int others = host ? -1 : 0; /* -1: not counted yet */
+    int others = host != NULL ? -1 : 0; /* -1: not counted yet */
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     syncguard_status status;
 
@@ -123,7 +124,7 @@ static syncguard_status finish(PGconn *pg, const char *host, bool service,
         if (next == PGRES_POLLING_FAILED)
             return sg_pg_fail_connect(err, pg, service);
     }
-    if (PQsetnonblocking(pg, 1) != 0 || !PQenterPipelineMode(pg))
+    if (PQsetnonblocking(pg, 1) != 0 || PQenterPipelineMode(pg) == 0)
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libpq refuses pipeline mode");
     return SYNCGUARD_OK;
 }
@@ -183,9 +184,9 @@ syncguard_status sg_pg_connection_open(sg_pg_connection *connection, const sg_pg
                                    NULL};
 
         connection->pg = begin(connection, target, at);
-        if (!connection->pg)
+        if (connection->pg == NULL)
             return syncguard_fail_memory(err);
-        status = finish(connection->pg, target->hostaddrs[at] ? NULL : target->hosts[at],
+        status = finish(connection->pg, target->hostaddrs[at] != NULL ? NULL : target->hosts[at],
                         target->service, &limits, err);
         if (status == SYNCGUARD_OK)
             status = identify(connection, &target->session, &limits, err);

@@ -39,9 +39,9 @@ static void unlink_orphan(attempt *a)
 {
     attempt **link = &a->pool->orphans;
 
-    while (*link && *link != a)
+    while (*link != NULL && *link != a)
         link = &(*link)->next;
-    if (*link)
+    if (*link != NULL)
         *link = a->next;
 }
 
@@ -113,7 +113,7 @@ static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, 
     int64_t left_ns = syncguard_limits_left_ns(limits);
     syncguard_status status = SYNCGUARD_OK;
 
-    if (!a)
+    if (a == NULL)
         return syncguard_fail_memory(err);
     a->pool = pool;
     a->owned = true;
@@ -125,14 +125,14 @@ static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, 
         left_ns = MIN_ATTEMPT_MS * SYNCGUARD_NS_PER_MS;
     a->deadline_ns = a->started_ns + left_ns;
     a->connection = sg_pg_pool_add(pool);
-    if (!a->connection)
+    if (a->connection == NULL)
         status = syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
         status = syncguard_parker_open(&a->done, err);
     if (status == SYNCGUARD_OK)
         status = start_thread(a, err);
     if (status != SYNCGUARD_OK) {
-        if (a->connection)
+        if (a->connection != NULL)
             sg_pg_pool_discard(a->connection);
         free_attempt(a);
         return status;
@@ -149,7 +149,7 @@ static attempt *adopt(sg_pg_pool *pool)
 
     pthread_mutex_lock(&pool->mutex);
     a = pool->orphans;
-    if (a && (now - a->started_ns < FRESH_ATTEMPT_NS || pool->attempts >= 2 * pool->max)) {
+    if (a != NULL && (now - a->started_ns < FRESH_ATTEMPT_NS || pool->attempts >= 2 * pool->max)) {
         pool->orphans = a->next;
         a->next = NULL;
         a->owned = true;
@@ -164,7 +164,7 @@ syncguard_status sg_pg_connector_wait(sg_pg_pool *pool, const syncguard_limits *
                                       sg_pg_connection **out, syncguard_error *err)
 {
     attempt *a = adopt(pool);
-    syncguard_status status = a ? SYNCGUARD_OK : start(pool, limits, &a, err);
+    syncguard_status status = a != NULL ? SYNCGUARD_OK : start(pool, limits, &a, err);
     bool finished;
 
     *out = NULL;
@@ -185,7 +185,7 @@ syncguard_status sg_pg_connector_wait(sg_pg_pool *pool, const syncguard_limits *
     if (status == SYNCGUARD_OK) {
         *out = a->connection;
     } else {
-        if (err)
+        if (err != NULL)
             *err = a->error;
         sg_pg_pool_discard(a->connection);
     }
@@ -197,5 +197,5 @@ syncguard_status sg_pg_check_out(sg_pg_pool *pool, const syncguard_limits *limit
                                  sg_pg_connection **out, syncguard_error *err)
 {
     *out = sg_pg_pool_take_idle(pool);
-    return *out ? SYNCGUARD_OK : sg_pg_connector_wait(pool, limits, out, err);
+    return *out != NULL ? SYNCGUARD_OK : sg_pg_connector_wait(pool, limits, out, err);
 }

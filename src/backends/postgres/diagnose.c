@@ -149,9 +149,9 @@ static bool verifies(PGconn *connection)
     PQconninfoOption *options = PQconninfo(connection);
     bool full = false;
 
-    for (const PQconninfoOption *o = options; o && o->keyword; o++) {
+    for (const PQconninfoOption *o = options; o != NULL && o->keyword != NULL; o++) {
         if (strcmp(o->keyword, "sslmode") == 0)
-            full = o->val && strcmp(o->val, "verify-full") == 0;
+            full = o->val != NULL && strcmp(o->val, "verify-full") == 0;
     }
     PQconninfoFree(options);
     return full;
@@ -161,7 +161,7 @@ static void report_tls(const syncguard_findings *to, PGconn *connection)
 {
     const char *address = PQhostaddr(connection);
 
-    syncguard_report_tls(to, address && *address ? address : PQhost(connection),
+    syncguard_report_tls(to, address != NULL && *address != 0 ? address : PQhost(connection),
                          PQsslInUse(connection) != 0, verifies(connection),
                          "add sslmode=verify-full to the URL; sslrootcert names the CA");
 }
@@ -374,7 +374,7 @@ static syncguard_status report_tables(const syncguard_findings *to, const sg_pg 
     checked = sg_pg_schema_check(connection, &pg->statements.locks, &pg->statements.fences, limits,
                                  &has_owner, &has_index, &schema);
     if (checked != SYNCGUARD_OK && checked != SYNCGUARD_E_INVALID_ARGUMENT) {
-        if (err)
+        if (err != NULL)
             *err = schema;
         return checked;
     }
@@ -401,9 +401,9 @@ syncguard_status sg_pg_diagnose(syncguard_backend *backend, const syncguard_limi
     if (status == SYNCGUARD_OK)
         status = report_tables(&to, pg, connection, limits, &usable, err);
     /* A session in an unknown state is not worth keeping. */
-    if (connection && status == SYNCGUARD_OK)
+    if (connection != NULL && status == SYNCGUARD_OK)
         sg_pg_pool_give_back(connection);
-    else if (connection)
+    else if (connection != NULL)
         sg_pg_abandon(connection, NULL);
     syncguard_gate_leave(&pg->pool->gate);
     if (status == SYNCGUARD_OK && usable)

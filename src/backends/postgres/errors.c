@@ -50,7 +50,7 @@ syncguard_status sg_pg_fail(syncguard_error *err, const char *sqlstate)
 {
     size_t i;
 
-    if (!sqlstate || !*sqlstate)
+    if (sqlstate == NULL || *sqlstate == 0)
         return syncguard_fail(err, UNAVAILABLE, NULL, "the connection to the server was lost");
     for (i = 0; i < sizeof mappings / sizeof *mappings; i++) {
         if (strncmp(sqlstate, mappings[i].prefix, strlen(mappings[i].prefix)) == 0)
@@ -70,7 +70,7 @@ static bool find_code(const char *message, char out[6])
     const char *line = message;
     bool found = false;
 
-    while (*line) {
+    while (*line != 0) {
         size_t length = strcspn(line, "\n");
         const char *code = line + length - 5;
 
@@ -103,8 +103,8 @@ static void copy_reason(const char *message, char *out, size_t size)
     bool quoted = false;
     size_t at = 0;
 
-    from = from ? from + strlen("failed: ") : message;
-    for (; *from && *from != '\n' && at + 4 < size; from++) {
+    from = from != NULL ? from + strlen("failed: ") : message;
+    for (; *from != 0 && *from != '\n' && at + 4 < size; from++) {
         if (*from == '"')
             quoted = !quoted;
         if (*from == '"' && quoted)
@@ -117,11 +117,11 @@ static void copy_reason(const char *message, char *out, size_t size)
 
 syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool service)
 {
-    const char *message = pg ? PQerrorMessage(pg) : "";
+    const char *message = pg != NULL ? PQerrorMessage(pg) : "";
     char reason[160];
     char code[6];
 
-    if (!pg)
+    if (pg == NULL)
         return syncguard_fail_memory(err);
     if (find_code(message, code) && strcmp(code, "08P01") == 0)
         return syncguard_fail(err, UNAVAILABLE, code,
@@ -132,14 +132,14 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool servi
                               "the role may not connect to the database: it lacks CONNECT");
     if (find_code(message, code))
         return sg_pg_fail(err, code);
-    if (PQconnectionNeedsPassword(pg))
+    if (PQconnectionNeedsPassword(pg) != 0)
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                               "the server wants a password and none was given");
     if (no_descriptor_left())
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no descriptor is left");
     copy_reason(message, reason, sizeof reason);
     /* Without a port libpq has not got as far as choosing a host. */
-    if (!*PQport(pg))
+    if (*PQport(pg) == 0)
         return syncguard_fail(
             err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "%s: %s",
             service ? "option service cannot be used" : "libpq refuses the options", reason);

@@ -128,14 +128,15 @@ static syncguard_status make_values(const syncguard_acquire_op *op, acquire_valu
         status = sg_pg_counter_name(out->name, out->counter, err);
     sg_pg_format(out->ttl, op->ttl_ms);
     /* The label names the id that it belongs to: the TypeScript library leaves the column alone. */
-    snprintf(out->owner, sizeof out->owner, "%s %s", op->lock_id, op->owner ? op->owner : "");
+    snprintf(out->owner, sizeof out->owner, "%s %s", op->lock_id,
+             op->owner != NULL ? op->owner : "");
     return status;
 }
 
 static void add_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const acquire_values *v,
                         sg_pg_request *request)
 {
-    const char *owner = op->owner && *op->owner ? v->owner : NULL;
+    const char *owner = op->owner != NULL && *op->owner != 0 ? v->owner : NULL;
 
     sg_pg_request_add(request, SG_PG_BEGIN, 0);
     sg_pg_request_add(request, SG_PG_LOCK_KEY, 1, v->name);
@@ -157,7 +158,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     if (status != SYNCGUARD_OK)
         return status;
     /* Before the attempt, so that no release after it goes unnoticed. */
-    if (op->watch && pg->listener && !atomic_load(&pg->pooler_found))
+    if (op->watch && pg->listener != NULL && !atomic_load(&pg->pooler_found))
         op->armed_ms = sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
     add_acquire(pg, op, &values, &request);
     status = sg_pg_request_run(pg, &request, &op->limits, err);

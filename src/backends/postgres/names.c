@@ -34,7 +34,7 @@ static size_t identifier(const char *text)
     static const char first[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
     static const char more[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789$";
 
-    return strspn(text, first) ? strspn(text, more) : 0;
+    return strspn(text, first) != 0 ? strspn(text, more) : 0;
 }
 
 syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_table *out,
@@ -44,17 +44,17 @@ syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_ta
     size_t table = identifier(name);
     const char *bare = name;
 
-    if (table && name[table] == '.') {
+    if (table != 0 && name[table] == '.') {
         schema = table;
         bare = name + table + 1;
         table = identifier(bare);
     }
-    if (!table || bare[table] || table > MAX_IDENTIFIER || schema > MAX_IDENTIFIER)
+    if (table == 0 || bare[table] != 0 || table > MAX_IDENTIFIER || schema > MAX_IDENTIFIER)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "option %s is no table name: name or schema.name, each of at most "
                               "63 letters, digits, _ and $",
                               option);
-    if (schema)
+    if (schema != 0)
         snprintf(out->quoted, sizeof out->quoted, "\"%.*s\".\"%s\"", (int)schema, name, bare);
     else
         snprintf(out->quoted, sizeof out->quoted, "\"%s\"", bare);

@@ -95,10 +95,10 @@ static void answer(sg_pg_listener *listener, const watch *w, bool armed)
 {
     arming **link = &listener->armings;
 
-    while (*link) {
+    while (*link != NULL) {
         arming *each = *link;
 
-        if (w && each->about != w) {
+        if (w != NULL && each->about != w) {
             link = &each->next;
             continue;
         }
@@ -121,7 +121,7 @@ static void disconnect(sg_pg_listener *listener, bool failed)
 
     listener->connection = NULL;
     pthread_mutex_lock(&listener->mutex);
-    for (w = listener->watches; w; w = w->next)
+    for (w = listener->watches; w != NULL; w = w->next)
         w->armed = false;
     answer(listener, NULL, false);
     if (failed) {
@@ -130,7 +130,7 @@ static void disconnect(sg_pg_listener *listener, bool failed)
             syncguard_backoff_ns(FIRST_PAUSE_NS, listener->failures++, LONGEST_PAUSE_NS);
     }
     pthread_mutex_unlock(&listener->mutex);
-    if (!connection)
+    if (connection == NULL)
         return;
     syncguard_backend_notifications_lost(listener->backend);
     sg_pg_pool_discard(connection);
@@ -166,8 +166,8 @@ static bool connect_and_listen(sg_pg_listener *listener)
 static const watch *next_of_hash(sg_pg_listener *listener, const watch *w, int64_t hash)
 {
     pthread_mutex_lock(&listener->mutex);
-    w = w ? w->next : listener->watches;
-    while (w && !(w->armed && w->wanted && w->hash == hash))
+    w = w != NULL ? w->next : listener->watches;
+    while (w != NULL && !(w->armed && w->wanted && w->hash == hash))
         w = w->next;
     pthread_mutex_unlock(&listener->mutex);
     return w;
@@ -181,7 +181,7 @@ static void report_notifications(sg_pg_listener *listener)
 {
     PGnotify *each;
 
-    while (listener->connection && (each = PQnotifies(listener->connection->pg)) != NULL) {
+    while (listener->connection != NULL && (each = PQnotifies(listener->connection->pg)) != NULL) {
         int64_t hash = strtoll(each->extra, NULL, 10);
         const watch *w = NULL;
 
@@ -207,9 +207,9 @@ static void arm_watch(sg_pg_listener *listener, watch *w)
     bool late;
     syncguard_status status = sg_pg_name(w->key, name, NULL);
 
-    if (listener->connection && !sg_pg_pool_is_trusted(listener->connection))
+    if (listener->connection != NULL && !sg_pg_pool_is_trusted(listener->connection))
         disconnect(listener, false);
-    if (!listener->connection && !connect_and_listen(listener))
+    if (listener->connection == NULL && !connect_and_listen(listener))
         return;
     if (status == SYNCGUARD_OK)
         status = sg_pg_query(listener->connection, arm_sql, 1, values, &limits, &result, NULL);
@@ -238,7 +238,7 @@ static void disarm_watch(sg_pg_listener *listener, const watch *w)
     char name[SYNCGUARD_NAME_SIZE];
     const char *values[] = {name};
 
-    if (!listener->connection || sg_pg_name(w->key, name, NULL) != SYNCGUARD_OK)
+    if (listener->connection == NULL || sg_pg_name(w->key, name, NULL) != SYNCGUARD_OK)
         return;
     if (sg_pg_query(listener->connection, disarm_sql, 1, values, &limits, NULL, NULL) !=
         SYNCGUARD_OK)
@@ -250,7 +250,7 @@ static watch *take_unneeded(sg_pg_listener *listener, int64_t now, int64_t *next
 {
     watch **link;
 
-    for (link = &listener->watches; *link; link = &(*link)->next) {
+    for (link = &listener->watches; *link != NULL; link = &(*link)->next) {
         watch *w = *link;
 
         if (w->wanted || w->armings > 0)
@@ -269,7 +269,7 @@ static watch *next_unarmed(sg_pg_listener *listener)
 {
     watch *w = listener->watches;
 
-    while (w && (w->armed || w->armings == 0))
+    while (w != NULL && (w->armed || w->armings == 0))
         w = w->next;
     return w;
 }
@@ -286,13 +286,13 @@ static int64_t update_watches(sg_pg_listener *listener)
         report_notifications(listener);
         pthread_mutex_lock(&listener->mutex);
         unarmed = next_unarmed(listener);
-        if (!unarmed)
+        if (unarmed == NULL)
             unneeded = take_unneeded(listener, syncguard_clock_ns(), &next_ns);
-        listener->next_check_ns = unarmed || unneeded ? 0 : next_ns;
+        listener->next_check_ns = unarmed != NULL || unneeded != NULL ? 0 : next_ns;
         pthread_mutex_unlock(&listener->mutex);
-        if (!unarmed && !unneeded)
+        if (unarmed == NULL && unneeded == NULL)
             return next_ns;
-        if (unarmed)
+        if (unarmed != NULL)
             arm_watch(listener, unarmed);
         else if (unneeded->armed)
             disarm_watch(listener, unneeded);
@@ -305,17 +305,17 @@ static int64_t update_watches(sg_pg_listener *listener)
 static void wait_for_input(sg_pg_listener *listener, const syncguard_limits *limits)
 {
     const syncguard_limits at_once = {0, NULL};
-    PGconn *pg = listener->connection ? listener->connection->pg : NULL;
+    PGconn *pg = listener->connection != NULL ? listener->connection->pg : NULL;
     struct pollfd fds[2] = {{listener->parker.fds[0], POLLIN, 0}, {-1, POLLIN, 0}};
 
-    if (pg)
+    if (pg != NULL)
         fds[1].fd = PQsocket(pg);
-    if (syncguard_wait_fds(fds, pg ? 2 : 1, limits, NULL) != SYNCGUARD_OK)
+    if (syncguard_wait_fds(fds, pg != NULL ? 2 : 1, limits, NULL) != SYNCGUARD_OK)
         return;
-    if (fds[0].revents)
+    if (fds[0].revents != 0)
         (void)syncguard_parker_park(&listener->parker, &at_once, NULL);
-    if (pg && fds[1].revents &&
-        (!sg_pg_connection_is_open(listener->connection) || !PQconsumeInput(pg) ||
+    if (pg != NULL && fds[1].revents != 0 &&
+        (!sg_pg_connection_is_open(listener->connection) || PQconsumeInput(pg) == 0 ||
          PQstatus(pg) == CONNECTION_BAD))
         disconnect(listener, false);
 }
@@ -327,13 +327,13 @@ static void *run(void *argument)
     for (;;) {
         syncguard_limits limits = {update_watches(listener), listener->stop};
 
-        if (listener->connection && !sg_pg_pool_is_trusted(listener->connection))
+        if (listener->connection != NULL && !sg_pg_pool_is_trusted(listener->connection))
             disconnect(listener, false);
         if (syncguard_abort_triggered(listener->stop))
             break;
         wait_for_input(listener, &limits);
     }
-    if (listener->connection)
+    if (listener->connection != NULL)
         sg_pg_pool_discard(listener->connection);
     listener->connection = NULL;
     return NULL;
@@ -345,7 +345,7 @@ static watch *find(sg_pg_listener *listener, const char *key, size_t length)
 {
     watch *w = listener->watches;
 
-    while (w && (w->length != length || memcmp(w->key, key, length) != 0))
+    while (w != NULL && (w->length != length || memcmp(w->key, key, length) != 0))
         w = w->next;
     return w;
 }
@@ -363,9 +363,9 @@ static watch *want(sg_pg_listener *listener, const char *key, size_t length)
 {
     watch *w = find(listener, key, length);
 
-    if (!w) {
+    if (w == NULL) {
         w = syncguard_calloc(1, sizeof *w + length + 1);
-        if (!w)
+        if (w == NULL)
             return NULL;
         w->length = length;
         memcpy(w->key, key, length);
@@ -424,9 +424,9 @@ int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t len
     pthread_mutex_lock(&listener->mutex);
     w = want(listener, key, length);
     /* What is armed in a session that is no longer trusted: the thread is woken to end that. */
-    if (w && w->armed && listener->generation == atomic_load(&listener->pool->generation))
+    if (w != NULL && w->armed && listener->generation == atomic_load(&listener->pool->generation))
         own.armed = true;
-    else if (w && syncguard_clock_ns() >= listener->not_before_ns && start(listener))
+    else if (w != NULL && syncguard_clock_ns() >= listener->not_before_ns && start(listener))
         ask = syncguard_parker_open(&own.parker, NULL) == SYNCGUARD_OK;
     if (ask) {
         own.about = w;
@@ -435,7 +435,7 @@ int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t len
         w->armings++;
         syncguard_parker_unpark(&listener->parker);
     }
-    armed_ms = w ? reliable_ms(w) : 0;
+    armed_ms = w != NULL ? reliable_ms(w) : 0;
     pthread_mutex_unlock(&listener->mutex);
     if (ask)
         await_arming(listener, &own, limits);
@@ -448,7 +448,7 @@ void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t len
 
     pthread_mutex_lock(&listener->mutex);
     w = find(listener, key, length);
-    if (w) {
+    if (w != NULL) {
         w->wanted = false;
         w->leave_ns = syncguard_clock_ns() + LINGER_NS;
         if (listener->next_check_ns > w->leave_ns)
@@ -461,7 +461,7 @@ void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t len
 
 static void free_watches(sg_pg_listener *listener)
 {
-    while (listener->watches) {
+    while (listener->watches != NULL) {
         watch *w = listener->watches;
 
         listener->watches = w->next;
@@ -495,7 +495,7 @@ syncguard_status sg_pg_listener_create(syncguard_backend *backend, sg_pg_pool *p
     syncguard_status status;
 
     *out = NULL;
-    if (!listener)
+    if (listener == NULL)
         return syncguard_fail_memory(err);
     listener->backend = backend;
     listener->pool = pool;
@@ -512,7 +512,7 @@ syncguard_status sg_pg_listener_create(syncguard_backend *backend, sg_pg_pool *p
 
 void sg_pg_listener_destroy(sg_pg_listener *listener)
 {
-    if (!listener)
+    if (listener == NULL)
         return;
     syncguard_abort_trigger(listener->stop);
     if (listener->started)

@@ -25,9 +25,10 @@ static syncguard_status refuse(syncguard_error *err, const char *option, const c
 
 static syncguard_status read_tables(sg_pg_config *out, syncguard_error *err)
 {
-    const char *locks = out->own.lock_table ? out->own.lock_table : SYNCGUARD_POSTGRES_LOCK_TABLE;
+    const char *locks =
+        out->own.lock_table != NULL ? out->own.lock_table : SYNCGUARD_POSTGRES_LOCK_TABLE;
     const char *fences =
-        out->own.fence_table ? out->own.fence_table : SYNCGUARD_POSTGRES_FENCE_TABLE;
+        out->own.fence_table != NULL ? out->own.fence_table : SYNCGUARD_POSTGRES_FENCE_TABLE;
     syncguard_status status = sg_pg_table_read(locks, "lock_table", &out->locks, err);
 
     if (status == SYNCGUARD_OK)
@@ -88,15 +89,15 @@ static const char *option_of(const syncguard_url *url, const char *name)
 
 static bool is_true(const char *value)
 {
-    return value && (strcmp(value, "1") == 0 || strcmp(value, "true") == 0);
+    return value != NULL && (strcmp(value, "1") == 0 || strcmp(value, "true") == 0);
 }
 
 /* A colon behind the brackets of an IPv6 address, if there are any. */
 static bool has_port(const char *hosts)
 {
-    const char *bracket = hosts ? strrchr(hosts, ']') : NULL;
+    const char *bracket = hosts != NULL ? strrchr(hosts, ']') : NULL;
 
-    return hosts && strchr(bracket ? bracket : hosts, ':') != NULL;
+    return hosts != NULL && strchr(bracket != NULL ? bracket : hosts, ':') != NULL;
 }
 
 /* InvalidArgument for options that contradict the rest of the URL, or each other. */
@@ -106,19 +107,19 @@ static syncguard_status check_url(const syncguard_url *url, syncguard_error *err
         const char *name;
         bool given;
     } parts[] = {
-        {"host", url->hosts && *url->hosts},
+        {"host", url->hosts != NULL && *url->hosts != 0},
         {"port", has_port(url->hosts)},
-        {"user", url->user && *url->user},
-        {"password", url->password && *url->password},
-        {"dbname", url->path && url->path[0] && url->path[1]},
+        {"user", url->user != NULL && *url->user != 0},
+        {"password", url->password != NULL && *url->password != 0},
+        {"dbname", url->path != NULL && url->path[0] != 0 && url->path[1] != 0},
     };
     size_t i;
 
     for (i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (parts[i].given && option_of(url, parts[i].name))
+        if (parts[i].given && option_of(url, parts[i].name) != NULL)
             return refuse(err, parts[i].name, "is given twice: before the '?' and behind it");
     }
-    if (option_of(url, "ssl") && option_of(url, "sslmode"))
+    if (option_of(url, "ssl") != NULL && option_of(url, "sslmode") != NULL)
         return refuse(err, "ssl", "contradicts sslmode: give one of them");
     if (is_true(option_of(url, "pooler")) && is_true(option_of(url, "listen")))
         return refuse(err, "listen", "contradicts pooler");
@@ -157,7 +158,7 @@ static void cut_options(const char *text, syncguard_url *url, char *out)
     size_t i;
 
     memcpy(out, text, at);
-    for (i = 0; i < url->option_count && *from; i++) {
+    for (i = 0; i < url->option_count && *from != 0; i++) {
         size_t length = strcspn(from + 1, "&");
 
         if (!url->options[i].used) {
@@ -191,7 +192,7 @@ syncguard_status sg_pg_url_read(const char *text, const syncguard_options *commo
     if (status != SYNCGUARD_OK)
         return status;
     out->conninfo = syncguard_malloc(strlen(text) + 1);
-    if (!out->conninfo)
+    if (out->conninfo == NULL)
         return syncguard_fail_memory(err);
     cut_options(text, out->url, out->conninfo);
     out->own.conninfo = out->conninfo;

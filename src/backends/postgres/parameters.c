@@ -43,21 +43,21 @@ static bool is_number(const char *text, long low, long high)
     char *end = NULL;
     long value = strtol(text, &end, 10);
 
-    return end != text && !*end && value >= low && value <= high;
+    return end != text && *end == 0 && value >= low && value <= high;
 }
 
 static bool is_word(const char *text, const char *const *words)
 {
-    while (*words && strcmp(*words, text) != 0)
+    while (*words != NULL && strcmp(*words, text) != 0)
         words++;
     return *words != NULL;
 }
 
 const char *sg_pg_parameter(const PQconninfoOption *all, const char *keyword)
 {
-    while (all->keyword && strcmp(all->keyword, keyword) != 0)
+    while (all->keyword != NULL && strcmp(all->keyword, keyword) != 0)
         all++;
-    return all->keyword && all->val && *all->val ? all->val : NULL;
+    return all->keyword != NULL && all->val != NULL && *all->val != 0 ? all->val : NULL;
 }
 
 const char *sg_pg_parameter_or_env(const PQconninfoOption *all, const char *keyword,
@@ -65,7 +65,7 @@ const char *sg_pg_parameter_or_env(const PQconninfoOption *all, const char *keyw
 {
     const char *value = sg_pg_parameter(all, keyword);
 
-    return value || !variable ? value : syncguard_environment(variable);
+    return value != NULL || variable == NULL ? value : syncguard_environment(variable);
 }
 
 bool sg_pg_is_parameter(const char *name)
@@ -74,7 +74,7 @@ bool sg_pg_is_parameter(const char *name)
     PQconninfoOption *each;
     bool found = strcmp(name, "ssl") == 0; /* an alias that only URIs have */
 
-    for (each = all; each && each->keyword && !found; each++)
+    for (each = all; each != NULL && each->keyword != NULL && !found; each++)
         found = strcmp(each->keyword, name) == 0;
     PQconninfoFree(all);
     return found;
@@ -93,9 +93,9 @@ syncguard_status sg_pg_parameters_check(const PQconninfoOption *all, syncguard_e
         const char *value =
             sg_pg_parameter_or_env(all, parameters[i].keyword, parameters[i].variable);
 
-        if (value && parameters[i].words && !is_word(value, parameters[i].words))
+        if (value != NULL && parameters[i].words != NULL && !is_word(value, parameters[i].words))
             return refuse(err, parameters[i].keyword, "has a value that libpq does not know");
-        if (value && !parameters[i].words && !is_number(value, -1, INT32_MAX))
+        if (value != NULL && parameters[i].words == NULL && !is_number(value, -1, INT32_MAX))
             return refuse(err, parameters[i].keyword, "must be a whole number");
     }
     return SYNCGUARD_OK;
@@ -103,8 +103,8 @@ syncguard_status sg_pg_parameters_check(const PQconninfoOption *all, syncguard_e
 
 syncguard_status sg_pg_port_check(const char *port, syncguard_error *err)
 {
-    return !port || is_number(port, 1, 65535) ? SYNCGUARD_OK
-                                              : refuse(err, "port", "must be 1 to 65535");
+    return port == NULL || is_number(port, 1, 65535) ? SYNCGUARD_OK
+                                                     : refuse(err, "port", "must be 1 to 65535");
 }
 
 /* The file that libpq would read if none is given. */
@@ -115,9 +115,10 @@ static bool default_file(char *out, size_t size)
     struct passwd *found = NULL;
     char buffer[4096];
 
-    if (!home && getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found) == 0 && found)
+    if (home == NULL && getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found) == 0 &&
+        found != NULL)
         home = found->pw_dir;
-    return home && (size_t)snprintf(out, size, "%s/.pgpass", home) < size;
+    return home != NULL && (size_t)snprintf(out, size, "%s/.pgpass", home) < size;
 }
 
 bool sg_pg_passfile_refused(const PQconninfoOption *all)
@@ -126,9 +127,9 @@ bool sg_pg_passfile_refused(const PQconninfoOption *all)
     char path[1024];
     struct stat file;
 
-    if (sg_pg_parameter_or_env(all, "password", "PGPASSWORD") ||
-        (!given && !default_file(path, sizeof path)))
+    if (sg_pg_parameter_or_env(all, "password", "PGPASSWORD") != NULL ||
+        (given == NULL && !default_file(path, sizeof path)))
         return false;
-    return stat(given ? given : path, &file) == 0 &&
+    return stat(given != NULL ? given : path, &file) == 0 &&
            (!S_ISREG(file.st_mode) || (file.st_mode & (S_IRWXG | S_IRWXO)) != 0);
 }

@@ -18,9 +18,9 @@ syncguard_status sg_pg_pool_create(sg_pg_target *target, int max, int64_t timeou
                                    sg_pg_pool **out, syncguard_error *err)
 {
     sg_pg_pool *pool = syncguard_calloc(1, sizeof *pool);
-    syncguard_status status = pool ? SYNCGUARD_OK : syncguard_fail_memory(err);
+    syncguard_status status = pool != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 
-    if (pool && pthread_mutex_init(&pool->mutex, NULL) != 0)
+    if (pool != NULL && pthread_mutex_init(&pool->mutex, NULL) != 0)
         status = syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
         status = syncguard_gate_init(&pool->gate, max, err);
@@ -62,7 +62,7 @@ sg_pg_connection *sg_pg_pool_add(sg_pg_pool *pool)
 {
     sg_pg_connection *connection = syncguard_calloc(1, sizeof *connection);
 
-    if (!connection)
+    if (connection == NULL)
         return NULL;
     connection->pool = pool;
     connection->busy = true;
@@ -93,13 +93,13 @@ void sg_pg_pool_discard(sg_pg_connection *connection)
 
     sg_pg_pool_count_lost(connection);
     pthread_mutex_lock(&pool->mutex);
-    while (atomic_load(link) && atomic_load(link) != connection)
+    while (atomic_load(link) != NULL && atomic_load(link) != connection)
         link = &atomic_load(link)->next;
-    if (atomic_load(link))
+    if (atomic_load(link) != NULL)
         atomic_store(link, atomic_load(&connection->next));
     pthread_mutex_unlock(&pool->mutex);
     /* Better lost memory than a descriptor of the program that is closed by its number. */
-    if (connection->pg && sg_pg_connection_is_open(connection))
+    if (connection->pg != NULL && sg_pg_connection_is_open(connection))
         PQfinish(connection->pg);
     syncguard_free(connection);
 }
@@ -137,7 +137,7 @@ static sg_pg_connection *pop_idle(sg_pg_pool *pool)
 
     pthread_mutex_lock(&pool->mutex);
     connection = pool->idle;
-    if (connection) {
+    if (connection != NULL) {
         pool->idle = connection->next_idle;
         connection->next_idle = NULL;
         connection->busy = true;
@@ -150,7 +150,7 @@ sg_pg_connection *sg_pg_pool_take_idle(sg_pg_pool *pool)
 {
     sg_pg_connection *connection = pop_idle(pool);
 
-    while (connection &&
+    while (connection != NULL &&
            !(sg_pg_pool_is_trusted(connection) && sg_pg_connection_is_open(connection))) {
         sg_pg_pool_discard(connection);
         connection = pop_idle(pool);
@@ -163,7 +163,7 @@ bool sg_pg_pool_has_ended(sg_pg_pool *pool)
     bool ended = false;
 
     pthread_mutex_lock(&pool->mutex);
-    for (const sg_pg_connection *each = pool->idle; each && !ended; each = each->next_idle)
+    for (const sg_pg_connection *each = pool->idle; each != NULL && !ended; each = each->next_idle)
         ended = sg_pg_pool_is_trusted(each) &&
                 (!sg_pg_connection_is_open(each) || syncguard_fd_ended(PQsocket(each->pg)));
     pthread_mutex_unlock(&pool->mutex);
@@ -190,7 +190,7 @@ bool sg_pg_pool_is_own(sg_pg_pool *pool, int pid)
     bool own = false;
 
     pthread_mutex_lock(&pool->mutex);
-    for (each = atomic_load(&pool->all); each && !own; each = atomic_load(&each->next))
+    for (each = atomic_load(&pool->all); each != NULL && !own; each = atomic_load(&each->next))
         own = each->server_pid == pid;
     pthread_mutex_unlock(&pool->mutex);
     return own;
@@ -200,11 +200,11 @@ void sg_pg_pool_forget(sg_pg_pool *pool)
 {
     sg_pg_connection *each = atomic_load(&pool->all);
 
-    while (each) {
+    while (each != NULL) {
         sg_pg_connection *next = atomic_load(&each->next);
 
         /* One that a thread of the parent was using may be half changed: its memory is left. */
-        if (each->pg && sg_pg_connection_cut_off(each) && !each->busy)
+        if (each->pg != NULL && sg_pg_connection_cut_off(each) && !each->busy)
             PQfinish(each->pg);
         if (!each->busy)
             syncguard_free(each);

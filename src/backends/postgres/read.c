@@ -45,7 +45,7 @@ static syncguard_status read_record(const PGresult *result, int row, bool expire
         return unreadable(err);
     if (syncguard_is_live(record->expires_at_ms, record->now_ms) == expired)
         return SYNCGUARD_ABSENT;
-    if (PQgetisnull(result, row, R_KEY) ||
+    if (PQgetisnull(result, row, R_KEY) != 0 ||
         syncguard_key_normalise(PQgetvalue(result, row, R_KEY), record->key, &length, NULL) !=
             SYNCGUARD_OK ||
         !sg_pg_text(result, row, R_ID, record->lock_id, sizeof record->lock_id) ||
@@ -101,20 +101,21 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     sg_pg_request request = {0};
     syncguard_status status = SYNCGUARD_OK;
 
-    if (op->key) {
+    if (op->key != NULL) {
         status = sg_pg_name(op->key, name, err);
         value = name;
     }
     if (status != SYNCGUARD_OK)
         return status;
-    sg_pg_request_add(&request, op->key ? SG_PG_BY_KEY : SG_PG_BY_ID, 1, value);
+    sg_pg_request_add(&request, op->key != NULL ? SG_PG_BY_KEY : SG_PG_BY_ID, 1, value);
     status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
     status = PQntuples(request.results[0]) > 0
                  ? read_record(request.results[0], 0, false, &op->record, err)
                  : SYNCGUARD_ABSENT;
-    if (status == SYNCGUARD_OK && op->lock_id && strcmp(op->record.lock_id, op->lock_id) != 0)
+    if (status == SYNCGUARD_OK && op->lock_id != NULL &&
+        strcmp(op->record.lock_id, op->lock_id) != 0)
         status = SYNCGUARD_ABSENT;
 out:
     sg_pg_request_clear(&request);
@@ -142,7 +143,7 @@ static bool show_page(const PGresult *result, walk *w)
 
         if (status == SYNCGUARD_E_INTERNAL)
             w->unreadable++;
-        if (status == SYNCGUARD_OK && w->fn && !w->fn(w->context, &record))
+        if (status == SYNCGUARD_OK && w->fn != NULL && !w->fn(w->context, &record))
             return false;
     }
     if (count < PAGE)

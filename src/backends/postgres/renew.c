@@ -27,9 +27,9 @@ static void write_arrays(const syncguard_extend_op *items, size_t count, char *i
     size_t i;
 
     for (i = 0; i < count; i++) {
-        id_at += (size_t)snprintf(ids + id_at, IDS_SIZE - id_at, "%c%s", i ? ',' : '{',
+        id_at += (size_t)snprintf(ids + id_at, IDS_SIZE - id_at, "%c%s", i != 0 ? ',' : '{',
                                   items[i].lock_id);
-        ttl_at += (size_t)snprintf(ttls + ttl_at, TTLS_SIZE - ttl_at, "%c%lld", i ? ',' : '{',
+        ttl_at += (size_t)snprintf(ttls + ttl_at, TTLS_SIZE - ttl_at, "%c%lld", i != 0 ? ',' : '{',
                                    (long long)items[i].ttl_ms);
     }
     snprintf(ids + id_at, IDS_SIZE - id_at, "}");
@@ -70,7 +70,7 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
     sg_pg_request request = {.policy = SG_PG_RESERVED};
     size_t i;
 
-    if (!ids || !ttls) {
+    if (ids == NULL || ttls == NULL) {
         status = syncguard_fail_memory(err);
         goto out;
     }

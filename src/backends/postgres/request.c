@@ -127,7 +127,7 @@ static void mark_unknown(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply, b
         return;
     if (request->outcome < outcome)
         request->outcome = outcome;
-    if (request->lock_id && reply != SG_PG_GAVE_UP) /* that is noted when it is abandoned */
+    if (request->lock_id != NULL && reply != SG_PG_GAVE_UP) /* that is noted when it is abandoned */
         sg_pg_unresolved_add(pg->pool, request->lock_id, over);
 }
 
@@ -157,7 +157,7 @@ static bool resend_after(sg_pg *pg, sg_pg_request *request, const char *code, re
     if (is(code, SG_PG_SERIALIZATION_FAILURE) || is(code, SG_PG_DEADLOCK) ||
         is(code, SG_PG_OVERTAKEN))
         return sent->conflicts++ < MAX_CONFLICTS;
-    if (is(code, SG_PG_QUEUE_FULL) && request->notifies) {
+    if (is(code, SG_PG_QUEUE_FULL) && request->notifies != NULL) {
         /* Some session does not read what it listens to. The lock is changed all the same. */
         *request->notifies = "f";
         request->notifies = NULL;
@@ -291,7 +291,7 @@ static syncguard_status check_out(sg_pg_pool *pool, const syncguard_limits *limi
 
     if (status != SYNCGUARD_E_RATE_LIMITED || *place == &pool->gate)
         return status;
-    if (*place)
+    if (*place != NULL)
         syncguard_gate_leave(*place);
     *place = NULL;
     status = syncguard_gate_enter(&pool->gate, limits, err);
@@ -373,9 +373,9 @@ syncguard_status sg_pg_request_run(sg_pg *pg, sg_pg_request *request,
         check_in(&trip, request, reply);
         status = trip.status;
     }
-    if (place)
+    if (place != NULL)
         syncguard_gate_leave(place);
-    if (status == SYNCGUARD_E_NETWORK_TIMEOUT && request->lock_id)
+    if (status == SYNCGUARD_E_NETWORK_TIMEOUT && request->lock_id != NULL)
         await_deadline(limits);
     return status;
 }

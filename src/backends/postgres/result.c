@@ -10,7 +10,7 @@
 
 const char *sg_pg_value(const PGresult *result, int row, int column)
 {
-    return PQgetisnull(result, row, column) ? "" : PQgetvalue(result, row, column);
+    return PQgetisnull(result, row, column) != 0 ? "" : PQgetvalue(result, row, column);
 }
 
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
@@ -18,11 +18,11 @@ bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
     const char *text = sg_pg_value(result, row, column);
     char *end = NULL;
 
-    if (!*text)
+    if (*text == 0)
         return false;
     errno = 0;
     *out = strtoll(text, &end, 10);
-    return errno == 0 && !*end;
+    return errno == 0 && *end == 0;
 }
 
 bool sg_pg_expiry(const PGresult *result, int row, int column, int64_t *out)
@@ -40,7 +40,7 @@ bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t s
 {
     int length = PQgetlength(result, row, column);
 
-    if (PQgetisnull(result, row, column) || length < 0 || (size_t)length >= size)
+    if (PQgetisnull(result, row, column) != 0 || length < 0 || (size_t)length >= size)
         return false;
     memcpy(out, PQgetvalue(result, row, column), (size_t)length);
     out[length] = '\0';

@@ -115,7 +115,7 @@ static void report_table(const syncguard_findings *to, const PGresult *r, int fi
 {
     char text[200];
 
-    if (*sg_pg_value(r, 0, first))
+    if (*sg_pg_value(r, 0, first) != 0)
         report_missing(to, SYNCGUARD_BLOCK, sg_pg_value(r, 0, first), table,
                        "operations that use it fail with AuthFailed");
     if (sg_pg_bool(r, 0, first + 1)) {
@@ -143,10 +143,10 @@ static syncguard_status report_functions(const syncguard_findings *to, sg_pg_con
 
     if (status != SYNCGUARD_OK)
         return status;
-    *all = PQgetisnull(result, 0, 0) && PQgetisnull(result, 0, 1);
+    *all = PQgetisnull(result, 0, 0) != 0 && PQgetisnull(result, 0, 1) != 0;
     for (int i = 0; i < 2; i++) {
         snprintf(object, sizeof object, "FUNCTION %.280s", sg_pg_value(result, 0, i));
-        if (!PQgetisnull(result, 0, i))
+        if (PQgetisnull(result, 0, i) == 0)
             report_missing(to, i == 0 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "EXECUTE", object,
                            i == 0 ? "acquire, release or extend fail with AuthFailed"
                                   : "waiters are not told of a release: they poll");
@@ -172,8 +172,8 @@ syncguard_status sg_pg_diagnose_rights(const syncguard_findings *to, const sg_pg
         report_table(to, result, LOCKS_MISSING, locks);
         report_table(to, result, FENCES_MISSING, fences);
         *readable = strncmp(sg_pg_value(result, 0, LOCKS_MISSING), "SELECT", 6) != 0;
-        if (all && !*sg_pg_value(result, 0, LOCKS_MISSING) &&
-            !*sg_pg_value(result, 0, FENCES_MISSING))
+        if (all && *sg_pg_value(result, 0, LOCKS_MISSING) == 0 &&
+            *sg_pg_value(result, 0, FENCES_MISSING) == 0)
             syncguard_report_fine(to, "permissions", "the role may do what the operations need");
     }
     PQclear(result);

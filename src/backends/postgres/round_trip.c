@@ -26,7 +26,8 @@ static sg_pg_reply wait_for(sg_pg_round_trip *trip, short events)
     trip->status = syncguard_wait_fds(&fd, 1, trip->limits, trip->err);
     if (trip->status != SYNCGUARD_OK)
         return SG_PG_GAVE_UP;
-    if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) && !PQconsumeInput(trip->connection->pg))
+    if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) != 0 &&
+        PQconsumeInput(trip->connection->pg) == 0)
         return sg_pg_round_trip_broken(trip);
     return SG_PG_DONE;
 }
@@ -36,7 +37,7 @@ static sg_pg_reply send_all(sg_pg_round_trip *trip)
     PGconn *pg = trip->connection->pg;
     int left;
 
-    if (!PQpipelineSync(pg))
+    if (PQpipelineSync(pg) == 0)
         return sg_pg_round_trip_broken(trip);
     while ((left = PQflush(pg)) > 0) {
         sg_pg_reply got = wait_for(trip, POLLIN | POLLOUT);
@@ -51,16 +52,16 @@ bool sg_pg_ends_session(const sg_pg_connection *connection, const PGresult *resu
 {
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 
-    return connection->direct && severity && strcmp(severity, "FATAL") == 0;
+    return connection->direct && severity != NULL && strcmp(severity, "FATAL") == 0;
 }
 
 static void note_error(sg_pg_round_trip *trip, const PGresult *result)
 {
     const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 
-    if (code && !*trip->sqlstate)
+    if (code != NULL && *trip->sqlstate == 0)
         snprintf(trip->sqlstate, sizeof trip->sqlstate, "%s", code);
-    if (code && sg_pg_ends_session(trip->connection, result))
+    if (code != NULL && sg_pg_ends_session(trip->connection, result))
         trip->session_over = true;
 }
 
@@ -85,7 +86,7 @@ static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
     PGresult *unwanted = result;
     bool end = false;
 
-    if (!result) {
+    if (result == NULL) {
         (*at)++;
         return false;
     }
@@ -100,7 +101,7 @@ static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
     case PGRES_TUPLES_OK:
         if (which < 0) {
             trip->connection->prepared |= UINT32_C(1) << (-1 - which);
-        } else if (!trip->results[which]) {
+        } else if (trip->results[which] == NULL) {
             trip->results[which] = result;
             unwanted = NULL;
         }
@@ -121,10 +122,10 @@ static sg_pg_reply classify_results(sg_pg_round_trip *trip)
 {
     int i;
 
-    if (*trip->sqlstate)
+    if (*trip->sqlstate != 0)
         return SG_PG_REFUSED;
     for (i = 0; i < trip->result_count; i++) {
-        if (!trip->results[i])
+        if (trip->results[i] == NULL)
             return sg_pg_round_trip_broken(trip);
     }
     return trip->unconfirmed ? SG_PG_UNCONFIRMED : SG_PG_DONE;
@@ -149,10 +150,10 @@ static sg_pg_reply collect(sg_pg_round_trip *trip)
     for (;;) {
         sg_pg_reply got;
 
-        while (!PQisBusy(pg)) {
+        while (PQisBusy(pg) == 0) {
             PGresult *result = PQgetResult(pg);
 
-            if (result && !sg_pg_is_expected(result)) {
+            if (result != NULL && !sg_pg_is_expected(result)) {
                 PQclear(result);
                 return round_trip_misled(trip);
             }
@@ -203,9 +204,9 @@ bool sg_pg_round_trip_add(sg_pg_round_trip *trip, const sg_pg_statements *statem
         expect(trip, result);
         return PQsendQueryParams(pg, sql, count, NULL, values, NULL, NULL, 0);
     }
-    if (!(trip->connection->prepared & bit)) {
+    if ((trip->connection->prepared & bit) == 0) {
         expect(trip, -1 - (int)statement);
-        if (!PQsendPrepare(pg, name, sql, 0, NULL))
+        if (PQsendPrepare(pg, name, sql, 0, NULL) == 0)
             return false;
     }
     expect(trip, result);
@@ -220,15 +221,15 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
     sg_pg_reply got;
 
     expect(&trip, 0);
-    if (!PQsendQueryParams(connection->pg, sql, count, NULL, values, NULL, NULL, 0))
+    if (PQsendQueryParams(connection->pg, sql, count, NULL, values, NULL, NULL, 0) == 0)
         got = sg_pg_round_trip_broken(&trip);
     else
         got = sg_pg_round_trip_run(&trip);
     if (got == SG_PG_REFUSED)
         trip.status = sg_pg_fail(err, trip.sqlstate);
-    if (got == SG_PG_DONE && result && PQntuples(trip.results[0]) != 1)
+    if (got == SG_PG_DONE && result != NULL && PQntuples(trip.results[0]) != 1)
         got = round_trip_misled(&trip);
-    if (got == SG_PG_DONE && result) {
+    if (got == SG_PG_DONE && result != NULL) {
         *result = trip.results[0];
         trip.results[0] = NULL;
     }

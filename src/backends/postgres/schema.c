@@ -173,7 +173,7 @@ static void log_change(const syncguard_options *options, const char *change, con
 {
     char line[256];
 
-    if (!options->log)
+    if (options->log == NULL)
         return;
     snprintf(line, sizeof line, "%s %s", change, table);
     options->log(options->log_context, SYNCGUARD_LOG_INFO, line);

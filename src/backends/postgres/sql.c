@@ -190,20 +190,20 @@ static size_t expand(const char *text, char *out, const sg_pg_statements *statem
 {
     size_t total = 0;
 
-    while (*text) {
+    while (*text != 0) {
         const char *stands = NULL;
         size_t taken = 1;
         size_t length;
 
         if (*text == '@')
             stands = meaning(text, statements, has_owner, &taken);
-        length = stands ? strlen(stands) : 1;
-        if (out)
-            memcpy(out + total, stands ? stands : text, length);
+        length = stands != NULL ? strlen(stands) : 1;
+        if (out != NULL)
+            memcpy(out + total, stands != NULL ? stands : text, length);
         total += length;
-        text += stands ? taken : 1;
+        text += stands != NULL ? taken : 1;
     }
-    if (out)
+    if (out != NULL)
         out[total] = '\0';
     return total;
 }
@@ -218,7 +218,7 @@ syncguard_status sg_pg_statements_write(sg_pg_statements *statements, syncguard_
         size_t length = expand(texts[which], NULL, statements, form == 1);
         char *sql = syncguard_malloc(length + 1);
 
-        if (!sql)
+        if (sql == NULL)
             return syncguard_fail_memory(err);
         expand(texts[which], sql, statements, form == 1);
         statements->sql[form][which] = sql;

@@ -48,9 +48,10 @@ void sg_pg_target_free(sg_pg_target *target)
 {
     size_t i;
 
-    if (!target)
+    if (target == NULL)
         return;
-    for (i = 0; target->keywords && target->values && target->keywords[i]; i++) {
+    for (i = 0; target->keywords != NULL && target->values != NULL && target->keywords[i] != NULL;
+         i++) {
         syncguard_free(target->keywords[i]);
         syncguard_free_secret(target->values[i]);
     }
@@ -71,20 +72,20 @@ static int split(const char *text, char *parts[SG_PG_MAX_HOSTS])
 {
     int count = 0;
 
-    if (!text)
+    if (text == NULL)
         return 0;
     for (;;) {
         size_t length = strcspn(text, ",");
 
         if (count == SG_PG_MAX_HOSTS)
             return -2;
-        if (length) {
+        if (length != 0) {
             parts[count] = syncguard_strndup(text, length);
-            if (!parts[count])
+            if (parts[count] == NULL)
                 return -1;
         }
         count++;
-        if (!text[length])
+        if (text[length] == 0)
             return count;
         text += length + 1;
     }
@@ -94,7 +95,7 @@ static bool is_local(const char *host)
 {
     struct in_addr address;
 
-    return !host || host[0] == '/' || host[0] == '@' || strcmp(host, "localhost") == 0 ||
+    return host == NULL || host[0] == '/' || host[0] == '@' || strcmp(host, "localhost") == 0 ||
            strcmp(host, "::1") == 0 ||
            (strncmp(host, "127.", 4) == 0 && inet_pton(AF_INET, host, &address) == 1);
 }
@@ -104,7 +105,7 @@ static bool all_local(const sg_pg_target *target)
     int i;
 
     for (i = 0; i < target->host_count; i++) {
-        if (!is_local(target->hostaddrs[i] ? target->hostaddrs[i] : target->hosts[i]))
+        if (!is_local(target->hostaddrs[i] != NULL ? target->hostaddrs[i] : target->hosts[i]))
             return false;
     }
     return true;
@@ -146,9 +147,9 @@ static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *ta
         if (sg_pg_port_check(target->ports[i], err) != SYNCGUARD_OK)
             return SYNCGUARD_E_INVALID_ARGUMENT;
     }
-    for (i = 1; ports == 1 && target->ports[0] && i < target->host_count; i++) {
+    for (i = 1; ports == 1 && target->ports[0] != NULL && i < target->host_count; i++) {
         target->ports[i] = syncguard_strdup(target->ports[0]);
-        if (!target->ports[i])
+        if (target->ports[i] == NULL)
             return syncguard_fail_memory(err);
     }
     return SYNCGUARD_OK;
@@ -161,11 +162,11 @@ static bool add(sg_pg_target *target, const char *keyword, const char *value)
 {
     size_t i = 0;
 
-    while (target->keywords[i])
+    while (target->keywords[i] != NULL)
         i++;
     target->values[i] = syncguard_strdup(value);
-    target->keywords[i] = target->values[i] ? syncguard_strdup(keyword) : NULL;
-    if (target->keywords[i])
+    target->keywords[i] = target->values[i] != NULL ? syncguard_strdup(keyword) : NULL;
+    if (target->keywords[i] != NULL)
         return true;
     syncguard_free_secret(target->values[i]);
     target->values[i] = NULL;
@@ -180,8 +181,9 @@ static bool add_roots(const PQconninfoOption *all, sg_pg_target *target)
     const char *home = syncguard_environment("HOME");
     char path[1024];
 
-    snprintf(path, sizeof path, "%s/.postgresql/root.crt", home ? home : "");
-    if (sg_pg_parameter_or_env(all, "sslrootcert", "PGSSLROOTCERT") || access(path, R_OK) == 0)
+    snprintf(path, sizeof path, "%s/.postgresql/root.crt", home != NULL ? home : "");
+    if (sg_pg_parameter_or_env(all, "sslrootcert", "PGSSLROOTCERT") != NULL ||
+        access(path, R_OK) == 0)
         return true;
     if (PQlibVersion() >= 160000)
         return add(target, "sslrootcert", "system");
@@ -193,10 +195,10 @@ static bool add_roots(const PQconninfoOption *all, sg_pg_target *target)
 static bool add_tls(const PQconninfoOption *all, sg_pg_target *target)
 {
     const char *mode = sg_pg_parameter_or_env(all, "sslmode", "PGSSLMODE");
-    bool remote = !all_local(target) || (target->service && !target->hosts[0]);
-    bool verified = mode ? strcmp(mode, "verify-full") == 0 : remote;
+    bool remote = !all_local(target) || (target->service && target->hosts[0] == NULL);
+    bool verified = mode != NULL ? strcmp(mode, "verify-full") == 0 : remote;
 
-    if (!mode && !add(target, "sslmode", remote ? "verify-full" : "allow"))
+    if (mode == NULL && !add(target, "sslmode", remote ? "verify-full" : "allow"))
         return false;
     return !verified || target->service || add_roots(all, target);
 }
@@ -251,18 +253,18 @@ static bool add_defaults(const PQconninfoOption *all, sg_pg_target *target)
     size_t i;
 
     for (i = 0; i < sizeof defaults / sizeof *defaults; i++) {
-        if (!sg_pg_parameter(all, defaults[i].keyword) &&
+        if (sg_pg_parameter(all, defaults[i].keyword) == NULL &&
             !add(target, defaults[i].keyword, defaults[i].value))
             return false;
     }
     if (target->host_count > 1 &&
-        !sg_pg_parameter_or_env(all, "target_session_attrs", "PGTARGETSESSIONATTRS") &&
+        sg_pg_parameter_or_env(all, "target_session_attrs", "PGTARGETSESSIONATTRS") == NULL &&
         !add(target, "target_session_attrs", "read-write"))
         return false;
     if (target->passfile_refused && !add(target, "passfile", NO_FILE))
         return false;
     /* Without any, OpenSSL would ask for that of an encrypted sslkey at the terminal. */
-    if (!target->service && !sg_pg_parameter(all, "sslpassword") &&
+    if (!target->service && sg_pg_parameter(all, "sslpassword") == NULL &&
         !add(target, "sslpassword", "none"))
         return false;
     return add(target, "client_encoding", "UTF8");
@@ -279,10 +281,10 @@ static syncguard_status add_settings(const PQconninfoOption *all, int64_t timeou
 
     if (ours)
         target->session = sg_pg_time_limits_for(timeout_ms);
-    if (!ours && !given)
+    if (!ours && given == NULL)
         return SYNCGUARD_OK;
     length = snprintf(settings, sizeof settings, ours ? PLAN_SETTINGS " %s " OWN_SETTINGS : "%s",
-                      given ? given : "", (long long)target->session.lock_ms,
+                      given != NULL ? given : "", (long long)target->session.lock_ms,
                       (long long)target->session.statement_ms);
     if ((size_t)length >= sizeof settings)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
@@ -312,20 +314,20 @@ static syncguard_status build(const PQconninfoOption *all, int64_t timeout_ms, s
     size_t count = 0;
     size_t i;
 
-    while (all[count].keyword)
+    while (all[count].keyword != NULL)
         count++;
     target->service = has_service(all);
     target->passfile_refused = !target->service && sg_pg_passfile_refused(all);
     target->keywords = syncguard_calloc(count + EXTRA_PARAMETERS, sizeof *target->keywords);
     target->values = syncguard_calloc(count + EXTRA_PARAMETERS, sizeof *target->values);
-    if (!target->keywords || !target->values)
+    if (target->keywords == NULL || target->values == NULL)
         return syncguard_fail_memory(err);
     for (i = 0; i < count; i++) {
-        if (all[i].val && *all[i].val && !is_replaced(target, all[i].keyword) &&
+        if (all[i].val != NULL && *all[i].val != 0 && !is_replaced(target, all[i].keyword) &&
             !add(target, all[i].keyword, all[i].val))
             return syncguard_fail_memory(err);
     }
-    if (timeout && isdigit((unsigned char)*timeout))
+    if (timeout != NULL && isdigit((unsigned char)*timeout))
         target->connect_timeout_ms = strtol(timeout, NULL, 10) % 86400 * 1000;
     status = read_hosts(all, target, err);
     if (status == SYNCGUARD_OK)
@@ -348,13 +350,13 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_
     status = syncguard_environment_refuse("PG", err);
     if (status != SYNCGUARD_OK)
         return status;
-    all = PQconninfoParse(conninfo ? conninfo : "", &text);
+    all = PQconninfoParse(conninfo != NULL ? conninfo : "", &text);
     PQfreemem(text); /* it may quote the string with its password */
-    if (!all)
+    if (all == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the connection string is not one that libpq can read");
     target = syncguard_calloc(1, sizeof *target);
-    status = target ? sg_pg_parameters_check(all, err) : syncguard_fail_memory(err);
+    status = target != NULL ? sg_pg_parameters_check(all, err) : syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
         status = build(all, timeout_ms, target, err);
     PQconninfoFree(all);

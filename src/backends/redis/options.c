@@ -192,7 +192,7 @@ static syncguard_status copy_texts(const syncguard_redis_options *given, sg_redi
         {&config->password, given->password, 8192, "password"},
         {&config->sentinel_user, given->sentinel_user, 1024, "sentinel_user"},
         {&config->sentinel_password, given->sentinel_password, 8192, "sentinel_password"},
-        {&config->client_name, given->client_name ? given->client_name : "syncguard", 255,
+        {&config->client_name, given->client_name != NULL ? given->client_name : "syncguard", 255,
          "client_name"},
         {&config->tls_ca, given->tls_ca, 4096, "tls_ca"},
         {&config->tls_cert, given->tls_cert, 4096, "tls_cert"},

@@ -340,7 +340,7 @@ sg_redis_legibility sg_redis_record_read(const char *text, size_t length, syncgu
         }
         if (!take(&c, ':'))
             return SG_REDIS_UNREADABLE;
-        if (known ? !read_member(&c, name, record, &timed) : !skip_value(&c, 1))
+        if ((known ? !read_member(&c, name, record, &timed) : !skip_value(&c, 1)) != 0)
             return SG_REDIS_UNREADABLE;
     } while (take(&c, ','));
     if (!take(&c, '}'))

@@ -141,8 +141,8 @@ static syncguard_status note_files(sg_sqlite *sqlite)
     int moved = 0;
     sqlite->files = files_at_paths(sqlite);
     int code = sqlite3_file_control(sqlite->connection.db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-    return code == SQLITE_OK && !moved && sqlite->files.database.known && sqlite->files.wal.known &&
-                   sqlite->files.shm.known
+    return code == SQLITE_OK && moved == 0 && sqlite->files.database.known &&
+                   sqlite->files.wal.known && sqlite->files.shm.known
                ? SYNCGUARD_OK
                : SG_SQLITE_BUSY;
 }

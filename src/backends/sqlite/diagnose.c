@@ -77,11 +77,11 @@ static void report_mode(const diagnosis *self, mode_t mode)
         syncguard_report(&self->to, SYNCGUARD_WARN, "mode", text,
                          "the URL says mode=0660, but the file exists and the group cannot use it",
                          "chmod 0660 and chgrp the file and the -wal, -shm and -wake files");
-    else if (mode & 0022)
-        syncguard_report(&self->to, mode & 0002 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "mode", text,
-                         "other users can free and forge locks",
+    else if ((mode & 0022) != 0)
+        syncguard_report(&self->to, (mode & 0002) != 0 ? SYNCGUARD_BLOCK : SYNCGUARD_WARN, "mode",
+                         text, "other users can free and forge locks",
                          "chmod 0600; mode=0660 in the URL says that a group shares the locks");
-    else if (mode & 0044)
+    else if ((mode & 0044) != 0)
         syncguard_report(&self->to, SYNCGUARD_WARN, "mode", text,
                          "other users can read keys and lock ids, which free locks", "chmod 0600");
     else

@@ -103,8 +103,8 @@ static syncguard_status attempt_page(sg_sqlite *sqlite, void *argument, bool imm
         rows++;
         if (!dated || (record.live && !record.whole))
             unreadable++;
-        else if (work->expired ? record.whole && record.remaining_ms < -SYNCGUARD_CLEANUP_GUARD_MS
-                               : record.live)
+        else if ((work->expired ? record.whole && record.remaining_ms < -SYNCGUARD_CLEANUP_GUARD_MS
+                                : record.live) != 0)
             work->records[work->count++] = record.stored;
         if (record.key_length > 0)
             memcpy(after, record.stored.key, sizeof after);
