@@ -26,7 +26,7 @@
 #define BENCH_URL_VARIABLE "SYNCGUARD_BENCH_URL"
 #define BENCH_NAME_SIZE 48
 
-/* ---- groups of figures ----------------------------------------------------------------------- */
+/* ---- groups of figures ---- */
 
 void bench_pairs(const bench_store *store);   /* pair.c */
 void bench_threads(const bench_store *store); /* threads.c */
@@ -44,7 +44,7 @@ void bench_held(const bench_store *store);
 void bench_growth(const bench_store *store);      /* growth.c */
 void bench_server_time(const bench_store *store); /* raw_redis.c: only Redis tells */
 
-/* ---- figures (report.c) ---------------------------------------------------------------------- */
+/* ---- figures (report.c) ---- */
 
 typedef enum bench_judge {
     BENCH_INTEREST,    /* no bar */
@@ -79,7 +79,7 @@ const bench_figure *bench_figures(size_t *count);
 bool bench_all_hold(void);
 void bench_plot(const char *path); /* plot.c */
 
-/* ---- places (place.c) ------------------------------------------------------------------------ */
+/* ---- places (place.c) ---- */
 
 void bench_make_name(char out[BENCH_NAME_SIZE]);
 /* The value of an option of the URL; false: it has none. */
@@ -91,7 +91,7 @@ void bench_make_folder(void);
 const char *bench_folder(void);
 void bench_remove_tree(const char *path);
 
-/* ---- processes (supervise.c) ----------------------------------------------------------------- */
+/* ---- processes (supervise.c) ---- */
 
 typedef int (*bench_work)(void *context);
 /* From here on signals are handled by bench_supervise. */
@@ -101,7 +101,7 @@ void bench_supervise_start(void);
 int bench_supervise(bench_work work, void *context);
 int bench_ended_by(void);
 
-/* ---- small things (common.c) ----------------------------------------------------------------- */
+/* ---- small things (common.c) ---- */
 
 /* Repetitions of a short measurement that has a bar: three times as many, so that a moment in which
  * the machine is busy decides nothing. */

@@ -83,11 +83,11 @@ syncguard_backend *bench_open(const char *url, const char *option)
 {
     char whole[BENCH_URL_SIZE];
     syncguard_options patient = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
     patient.log = count_line;
     patient.timeout_ms = 60000; /* a slow disk is a figure, not a failure */
     bench_with_option(url, option, whole, sizeof whole);
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
     if (syncguard_open(whole, &patient, &backend, &err) != SYNCGUARD_OK)
         bench_die("open", err.message);
     return backend;
@@ -113,13 +113,13 @@ static struct {
 static void place_server(int pid, const cpu_set_t *where)
 {
     char path[64];
-    int child = 0;
     if (sched_setaffinity(pid, sizeof *where, where) != 0)
         bench_die("pinning", strerror(errno));
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
     FILE *file = fopen(path, "re");
     if (file == NULL)
         bench_die(path, "cannot be read");
+    int child = 0;
     while (fscanf(file, "%d", &child) == 1)
         (void)sched_setaffinity(child, sizeof *where, where); /* it may be gone */
     fclose(file);

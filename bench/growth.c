@@ -46,7 +46,6 @@ void bench_growth(const bench_store *store)
 {
     const bench_raw *raw = store->raw;
     syncguard_backend *stores[SIZES];
-    double base[BENCH_MAX_REPETITIONS];
     bool steps = raw->grows_together && !store->own;
     if (raw->grow == NULL)
         return;
@@ -59,6 +58,7 @@ void bench_growth(const bench_store *store)
     }
     if (!steps)
         repeat_all(store, stores, 0, SIZES);
+    double base[BENCH_MAX_REPETITIONS];
     for (size_t size = 1; size < SIZES; size++) {
         char name[64];
         memcpy(base, middle[0], sizeof base); /* reporting sorts */

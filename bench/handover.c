@@ -70,7 +70,6 @@ static void open_condition(bench_condition *condition)
 {
     pthread_mutexattr_t mutex;
     pthread_condattr_t changed;
-
     if (pthread_mutexattr_init(&mutex) != 0 || pthread_condattr_init(&changed) != 0 ||
         pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED) != 0 ||
         pthread_condattr_setpshared(&changed, PTHREAD_PROCESS_SHARED) != 0 ||
@@ -147,18 +146,17 @@ int bench_take_turns(const char *url, char **arguments)
     int processes = (int)strtol(arguments[1], NULL, 10);
     long turns = strtol(arguments[2], NULL, 10);
     double race_us = strtod(arguments[3], NULL) * 1000;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_backend *backend = bench_open(url, NULL);
-    syncguard_error err;
     meeting *shared = meet(arguments[0]);
     int fd = open(arguments[0], O_WRONLY | O_APPEND | O_CLOEXEC);
     double begin = bench_us();
-
     if (fd < 0)
         bench_die(arguments[0], "cannot be opened");
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 60000;
     options.on_wait = note_wait;
+    syncguard_error err;
     for (long i = 0; (race_us > 0 ? bench_us() - begin < race_us : i < turns) != 0; i++) {
         turn mine = {.pid = (int)getpid()};
         asking self = {shared, &mine};
@@ -193,13 +191,13 @@ static int by_fence(const void *a, const void *b)
 /* Lets so many processes take turns; returns how many turns they took, in order. */
 static size_t let_them(const bench_store *store, int processes, long turns, long race_ms)
 {
-    pid_t pids[MOST_PROCESSES];
-    char path[4200], others[24], count[24], race[24];
-    int status = 0;
-
+    char path[4200];
     snprintf(path, sizeof path, "%s/turns", bench_folder());
+    char others[24];
     snprintf(others, sizeof others, "%d", processes);
+    char count[24];
     snprintf(count, sizeof count, "%ld", turns);
+    char race[24];
     snprintf(race, sizeof race, "%ld", race_ms);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -211,6 +209,7 @@ static size_t let_them(const bench_store *store, int processes, long turns, long
     munmap(shared, sizeof *shared);
     fflush(NULL);
     setenv(BENCH_URL_VARIABLE, store->url, 1);
+    pid_t pids[MOST_PROCESSES];
     for (int i = 0; i < processes; i++) {
         pids[i] = fork();
         if (pids[i] == 0) {
@@ -219,6 +218,7 @@ static size_t let_them(const bench_store *store, int processes, long turns, long
             _exit(127);
         }
     }
+    int status = 0;
     for (int i = 0; i < processes; i++) {
         if (waitpid(pids[i], &status, 0) < 0 || status != 0)
             bench_die("hand-over", "a process failed");
@@ -251,16 +251,15 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
 {
     static double times[MOST_TURNS];
     const bench_raw *raw = store->raw;
-    double p50[BENCH_MAX_REPETITIONS], p99[BENCH_MAX_REPETITIONS], limit[BENCH_MAX_REPETITIONS];
-    double again[BENCH_MAX_REPETITIONS];
     bool judged = bench_judges(raw);
-    char name[64];
     int count = raw->turns >= 100 ? bench_often(store) : store->repetitions;
-
     bench_tidy(store);
+    double p50[BENCH_MAX_REPETITIONS];
+    double p99[BENCH_MAX_REPETITIONS];
+    double limit[BENCH_MAX_REPETITIONS];
+    double again[BENCH_MAX_REPETITIONS];
     for (int r = 0; r < count; r++) {
         double trips[400];
-        size_t filled = 0;
         size_t samples = raw->turns < 200 ? (size_t)raw->turns : 200;
         for (size_t i = 0; i < samples; i++)
             trips[i] = one_trip(raw, plain);
@@ -269,6 +268,7 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
         for (size_t i = samples; i < 2 * samples; i++)
             trips[i] = one_trip(raw, plain);
         limit[r] = again[r] = bench_quantile(trips, 2 * samples, 0.5);
+        size_t filled = 0;
         for (size_t i = 1; i < taken; i++) {
             if (log_of_all[i].pid != log_of_all[i - 1].pid && log_of_all[i].waits_us > 0 &&
                 log_of_all[i].waits_us < log_of_all[i - 1].released_us)
@@ -279,6 +279,7 @@ static void forced(const bench_store *store, void *plain, int processes, int whi
         p50[r] = bench_quantile(times, filled, 0.5);
         p99[r] = bench_quantile(times, filled, 0.99);
     }
+    char name[64];
     snprintf(name, sizeof name, "hand-over, %d processes, p50", processes);
     if (raw->handover_us > 0)
         bench_report(store, name, "us", p50, limit, raw->round_trip_name, count, BENCH_MOST,
@@ -322,7 +323,6 @@ static void turns_by_hand(const bench_store *store, double *times)
     const bench_raw *raw = store->raw;
     bench_baton *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int status = 0;
     if (shared == MAP_FAILED)
         bench_die("hand-over", "out of memory");
     open_condition(&shared->condition);
@@ -334,6 +334,7 @@ static void turns_by_hand(const bench_store *store, double *times)
         _exit(0);
     }
     raw->take(store->url, shared, times, raw->turns);
+    int status = 0;
     if (waitpid(child, &status, 0) != child || status != 0)
         bench_die("hand-over", "the plain one failed");
     munmap(shared, sizeof *shared);
@@ -344,11 +345,11 @@ static void by_hand(const bench_store *store, void *plain)
 {
     static double times[MOST_TURNS];
     const bench_raw *raw = store->raw;
-    double p50[BENCH_MAX_REPETITIONS], limit[BENCH_MAX_REPETITIONS], lone[BENCH_MAX_REPETITIONS];
-    double again[BENCH_MAX_REPETITIONS];
-    char name[64];
-
     bench_tidy(store);
+    double p50[BENCH_MAX_REPETITIONS];
+    double limit[BENCH_MAX_REPETITIONS];
+    double lone[BENCH_MAX_REPETITIONS];
+    double again[BENCH_MAX_REPETITIONS];
     for (int r = 0; r < store->repetitions; r++) {
         double trips[400];
         for (size_t i = 0; i < 400; i++) {
@@ -361,6 +362,7 @@ static void by_hand(const bench_store *store, void *plain)
         turns_by_hand(store, times);
         p50[r] = bench_quantile(times, (size_t)raw->turns, 0.5);
     }
+    char name[64];
     snprintf(name, sizeof name, "%s after a pause, p50", raw->round_trip_name);
     bench_report(store, name, "us", lone, again, raw->round_trip_name, store->repetitions,
                  BENCH_INTEREST, 0);
@@ -373,7 +375,6 @@ static void by_hand(const bench_store *store, void *plain)
 static void free_race(const bench_store *store)
 {
     double shares[BENCH_MAX_REPETITIONS];
-
     for (int r = 0; r < store->repetitions; r++) {
         int pids[MOST_PROCESSES] = {0};
         long counts[MOST_PROCESSES] = {0};

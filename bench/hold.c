@@ -15,7 +15,7 @@
 #define TAKERS 16
 #define HELD_TTL_MS 30000
 
-/* ---- renewals -------------------------------------------------------------------------------- */
+/* ---- renewals ---- */
 
 static double our_renewals(syncguard_backend *backend, syncguard_extend_op *items)
 {
@@ -44,7 +44,6 @@ void bench_renewals(const bench_store *store)
 {
     static syncguard_extend_op items[BENCH_BATCH];
     static syncguard_grant grants[BENCH_BATCH];
-    double ours[BENCH_MAX_REPETITIONS], limit[BENCH_MAX_REPETITIONS];
     const bench_raw *raw = store->raw;
     syncguard_error err;
     if (raw->renew == NULL)
@@ -59,6 +58,8 @@ void bench_renewals(const bench_store *store)
             bench_die("acquire", err.message);
         items[i] = (syncguard_extend_op){.lock_id = grants[i].lock_id, .ttl_ms = 30000};
     }
+    double ours[BENCH_MAX_REPETITIONS];
+    double limit[BENCH_MAX_REPETITIONS];
     for (int r = 0; r < store->repetitions; r++) {
         limit[r] = plain_renewals(raw, plain);
         ours[r] = our_renewals(backend, items);
@@ -71,7 +72,7 @@ void bench_renewals(const bench_store *store)
     raw->close(plain);
 }
 
-/* ---- holding --------------------------------------------------------------------------------- */
+/* ---- holding ---- */
 
 typedef struct taker {
     syncguard_backend *backend;
@@ -86,10 +87,10 @@ static void *take(void *argument)
 {
     taker *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_error err;
     options.auto_extend = true;
     options.ttl_ms = self->ttl_ms;
     options.on_lost = self->on_lost;
+    syncguard_error err;
     for (int i = self->from; i < self->to; i++) {
         char key[32];
         snprintf(key, sizeof key, "bench:hold:%d", i);
@@ -144,9 +145,7 @@ static syncguard_lock **room_for(int count)
 static double bytes_per_lock(const bench_store *store)
 {
     int pipes[2];
-    double bytes = 0;
-    int status = 0;
-    char count[24], line[64];
+    char count[24];
     fflush(NULL);
     if (pipe(pipes) != 0)
         bench_die("memory", "no pipe");
@@ -160,10 +159,12 @@ static double bytes_per_lock(const bench_store *store)
     }
     close(pipes[1]);
     FILE *in = fdopen(pipes[0], "r");
+    int status = 0;
+    char line[64];
     if (in == NULL || fgets(line, sizeof line, in) == NULL || waitpid(pid, &status, 0) < 0 ||
         status != 0)
         bench_die("memory", "the process that measures failed");
-    bytes = strtod(line, NULL);
+    double bytes = strtod(line, NULL);
     fclose(in);
     return bytes;
 }
@@ -224,8 +225,6 @@ void bench_held(const bench_store *store)
     const char *seconds = getenv("BENCH_HELD_SECONDS");
     double length_us = (seconds == NULL ? 180 : strtod(seconds, NULL)) * 1e6;
     int count = (int)bench_scaled(store, store->raw->held);
-    double cpu[1], bytes[1], gone[1] = {0};
-    char name[64];
     taker takers[TAKERS];
     if (store->raw->held == 0)
         return;
@@ -240,12 +239,16 @@ void bench_held(const bench_store *store)
     double start = bench_us(), cpu_start = cpu_us();
     while (bench_us() - start < length_us)
         bench_pause_us(100000);
+    double cpu[1];
     cpu[0] = (cpu_us() - cpu_start) / (bench_us() - start) * 100;
+    double bytes[1];
     bytes[0] = (double)(bench_rss_bytes() - before) / count;
+    double gone[1] = {0};
     for (int i = 0; i < count; i++)
         gone[0] += !syncguard_lock_held(locks[i]);
     if ((double)atomic_load(&lost) > gone[0])
         gone[0] = (double)atomic_load(&lost);
+    char name[64];
     snprintf(name, sizeof name, "%d locks held for %.0f s, lost", count, length_us / 1e6);
     bench_report(store, name, "", gone, NULL, NULL, 1, BENCH_MOST, 0);
     snprintf(name, sizeof name, "%d locks held, memory per lock", count);

@@ -337,7 +337,6 @@ static void clear_places(wish *w)
 int main(int argc, char **argv)
 {
     static wish w = {.repetitions = 5};
-
     register_all();
     int code = special(argc, argv);
     if (code >= 0)

@@ -47,7 +47,6 @@ static void show(const bench_store *store, side *s)
 static void take_turns(const bench_store *store, side *sides, int count, int pairs)
 {
     size_t samples = (size_t)(BLOCKS * pairs);
-
     bench_tidy(store);
     for (int r = -1; r < bench_often(store); r++) { /* the first warms up */
         for (int block = 0; block < BLOCKS; block++) {
@@ -71,7 +70,6 @@ void bench_pairs(const bench_store *store)
     side sides[VARIANTS];
     int count = 0;
     int pairs = strcmp(raw->name, "firestore") == 0 ? 5 : 30;
-
     for (; count < VARIANTS && raw->variants[count].name != NULL; count++) {
         char url[BENCH_URL_SIZE];
         side *s = &sides[count];

@@ -63,7 +63,7 @@ void bench_set_option(const char *url, const char *name, const char *value, char
         bench_die("URL", "too long");
 }
 
-/* ---- a folder for files of ours -------------------------------------------------------------- */
+/* ---- a folder for files of ours ---- */
 
 static char folder[4096];
 

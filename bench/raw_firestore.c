@@ -87,11 +87,11 @@ static void close_raw(void *raw)
 
 static void request(plain *self)
 {
-    long status = 0;
     self->length = 0;
     self->answer[0] = '\0';
     if (curl_easy_perform(self->easy) != CURLE_OK)
         bench_die("plain libcurl", "no answer");
+    long status = 0;
     curl_easy_getinfo(self->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200)
         bench_die("plain libcurl", self->answer);
@@ -123,15 +123,13 @@ static void pair(void *raw, const char *key)
 {
     plain *self = raw;
     char body[4096];
-    char condition[128] = "\"exists\":false";
-    char counter_time[64];
-    char lock_time[64];
     long long now = (long long)time(NULL) * 1000;
     int round = ++self->round;
-
     snprintf(body, sizeof body, "{\"documents\":[\"%s/%s/%s\",\"%s/%s/fence:%s\"]}",
              self->documents, self->locks, key, self->documents, self->fences, key);
     post(self, 0, body);
+    char condition[128] = "\"exists\":false";
+    char counter_time[64];
     if (update_time(self, counter_time))
         snprintf(condition, sizeof condition, "\"updateTime\":\"%s\"", counter_time);
     snprintf(body, sizeof body,
@@ -147,6 +145,7 @@ static void pair(void *raw, const char *key)
              self->documents, self->locks, key, key, round, now + 30000, now, self->documents,
              self->fences, key, round, key, condition);
     post(self, 1, body);
+    char lock_time[64];
     if (!update_time(self, lock_time))
         bench_die("plain libcurl", "no updateTime");
     snprintf(body, sizeof body,
@@ -156,7 +155,7 @@ static void pair(void *raw, const char *key)
     post(self, 1, body);
 }
 
-/* ---- our place ------------------------------------------------------------------------------- */
+/* ---- our place ---- */
 
 static void place(const char *url, const char *name, char *out, size_t size)
 {
@@ -173,13 +172,13 @@ static bool remove_page(plain *self, const char *collection)
     static char body[MOST_ANSWER];
     char url[2048];
     const char *at = self->answer;
-    int count = 0;
     snprintf(url, sizeof url, "http://%s/v1/%s/%s?pageSize=%d&mask.fieldPaths=__name__", self->host,
              self->documents, collection, PAGE);
     curl_easy_setopt(self->easy, CURLOPT_URL, url);
     curl_easy_setopt(self->easy, CURLOPT_HTTPGET, 1L);
     request(self);
     size_t used = (size_t)snprintf(body, sizeof body, "{\"writes\":[");
+    int count = 0;
     while ((at = strstr(at, head)) != NULL && used + 2048 < sizeof body) {
         at += sizeof head - 1;
         used += (size_t)snprintf(body + used, sizeof body - used, "%s{\"delete\":\"%.*s\"}",

@@ -196,7 +196,7 @@ static int server_pid(void *raw)
     return parent;
 }
 
-/* ---- a hand-over by hand --------------------------------------------------------------------- */
+/* ---- a hand-over by hand ---- */
 
 /* A release that tells, and that does not wait for the disk, as ours. */
 static void give_batons(const char *url, bench_baton *shared, int turns)
@@ -243,7 +243,7 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
     close_raw(self);
 }
 
-/* ---- our place ------------------------------------------------------------------------------- */
+/* ---- our place ---- */
 
 static void name_tables(const char *url, const char *name, char *out, size_t size)
 {
@@ -308,16 +308,17 @@ static void tidy(const char *url)
 
 static void grow(const bench_store *store, long locks, char *out, size_t size)
 {
-    char sql[1024], base[BENCH_NAME_SIZE], name[BENCH_NAME_SIZE + 16];
-    syncguard_error err;
+    char base[BENCH_NAME_SIZE], name[BENCH_NAME_SIZE + 16];
     if (!bench_option(store->url, "lock_table", base, sizeof base))
         bench_die("postgres", "there are no tables of our own");
     snprintf(name, sizeof name, "%s_g%ld", base, locks);
     name_tables(store->url, name, out, size);
     plain *self = connect_to(out);
     check(self, run(self, "DROP TABLE IF EXISTS $L, $F"));
+    syncguard_error err;
     if (syncguard_setup(out, NULL, NULL, NULL, &err) != SYNCGUARD_OK)
         bench_die("setup", err.message);
+    char sql[1024];
     snprintf(sql, sizeof sql,
              "INSERT INTO %s (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key) "
              "SELECT 'grow-' || lpad(i::text, 7, '0'), lpad(i::text, 22, '0'), " NOW

@@ -43,16 +43,17 @@ static plain *connect_to(const char *url)
     static atomic_int opened;
     plain *self = calloc(1, sizeof *self);
     char host[256];
-    long port = 6379, database = 0;
     if (self == NULL)
         bench_die("redis", "out of memory");
     if (strncmp(url, "redis://", 8) != 0 || strcspn(url, "@") < strcspn(url, "?"))
         bench_die("redis", "only redis://HOST:PORT/DATABASE, without a password, can be measured");
     const char *rest = url + 8 + strcspn(url + 8, ":/?");
     snprintf(host, sizeof host, "%.*s", (int)(rest - url - 8), url + 8);
+    long port = 6379;
     if (*rest == ':')
         port = strtol(rest + 1, NULL, 10);
     rest += strcspn(rest, "/?");
+    long database = 0;
     if (*rest == '/')
         database = strtol(rest + 1, NULL, 10);
     if (!bench_option(url, "prefix", self->prefix, sizeof self->prefix))
@@ -85,7 +86,7 @@ static void close_raw(void *raw)
     free(self);
 }
 
-/* ---- the arguments that the library would send ----------------------------------------------- */
+/* ---- the arguments that the library would send ---- */
 
 static void make(plain *self, plain_lock *lock, const char *key)
 {
@@ -198,7 +199,7 @@ static int server_pid(void *raw)
     return (int)told(raw, "server", "process_id:");
 }
 
-/* ---- our place ------------------------------------------------------------------------------- */
+/* ---- our place ---- */
 
 static void place(const char *url, const char *name, char *out, size_t size)
 {
@@ -288,7 +289,7 @@ static void grow(const bench_store *store, long locks, char *out, size_t size)
     close_raw(self);
 }
 
-/* ---- a hand-over by hand --------------------------------------------------------------------- */
+/* ---- a hand-over by hand ---- */
 
 static void give_batons(const char *url, bench_baton *shared, int turns)
 {
@@ -357,7 +358,7 @@ static void take_batons(const char *url, bench_baton *shared, double *times, int
     close_raw(self);
 }
 
-/* ---- the server's time ----------------------------------------------------------------------- */
+/* ---- the server's time ---- */
 
 /* usec of a command so far. */
 static double spent(plain *self, const char *command)
@@ -405,8 +406,6 @@ static void *wait_for_lock(void *argument)
 
 void bench_server_time(const bench_store *store)
 {
-    double ours[BENCH_MAX_REPETITIONS], simple[BENCH_MAX_REPETITIONS];
-    double crowded[BENCH_MAX_REPETITIONS], alone[BENCH_MAX_REPETITIONS];
     if (strcmp(store->raw->name, "redis") != 0)
         return;
     plain *self = open_raw(store->url);
@@ -417,6 +416,10 @@ void bench_server_time(const bench_store *store)
                           "return redis.call('DEL', KEYS[1]) end return 0");
     bench_pin(store, self);
     (void)our_pairs(self, backend);
+    double ours[BENCH_MAX_REPETITIONS];
+    double simple[BENCH_MAX_REPETITIONS];
+    double crowded[BENCH_MAX_REPETITIONS];
+    double alone[BENCH_MAX_REPETITIONS];
     for (int r = 0; r < store->repetitions; r++) {
         syncguard_grant grant;
         pthread_t waiter;

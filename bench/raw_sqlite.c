@@ -91,7 +91,6 @@ static void *open_raw(const char *url)
 {
     static atomic_int opened;
     plain *self = calloc(1, sizeof *self);
-    char sql[128];
     bool normal = strstr(url, "durability=normal") != NULL;
     if (self == NULL)
         bench_die("sqlite", "out of memory");
@@ -105,6 +104,7 @@ static void *open_raw(const char *url)
                         NULL) != SQLITE_OK)
         bench_die(self->path, sqlite3_errmsg(self->db));
     sqlite3_busy_timeout(self->db, 10000);
+    char sql[128];
     snprintf(sql, sizeof sql, "PRAGMA journal_mode=WAL; PRAGMA synchronous=%s",
              normal ? "NORMAL" : "FULL");
     if (sqlite3_exec(self->db, sql, NULL, NULL, NULL) != SQLITE_OK ||
@@ -145,7 +145,7 @@ static int64_t now_ms(clockid_t clock)
 /* Inside a transaction. */
 static void put_lock(plain *self, const char *key, const char *id)
 {
-    char fence[24], counter[64];
+    char counter[64];
     int length = snprintf(counter, sizeof counter, "fence:%s", key);
     sqlite3_bind_text(self->find, 1, key, -1, SQLITE_STATIC);
     step(self, self->find);
@@ -153,6 +153,7 @@ static void put_lock(plain *self, const char *key, const char *id)
     int64_t next =
         sqlite3_step(self->count) == SQLITE_ROW ? sqlite3_column_int64(self->count, 0) + 1 : 1;
     sqlite3_reset(self->count);
+    char fence[24];
     snprintf(fence, sizeof fence, "%015lld", (long long)next);
     sqlite3_bind_text(self->set, 1, counter, length, SQLITE_STATIC);
     sqlite3_bind_int64(self->set, 2, next);
@@ -177,7 +178,6 @@ static void pair(void *raw, const char *key)
     step(self, self->begin);
     put_lock(self, key, id);
     step(self, self->commit);
-
     step(self, self->begin);
     sqlite3_bind_text(self->drop, 1, id, 22, SQLITE_STATIC);
     sqlite3_bind_text(self->drop, 2, BOOT, 36, SQLITE_STATIC);
@@ -215,10 +215,7 @@ static void grow(const bench_store *store, long locks, char *out, size_t size)
 {
     static const char *const ends[] = {"", "-wal", "-shm"};
     const char *file = strstr(store->url, "/locks.db");
-    char path[4300], sql[1024];
-    syncguard_grant grant;
-    syncguard_error err;
-    sqlite3 *db = NULL;
+    char path[4300];
     snprintf(out, size, "%.*s/grown-%ld.db", (int)(file - store->url), store->url, locks);
     path_of(out, path, sizeof path);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
@@ -227,9 +224,12 @@ static void grow(const bench_store *store, long locks, char *out, size_t size)
         (void)remove(old);
     }
     syncguard_backend *backend = bench_open(out, NULL);
+    syncguard_grant grant;
+    syncguard_error err;
     if (syncguard_acquire(backend, "model", 86400000, NULL, &grant, &err) != SYNCGUARD_OK)
         bench_die("model", err.message);
     syncguard_close(backend);
+    char sql[1024];
     snprintf(sql, sizeof sql,
              "PRAGMA synchronous=OFF; BEGIN;"
              "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %ld)"
@@ -242,6 +242,7 @@ static void grow(const bench_store *store, long locks, char *out, size_t size)
              " SELECT 'fence:' || key, 1 FROM syncguard_locks WHERE key <> 'model';"
              "COMMIT; PRAGMA wal_checkpoint(TRUNCATE)",
              locks, locks);
+    sqlite3 *db = NULL;
     if (sqlite3_open(path, &db) != SQLITE_OK ||
         sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
         bench_die(path, sqlite3_errmsg(db));

@@ -58,12 +58,12 @@ static const char *bar_text(const bench_figure *f, char out[64])
 
 static void print_json(const bench_figure *f)
 {
-    char bar[64];
     printf("{\"store\":\"%s\",\"figure\":\"%s\",\"unit\":\"%s\",\"measured\":%.4g", f->store,
            f->name, f->unit, f->measured);
     if (f->against[0] != '\0')
         printf(",\"limit\":%.4g,\"against\":\"%s\",\"ratio\":%.4g", f->limit, f->against, f->ratio);
     printf(",\"spread\":[%.4g,%.4g],\"repetitions\":%d", f->low, f->high, f->repetitions);
+    char bar[64];
     if (f->judge != BENCH_INTEREST)
         printf(",\"bar\":\"%s\",\"holds\":%s", bar_text(f, bar), f->holds ? "true" : "false");
     puts("}");
@@ -71,11 +71,11 @@ static void print_json(const bench_figure *f)
 
 static void print_text(const bench_figure *f)
 {
-    char bar[64];
     printf("%-9s %-34s %10.5g %s", f->store, f->name, f->measured, f->unit);
     if (f->against[0] != '\0')
         printf("; %s %.5g, ratio %.3f", f->against, f->limit, f->ratio);
     printf(" (%.4g to %.4g of %d)", f->low, f->high, f->repetitions);
+    char bar[64];
     if (f->judge != BENCH_INTEREST)
         printf("; %s: %s", bar_text(f, bar), f->holds ? "holds" : "MISSED");
     putchar('\n');
@@ -84,7 +84,6 @@ static void print_text(const bench_figure *f)
 void bench_report(const bench_store *store, const char *name, const char *unit, double *measured,
                   double *limit, const char *against, int count, bench_judge how, double bar)
 {
-    double spread[BENCH_MAX_REPETITIONS];
     if (figure_count == MOST || count < 1 || count > BENCH_MAX_REPETITIONS)
         bench_die(name, "too many figures or repetitions");
     bench_figure *f = &figures[figure_count++];
@@ -92,6 +91,7 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
     snprintf(f->name, sizeof f->name, "%s%s", name, bench_pinned() ? ", pinned" : "");
     snprintf(f->unit, sizeof f->unit, "%s", unit);
     snprintf(f->against, sizeof f->against, "%s", limit == NULL ? "" : against);
+    double spread[BENCH_MAX_REPETITIONS];
     for (int i = 0; i < count; i++)
         spread[i] = limit == NULL ? measured[i] : measured[i] / limit[i];
     double middle = bench_quantile(spread, (size_t)count, 0.5);
@@ -111,8 +111,7 @@ void bench_report(const bench_store *store, const char *name, const char *unit, 
     fflush(stdout);
 }
 
-/* ---- reading back what print_json wrote --------------------------------------------------------
- */
+/* ---- reading back what print_json wrote ---- */
 
 /* What stands after "name":, or "" if there is no such field. */
 static const char *field(const char *line, const char *name)
@@ -152,7 +151,6 @@ void bench_read(const char *path)
         bench_die(path, "cannot be read");
     while (figure_count < MOST && fgets(line, sizeof line, in) != NULL) {
         bench_figure *f = &figures[figure_count++];
-        char *rest = NULL;
         text_field(line, "store", f->store, sizeof f->store);
         text_field(line, "figure", f->name, sizeof f->name);
         text_field(line, "unit", f->unit, sizeof f->unit);
@@ -162,6 +160,7 @@ void bench_read(const char *path)
         f->limit = strtod(field(line, "limit"), NULL);
         f->ratio = strtod(field(line, "ratio"), NULL);
         const char *spread = field(line, "spread");
+        char *rest = NULL;
         f->low = *spread == '[' ? strtod(spread + 1, &rest) : 0;
         f->high = rest != NULL && *rest == ',' ? strtod(rest + 1, NULL) : f->low;
         f->repetitions = (int)strtol(field(line, "repetitions"), NULL, 10);

@@ -44,7 +44,6 @@ static void *work(void *argument)
 
 static double rate_of(worker *workers, int count)
 {
-    long pairs = 0;
     double start = bench_us();
     atomic_store(&over, false);
     for (int i = 0; i < count; i++) {
@@ -54,6 +53,7 @@ static double rate_of(worker *workers, int count)
     }
     bench_pause_us(ROUND_US);
     atomic_store(&over, true);
+    long pairs = 0;
     for (int i = 0; i < count; i++) {
         pthread_join(workers[i].thread, NULL);
         pairs += workers[i].pairs;
@@ -76,13 +76,11 @@ static void one_width(const bench_store *store, int width, bool pins)
     int connections = raw->pairs != NULL              ? 1
                       : width < raw->most_connections ? width
                                                       : raw->most_connections;
-    double ours[BENCH_MAX_REPETITIONS], plain[BENCH_MAX_REPETITIONS];
-    worker mine[MOST_THREADS], theirs[MOST_THREADS];
+    worker mine[MOST_THREADS];
     syncguard_backend *backend = bench_open(store->url, NULL);
-    char name[64];
-
     for (int i = 0; i < width; i++)
         mine[i] = (worker){.raw = raw, .backend = backend, .number = i};
+    worker theirs[MOST_THREADS];
     for (int i = 0; i < connections; i++)
         theirs[i] = (worker){.raw = raw, .plain = raw->open(store->url), .number = i};
     if (pins)
@@ -90,6 +88,8 @@ static void one_width(const bench_store *store, int width, bool pins)
     bool bar = raw->rate_threads == width && bench_judges(raw);
     int count = bar ? bench_often(store) : store->repetitions;
     double before = 0;
+    double ours[BENCH_MAX_REPETITIONS];
+    double plain[BENCH_MAX_REPETITIONS];
     for (int r = -1; r < count; r++) { /* the first warms up */
         double rate = rate_of(mine, width);
         double after = raw->pairs != NULL ? pipelined_rate(raw, theirs[0].plain, width)
@@ -100,6 +100,7 @@ static void one_width(const bench_store *store, int width, bool pins)
         }
         before = after;
     }
+    char name[64];
     snprintf(name, sizeof name, "pairs/s, %d thread%s", width, width == 1 ? "" : "s");
     bench_report(store, name, "/s", ours, plain, raw->client, count,
                  bar ? BENCH_RATIO_LEAST : BENCH_INTEREST, raw->rate_bar);

@@ -52,13 +52,12 @@ static double one_crowd(const bench_store *store)
     syncguard_backend *crowd = NULL;
     syncguard_grant grant;
     syncguard_error err;
-    pthread_attr_t small;
-
     if (syncguard_telemetry_wrap(bench_open(store->url, NULL), NULL, &crowd, &err) !=
             SYNCGUARD_OK ||
         syncguard_acquire(outside, "bench:crowd", 120000, NULL, &grant, &err) != SYNCGUARD_OK)
         bench_die("crowd", err.message);
     atomic_store(&grants, 0);
+    pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 128 * 1024);
     for (int i = 0; i < THREADS; i++) {
@@ -111,7 +110,6 @@ void bench_takeover(const bench_store *store)
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
         syncguard_backend *dead = bench_open(url, NULL);
         syncguard_backend *heir = bench_open(url, NULL);
-        syncguard_lock *lock = NULL;
         syncguard_grant grant;
         syncguard_error err;
         if (syncguard_acquire(dead, "bench:crashed", TAKEOVER_TTL_MS, NULL, &grant, &err) !=
@@ -119,6 +117,7 @@ void bench_takeover(const bench_store *store)
             bench_die("acquire", err.message);
         options.max_retries = SYNCGUARD_RETRY_FOREVER;
         options.timeout_ms = 30000;
+        syncguard_lock *lock = NULL;
         if (syncguard_lock_acquire(heir, "bench:crashed", &options, &lock, &err) != SYNCGUARD_OK)
             bench_die("take-over", err.message);
         late[r] = wall_ms() - (double)grant.expires_at_ms - SYNCGUARD_TIME_TOLERANCE_MS;

@@ -216,10 +216,7 @@ static int listen_on(uint16_t port)
 int main(int argc, char **argv)
 {
     server s = {.epoll = epoll_create1(EPOLL_CLOEXEC)};
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
     sigset_t ends;
-
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
@@ -230,6 +227,8 @@ int main(int argc, char **argv)
         perror("epoll_server");
         return 1;
     }
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
     if (syncguard_open(argc > 1 ? argv[1] : "memory:", NULL, &backend, &err) != SYNCGUARD_OK ||
         syncguard_queue_open(backend, NULL, &s.queue, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);

@@ -29,7 +29,6 @@ static bool resource_write(resource *r, const char *fence, const char *value)
 
 static syncguard_status demonstrate(syncguard_backend *backend, syncguard_error *err)
 {
-    resource row = {"", ""};
     syncguard_grant slow, quick;
 
     syncguard_status status = syncguard_acquire(backend, "row-17", 500, NULL, &slow, err);
@@ -43,6 +42,7 @@ static syncguard_status demonstrate(syncguard_backend *backend, syncguard_error 
     status = syncguard_acquire(backend, "row-17", 5000, NULL, &quick, err);
     if (status != SYNCGUARD_OK)
         return status;
+    resource row = {"", ""};
     printf("second holder, fence %s: %s\n", quick.fence,
            resource_write(&row, quick.fence, "new") ? "written" : "refused");
     printf("first holder,  fence %s: %s\n", slow.fence,
@@ -56,7 +56,6 @@ int main(int argc, char **argv)
 {
     syncguard_error err;
     syncguard_backend *backend = NULL;
-
     if (syncguard_open(argc > 1 ? argv[1] : "memory:", NULL, &backend, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);
         return 1;

@@ -265,10 +265,9 @@ static int start(server *s, int port)
 int main(int argc, char **argv)
 {
     server s = {.loop = uv_default_loop()};
+    signal(SIGPIPE, SIG_IGN); /* a client that is gone is noticed when it is read */
     syncguard_backend *backend = NULL;
     syncguard_error err;
-
-    signal(SIGPIPE, SIG_IGN); /* a client that is gone is noticed when it is read */
     if (syncguard_open(argc > 1 ? argv[1] : "memory:", NULL, &backend, &err) != SYNCGUARD_OK ||
         syncguard_queue_open(backend, NULL, &s.queue, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);

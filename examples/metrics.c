@@ -40,13 +40,12 @@ static syncguard_status open_counted(const char *url, syncguard_backend **out, s
 {
     static const syncguard_label labels[] = {{"service", "billing"}, {"region", "eu-1"}};
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *bare = NULL;
-
     options.log = print_log;
+    syncguard_backend *bare = NULL;
     syncguard_status status = syncguard_open(url, &options, &bare, err);
     if (status != SYNCGUARD_OK)
         return status;
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     telemetry.handle_name = "main";
     telemetry.labels = labels;
     telemetry.label_count = 2;
@@ -61,7 +60,6 @@ int main(int argc, char **argv)
     syncguard_backend *backend = NULL;
     syncguard_error err;
     int result = 0;
-
     syncguard_status status = open_counted(argc > 1 ? argv[1] : "memory:", &backend, &err);
     for (int i = 0; i < 3 && status == SYNCGUARD_OK; i++)
         status = syncguard_with_lock(backend, "invoices", NULL, work, NULL, &result, &err);

@@ -49,7 +49,6 @@ int main(int argc, char **argv)
     const char *key = argc > 2 ? argv[2] : "example";
     syncguard_error err;
     syncguard_backend *backend = NULL;
-
     if (syncguard_open(url, NULL, &backend, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);
         return 1;

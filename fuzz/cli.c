@@ -29,9 +29,7 @@ static void parse(uint8_t which, char *text)
     char name[] = "syncguard";
     char *argv[MAX_ARGUMENTS + 2] = {name};
     int argc = 1;
-    cli_options options;
     const cli_command *command = &commands[which % (sizeof commands / sizeof *commands)];
-
     for (char *line = text; line != NULL && argc <= MAX_ARGUMENTS;) {
         char *end = strchr(line, '\n');
         if (end != NULL)
@@ -41,6 +39,7 @@ static void parse(uint8_t which, char *text)
     }
     argv[argc] = NULL;
     optind = 0; /* glibc: start anew */
+    cli_options options;
     int code = cli_parse(command, argc, argv, &options);
     FUZZ_CHECK(code == CLI_OK || code == CLI_USAGE);
     if (code != CLI_OK || options.help)

@@ -13,12 +13,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     syncguard_firestore_options options = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     char path[64];
-    sg_firestore_credentials c;
-    syncguard_error err;
     int fd = memfd_create("credentials", MFD_CLOEXEC);
     FUZZ_CHECK(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     options.credentials_file = path;
+    sg_firestore_credentials c;
+    syncguard_error err;
     if (sg_firestore_credentials_read(&c, &options, false, &err) == SYNCGUARD_OK) {
         char *assertion = NULL;
         FUZZ_CHECK(c.token_uri != NULL);

@@ -12,8 +12,7 @@ static const uint8_t *input;
 static size_t left;
 static long first_status;
 
-/* ---- in place of http.c and pool.c
- * -------------------------------------------------------------------- */
+/* ---- in place of http.c and pool.c ---- */
 
 syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const char *ca_file,
                                         bool tls, syncguard_error *err)
@@ -72,7 +71,7 @@ void sg_firestore_reply_free(sg_firestore_reply *reply)
     reply->body = NULL;
 }
 
-/* ---- operations ---------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 static const char lock_id[] = "AAAAAAAAAAAAAAAAAAAAAA";
 static const char key[] = "key";
@@ -142,12 +141,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const long statuses[] = {200, 200, 200, 400, 401, 403, 404, 409, 429, 500, 503, 504};
     syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
-    syncguard_backend *b = NULL;
     if (size < 2)
         return 0;
     own.project = "project";
     own.emulator_host = "127.0.0.1:1";
     own.max_clock_drift_ms = data[1] & 64 ? 500 : 0;
+    syncguard_backend *b = NULL;
     if (syncguard_firestore_open(&own, NULL, &b, NULL) != SYNCGUARD_OK)
         abort();
     input = data + 2;

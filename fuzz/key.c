@@ -36,15 +36,15 @@ static void check_names(const char *key, const char *prefix)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char key[SYNCGUARD_KEY_SIZE], hash[SYNCGUARD_HASH_SIZE];
-    size_t length = 0;
-    syncguard_error err;
     char *text = fuzz_text(data, size);
     size_t first = strlen(text);
     /* What follows a NUL is the prefix. */
     const char *prefix = first < size ? text + first + 1 : NULL;
-
     check_nfc(text, size);
+    char key[SYNCGUARD_KEY_SIZE];
+    char hash[SYNCGUARD_HASH_SIZE];
+    size_t length = 0;
+    syncguard_error err;
     if (syncguard_key_normalise(text, key, &length, &err) == SYNCGUARD_OK) {
         FUZZ_CHECK(length == strlen(key) && length >= 1 && length <= SYNCGUARD_MAX_KEY_BYTES);
         FUZZ_CHECK(syncguard_hash_n(key, length, hash));

@@ -12,7 +12,7 @@
 extern const syncguard_module syncguard_module_redis;
 static sg_redis_connection input;
 
-/* ---- in place of link.c -------------------------------------------------------------------- */
+/* ---- in place of link.c ---- */
 
 syncguard_status sg_redis_link_init(sg_redis_link *link, const sg_redis_dialer *dialer,
                                     sg_redis_topology *topology, sg_redis_tracker *tracker,
@@ -84,7 +84,7 @@ syncguard_status sg_redis_link_round_trip(sg_redis_link *link, sg_redis_round_tr
     return status;
 }
 
-/* ---- operations ---------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 static const char lock_id[] = "AAAAAAAAAAAAAAAAAAAAAA";
 static const char key[] = "key";

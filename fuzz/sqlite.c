@@ -16,15 +16,15 @@ static bool see(void *context, const syncguard_lock_info_raw *info)
 
 static void use(syncguard_backend *backend)
 {
-    syncguard_grant grant;
     syncguard_lock_info_raw info;
     bool locked = false;
-    syncguard_status heard; /* any answer is right, as long as it is one */
-    heard = syncguard_is_locked(backend, "key", NULL, &locked, NULL);
+    syncguard_status heard = syncguard_is_locked(
+        backend, "key", NULL, &locked, NULL); /* any answer is right, as long as it is one */
     heard = syncguard_get_by_key_raw(backend, "key", NULL, &info, NULL);
     heard = syncguard_get_by_id_raw(backend, "AAAAAAAAAAAAAAAAAAAAAA", NULL, &info, NULL);
     heard = syncguard_list_raw(backend, NULL, see, NULL, NULL);
     heard = syncguard_extend(backend, "AAAAAAAAAAAAAAAAAAAAAA", 1000, NULL, NULL, NULL);
+    syncguard_grant grant;
     if (syncguard_acquire(backend, "key", 1000, NULL, &grant, NULL) == SYNCGUARD_OK) {
         FUZZ_CHECK(strlen(grant.fence) == SYNCGUARD_FENCE_DIGITS);
         heard = syncguard_extend(backend, grant.lock_id, 1000, NULL, NULL, NULL);
@@ -37,20 +37,21 @@ static void use(syncguard_backend *backend)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const ends[] = {"", "-wal", "-shm", "-journal", ".wake", "-wake"};
-    char path[64], name[80];
-    syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
+    char path[64];
     snprintf(path, sizeof path, "/dev/shm/syncguard-fuzz-%d.db", (int)getpid());
     int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     FUZZ_CHECK(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     close(fd);
+    syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
     own.path = path;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.timeout_ms = 50;
+    syncguard_backend *backend = NULL;
     if (syncguard_sqlite_open(&own, &options, &backend, NULL) == SYNCGUARD_OK) {
         use(backend);
         syncguard_close(backend);
     }
+    char name[80];
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         snprintf(name, sizeof name, "%s%s", path, ends[i]);
         unlink(name);

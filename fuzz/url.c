@@ -9,12 +9,7 @@ static void read_common(const char *text)
 {
     syncguard_url *url = NULL;
     syncguard_error err;
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    int64_t number = 0;
-    bool flag = false;
-    int index = 0;
     static const char *const words[] = {"full", "normal", NULL};
-
     if (syncguard_url_parse(text, &url, &err) != SYNCGUARD_OK) {
         FUZZ_CHECK(url == NULL);
         return;
@@ -22,10 +17,14 @@ static void read_common(const char *text)
     FUZZ_CHECK(url->scheme != NULL && url->path != NULL);
     for (size_t i = 0; i < url->option_count; i++)
         FUZZ_CHECK(url->options[i].name != NULL && url->options[i].value != NULL);
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     (void)syncguard_url_common(url, &options, &err);
+    int64_t number = 0;
     if (syncguard_url_int(url, "number", 1, 1000, &number, &err) == SYNCGUARD_OK)
         FUZZ_CHECK(number >= 0 && number <= 1000);
+    bool flag = false;
     (void)syncguard_url_bool(url, "flag", &flag, &err);
+    int index = 0;
     if (syncguard_url_choice(url, "durability", words, &index, &err) == SYNCGUARD_OK)
         FUZZ_CHECK(index == 0 || index == 1);
     (void)syncguard_url_text(url, "word");

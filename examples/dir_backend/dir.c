@@ -49,7 +49,7 @@ typedef struct held { /* a key whose flock we hold, and what was found then */
     stored lock;
 } held;
 
-/* ---- files --------------------------------------------------------------------------------- */
+/* ---- files ---- */
 
 static const char *path_of(const dir_backend *dir, char kind, const char *name, char out[NAME_SIZE])
 {
@@ -61,7 +61,6 @@ static syncguard_status fail(syncguard_error *err, const char *what)
 {
     int error = errno;
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
-
     if (error == EACCES || error == EPERM || error == EROFS)
         status = SYNCGUARD_E_AUTH_FAILED;
     else if (error == EMFILE || error == ENFILE)
@@ -75,11 +74,9 @@ static syncguard_status read_lock(const dir_backend *dir, const char *hash, stor
 {
     char name[NAME_SIZE];
     int fd = open(path_of(dir, 'k', hash, name), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t got;
-
     if (fd < 0)
         return errno == ENOENT ? SYNCGUARD_ABSENT : fail(err, "a lock cannot be read");
-    got = read(fd, out, sizeof *out);
+    ssize_t got = read(fd, out, sizeof *out);
     close(fd);
     out->record.key[sizeof out->record.key - 1] = '\0';
     out->record.owner[sizeof out->record.owner - 1] = '\0';
@@ -91,13 +88,13 @@ static syncguard_status read_lock(const dir_backend *dir, const char *hash, stor
 
 static syncguard_status replace_lock(const held *key, const stored *lock, syncguard_error *err)
 {
-    char next[NAME_SIZE], name[NAME_SIZE];
+    char next[NAME_SIZE];
     int fd = open(path_of(key->dir, 't', key->hash, next),
                   O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool written = fd >= 0 && write(fd, lock, sizeof *lock) == (ssize_t)sizeof *lock;
-
     if (fd >= 0 && close(fd) != 0)
         written = false;
+    char name[NAME_SIZE];
     if (written && rename(next, path_of(key->dir, 'k', key->hash, name)) == 0)
         return SYNCGUARD_OK;
     return fail(err, "a lock cannot be written");
@@ -106,7 +103,6 @@ static syncguard_status replace_lock(const held *key, const stored *lock, syncgu
 static syncguard_status remove_lock(const held *key, syncguard_error *err)
 {
     char name[NAME_SIZE];
-
     if (unlink(path_of(key->dir, 'k', key->hash, name)) != 0)
         return fail(err, "a lock cannot be removed");
     (void)unlink(path_of(key->dir, 'i', key->lock.record.lock_id, name));
@@ -119,14 +115,13 @@ static void set_now(stored *lock, int64_t now_boot_ms)
     lock->record.now_ms = lock->record.expires_at_ms - (lock->expires_boot_ms - now_boot_ms);
 }
 
-/* ---- one key at a time --------------------------------------------------------------------- */
+/* ---- one key at a time ---- */
 
 /* Waits for the flock within the limits. The kernel takes it from a process that dies. */
 static syncguard_status lock_counter(int fd, const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
     int round = 0;
-
     while (status == SYNCGUARD_OK && flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return fail(err, "a counter cannot be locked");
@@ -149,15 +144,13 @@ static void leave(held *key)
 static syncguard_status enter(held *key, bool create, const syncguard_limits *limits,
                               syncguard_error *err)
 {
-    char name[NAME_SIZE];
-    syncguard_status status;
-
     key->found = key->live = false;
+    char name[NAME_SIZE];
     key->counter = open(path_of(key->dir, 'c', key->hash, name),
                         O_RDWR | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
     if (key->counter < 0)
         return !create && errno == ENOENT ? SYNCGUARD_OK : fail(err, "a counter cannot be opened");
-    status = lock_counter(key->counter, limits, err);
+    syncguard_status status = lock_counter(key->counter, limits, err);
     if (status == SYNCGUARD_OK)
         status = read_lock(key->dir, key->hash, &key->lock, err);
     key->now_ns = syncguard_clock_ns();
@@ -183,17 +176,15 @@ static syncguard_status enter_id(held *key, syncguard_backend *backend, const ch
                                  const syncguard_limits *limits, syncguard_event_reason *reason,
                                  syncguard_error *err)
 {
-    char name[NAME_SIZE];
-    ssize_t length;
-    syncguard_status status;
-
     *reason = SYNCGUARD_REASON_NOT_FOUND;
     key->dir = (dir_backend *)(void *)backend;
-    length = readlink(path_of(key->dir, 'i', lock_id, name), key->hash, sizeof key->hash - 1);
+    char name[NAME_SIZE];
+    ssize_t length =
+        readlink(path_of(key->dir, 'i', lock_id, name), key->hash, sizeof key->hash - 1);
     if (length < 0)
         return errno == ENOENT ? SYNCGUARD_ABSENT : fail(err, "a lock id cannot be read");
     key->hash[length] = '\0';
-    status = enter(key, false, limits, err);
+    syncguard_status status = enter(key, false, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (key->found && strcmp(key->lock.record.lock_id, lock_id) == 0) {
@@ -205,13 +196,12 @@ static syncguard_status enter_id(held *key, syncguard_backend *backend, const ch
     return SYNCGUARD_ABSENT;
 }
 
-/* ---- acquire, release, extend -------------------------------------------------------------- */
+/* ---- acquire, release, extend ---- */
 
 static syncguard_status read_counter(const held *key, int64_t *value, syncguard_error *err)
 {
     char digits[SYNCGUARD_FENCE_SIZE] = "";
     ssize_t got = pread(key->counter, digits, SYNCGUARD_FENCE_DIGITS, 0);
-
     *value = 0; /* a counter that was just made is empty */
     if (got < 0)
         return fail(err, "a counter cannot be read");
@@ -230,7 +220,6 @@ static syncguard_status write_counter(const held *key, const char *fence, bool i
         pwrite(key->counter, fence, SYNCGUARD_FENCE_DIGITS, 0) == SYNCGUARD_FENCE_DIGITS &&
         fdatasync(key->counter) == 0 && (!is_new || fsync(folder) == 0);
     syncguard_status status = written ? SYNCGUARD_OK : fail(err, "a counter cannot be written");
-
     if (folder >= 0)
         close(folder);
     return status;
@@ -241,13 +230,12 @@ static syncguard_status write_counter(const held *key, const char *fence, bool i
 static syncguard_status store_grant(held *key, const stored *lock, bool is_new,
                                     syncguard_error *err)
 {
-    char name[NAME_SIZE];
     syncguard_status status = write_counter(key, lock->record.fence, is_new, err);
-
     if (status == SYNCGUARD_OK)
         status = replace_lock(key, lock, err);
     if (status != SYNCGUARD_OK)
         return status;
+    char name[NAME_SIZE];
     if (key->found)
         (void)unlink(path_of(key->dir, 'i', key->lock.record.lock_id, name));
     key->lock = *lock;
@@ -263,7 +251,6 @@ static syncguard_status grant(held *key, syncguard_acquire_op *op, syncguard_err
     stored lock = {.expires_boot_ms = key->now_ms + op->ttl_ms};
     int64_t current = 0;
     syncguard_status status = read_counter(key, &current, err);
-
     if (status == SYNCGUARD_OK)
         status = syncguard_fence_next(current, &op->fence, err);
     lock.record.acquired_at_ms = syncguard_wall_ms();
@@ -307,7 +294,6 @@ static syncguard_status release(syncguard_backend *backend, syncguard_release_op
 {
     held key;
     syncguard_status status = enter_id(&key, backend, op->lock_id, &op->limits, &op->reason, err);
-
     op->key_length = 0;
     if (status != SYNCGUARD_OK)
         return status;
@@ -325,7 +311,6 @@ static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *
 {
     held key;
     syncguard_status status = enter_id(&key, backend, op->lock_id, &op->limits, &op->reason, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     op->first_sent_ns = key.now_ns; /* the lease counts from here, however long the flock took */
@@ -345,7 +330,6 @@ static syncguard_status undo(syncguard_backend *backend, const char *text, size_
 {
     held key;
     syncguard_status status = enter_key(&key, backend, text, length, false, limits, err);
-
     (void)until_ns;
     if (status == SYNCGUARD_OK && key.found && strcmp(key.lock.record.lock_id, lock_id) == 0)
         status = remove_lock(&key, err);
@@ -376,7 +360,7 @@ static syncguard_status cleanup(syncguard_backend *backend, const syncguard_clea
     return status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locked_op *op,
                                   syncguard_error *err)
@@ -425,13 +409,12 @@ static syncguard_status list_all(dir_backend *dir, bool expired, const syncguard
 {
     int64_t span_ns = syncguard_limits_left_ns(limits);
     syncguard_limits page = *limits;
+    DIR *folder = opendir(dir->counters);
+    if (folder == NULL)
+        return fail(err, "the folder cannot be read");
     syncguard_status status = SYNCGUARD_OK;
     struct dirent *entry;
     stored lock;
-    DIR *folder = opendir(dir->counters);
-
-    if (folder == NULL)
-        return fail(err, "the folder cannot be read");
     while (status >= 0 && (entry = readdir(folder)) != NULL) {
         if (strncmp(entry->d_name, "c-", 2) != 0)
             continue;
@@ -465,7 +448,7 @@ static syncguard_status list_expired(syncguard_backend *backend, const syncguard
     return list_all((dir_backend *)(void *)backend, true, limits, fn, context, err);
 }
 
-/* ---- the module ---------------------------------------------------------------------------- */
+/* ---- the module ---- */
 
 static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
 {
@@ -509,7 +492,6 @@ static syncguard_status make_folders(dir_backend *dir, const char *path, syncgua
     char boot_id[40];
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     bool known = file != NULL && fscanf(file, "%39s", boot_id) == 1;
-
     if (file != NULL)
         fclose(file);
     if (!known)
@@ -526,11 +508,9 @@ static syncguard_status create(const char *path, const syncguard_options *option
                                syncguard_backend **out, syncguard_error *err)
 {
     dir_backend *dir = syncguard_calloc(1, sizeof *dir);
-    syncguard_status status;
-
     if (dir == NULL)
         return syncguard_fail_memory(err);
-    status = make_folders(dir, path, err);
+    syncguard_status status = make_folders(dir, path, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_backend_init(&dir->base, &OPS, &CAPABILITIES, options, err);
     if (status == SYNCGUARD_OK)
@@ -546,7 +526,6 @@ static syncguard_status open_url(const char *text, const syncguard_options *give
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_url *url = NULL;
     syncguard_status status = syncguard_options_read(given, &options, err);
-
     if (status == SYNCGUARD_OK)
         status = syncguard_url_parse(text, &url, err);
     if (status == SYNCGUARD_OK &&

@@ -49,15 +49,18 @@ static void describe_operator(char *out, size_t size)
 bool cli_audit(const char *action, const char *url, const syncguard_lock_info_raw *lock,
                const char *result, bool to_syslog)
 {
-    char when[32], by[700], key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE];
+    char when[32];
     char shown[512], store[600];
-    char line[CLI_RECORD_SIZE];
     cli_url_without_secrets(url, shown, sizeof shown);
     quote(shown, store, sizeof store);
     cli_format_time_utc(cli_wall_ms(), when, sizeof when);
+    char by[700];
     describe_operator(by, sizeof by);
+    char key[4 * SYNCGUARD_KEY_SIZE];
     quote(lock->key, key, sizeof key);
+    char owner[4 * SYNCGUARD_OWNER_SIZE];
     quote(lock->owner, owner, sizeof owner);
+    char line[CLI_RECORD_SIZE];
     snprintf(line, sizeof line,
              "audit: time=%s operator=%s action=%s store=%s key=%s owner=%s fence=%s result=%s",
              when, by, action, store, key, owner, lock->info.fence, result);

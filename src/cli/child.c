@@ -119,8 +119,6 @@ int cli_child_start(cli_child *child, char **argv, char **variables, const cli_w
                     int64_t lease_end_ms)
 {
     int report[2] = {-1, -1};
-    sigset_t before;
-
     if (pipe2(report, O_CLOEXEC | O_NONBLOCK) != 0) {
         cli_message("no file descriptor is left (%s)", strerror(errno));
         return CLI_UNAVAILABLE;
@@ -129,7 +127,7 @@ int cli_child_start(cli_child *child, char **argv, char **variables, const cli_w
     bool give_tty = child->wants_tty && in_foreground(child->tty);
     const start_state state = {watchdog, lease_end_ms, getpid(), report[1],
                                give_tty ? child->tty : -1};
-
+    sigset_t before;
     /* Blocked, so that no handler runs in the child and writes to the wake-up pipe. */
     cli_signals_block(&before);
     /* exec_child keeps to what is allowed after vfork.

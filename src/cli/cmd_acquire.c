@@ -56,16 +56,15 @@ static int hand_out(const cli_options *options, syncguard_lock_set *set)
 
 int cmd_acquire(cli_options *options)
 {
-    syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock_set *set = NULL;
-    cli_waiting waiting;
-
     if (options->quiet && options->json)
         return cli_usage_error("-q and --json cannot be used together");
+    cli_waiting waiting;
     /* This process is about to end, so the label names the one that asked for the lock. */
     int code = cli_waiting_open(&waiting, options, getppid());
     if (code == CLI_OK)
         code = cli_refuse_memory(options);
+    syncguard_lock_options how = SYNCGUARD_LOCK_OPTIONS_INIT;
+    syncguard_lock_set *set = NULL;
     if (code == CLI_OK)
         code = cli_acquire(&waiting, &how, &set);
     if (set != NULL)

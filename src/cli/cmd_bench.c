@@ -59,17 +59,17 @@ static int pass_url(const cli_options *options)
 int cmd_bench(cli_options *options)
 {
     static const char *const places[] = {"", CLI_LIBEXEC "/"};
-    char folder[PATH_MAX], path[2 * PATH_MAX], program[] = "syncguard-bench";
-    char json[] = "--json", plot[] = "--plot";
+    char program[] = "syncguard-bench";
+    char json[] = "--json";
     char *words[MAX_GROUPS + 6];
     int count = 0;
-
     int code = pass_url(options);
     if (code != CLI_OK)
         return code;
     words[count++] = program;
     if (options->json)
         words[count++] = json;
+    char plot[] = "--plot";
     if (options->plot != NULL) {
         words[count++] = plot;
         words[count++] = options->plot;
@@ -77,10 +77,12 @@ int cmd_bench(cli_options *options)
     for (int i = 0; i < options->count && i < MAX_GROUPS; i++)
         words[count++] = options->operands[i];
     words[count] = NULL;
+    char folder[PATH_MAX];
     if (!own_folder(folder)) {
         cli_message("cannot find the folder of this program");
         return CLI_INTERNAL;
     }
+    char path[2 * PATH_MAX];
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s%ssyncguard-bench", folder, places[i]);
         execv(path, words);

@@ -39,7 +39,6 @@ static void on_finding(void *context, const syncguard_finding *finding)
     findings *f = context;
     const char *word =
         words[finding->severity <= SYNCGUARD_BLOCK ? finding->severity : SYNCGUARD_BLOCK];
-    cli_json json;
     f->count++;
     if (finding->severity > f->worst)
         f->worst = finding->severity;
@@ -47,6 +46,7 @@ static void on_finding(void *context, const syncguard_finding *finding)
         print_text(finding, word);
         return;
     }
+    cli_json json;
     cli_json_begin(&json);
     cli_json_text(&json, "severity", word);
     cli_json_text(&json, "topic", finding->topic);

@@ -23,8 +23,6 @@ static void print(const cli_options *options, const char *lock_id, int64_t expir
 int cmd_extend(cli_options *options)
 {
     syncguard_backend *backend = NULL;
-    syncguard_error err;
-    int64_t expires_at_ms = 0;
     char buffer[SYNCGUARD_LOCK_ID_SIZE];
     const char *lock_id = cli_lock_id(options, buffer);
     if (lock_id == NULL)
@@ -34,6 +32,8 @@ int cmd_extend(cli_options *options)
         code = cli_open_existing(options, &backend);
     if (code != CLI_OK || backend == NULL)
         return code != CLI_OK ? code : CLI_CONFLICT;
+    syncguard_error err;
+    int64_t expires_at_ms = 0;
     syncguard_status status =
         syncguard_extend(backend, lock_id, options->ttl_ms, NULL, &expires_at_ms, &err);
     if (status < 0) {

@@ -79,7 +79,7 @@ static int list_once(listing *l, syncguard_backend *backend)
     return CLI_OK;
 }
 
-/* ---- --watch ------------------------------------------------------------------------------- */
+/* ---- --watch ---- */
 
 /* One line of the screen, cut at its width: a line that wraps would push the heading off. Cleared
  * first, because after a full line some terminals would clear its last character. */
@@ -135,7 +135,7 @@ static int watch(listing *l, syncguard_backend *backend)
     fputs("\033[2J", stdout);
     while (ferror(stdout) == 0) {
         syncguard_error err;
-        char heading[2048], *text = NULL;
+        char *text = NULL;
         size_t size = 0;
         FILE *out = open_memstream(&text, &size);
         if (out == NULL)
@@ -147,6 +147,7 @@ static int watch(listing *l, syncguard_backend *backend)
             free(text);
             return text == NULL ? no_memory() : code;
         }
+        char heading[2048];
         watch_heading(l, &err, heading, sizeof heading);
         put_screen(heading, text);
         free(text);
@@ -157,7 +158,6 @@ static int watch(listing *l, syncguard_backend *backend)
 
 int cmd_list(cli_options *options)
 {
-    syncguard_backend *backend = NULL;
     listing l;
     memset(&l, 0, sizeof l);
     l.options = options;
@@ -168,6 +168,7 @@ int cmd_list(cli_options *options)
         return cli_usage_error("--watch needs a terminal");
     cli_use_utf8(); /* also for the pattern: its ? stands for a character, not for a byte */
     int code = cli_refuse_memory(options);
+    syncguard_backend *backend = NULL;
     if (code == CLI_OK)
         code = cli_open_existing(options, &backend);
     if (code != CLI_OK || backend == NULL)

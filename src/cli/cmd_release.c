@@ -32,13 +32,14 @@ static int release_id(const char *lock_id, syncguard_backend *backend)
  * left, so the next one is due within a third of what is left. */
 static void report_forced(const syncguard_lock_info_raw *lock)
 {
-    char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24], left[24],
-        third[24];
+    char key[4 * SYNCGUARD_KEY_SIZE], owner[4 * SYNCGUARD_OWNER_SIZE], held[24];
     int64_t left_ms = lock->info.expires_at_ms - lock->info.now_ms;
     cli_escape(lock->key, key, sizeof key);
     cli_escape(lock->owner[0] != '\0' ? lock->owner : "an unnamed owner", owner, sizeof owner);
     cli_format_duration(lock->info.now_ms - lock->info.acquired_at_ms, held, sizeof held);
+    char left[24];
     cli_format_duration(left_ms, left, sizeof left);
+    char third[24];
     cli_format_duration(left_ms / 3, third, sizeof third);
     cli_message("released '%s': %s had held it for %s", key, owner, held);
     cli_message("the holder may still work: if it renews the lock (as syncguard run does), until "
@@ -113,7 +114,6 @@ static int check(const cli_options *options)
 
 int cmd_release(cli_options *options)
 {
-    syncguard_backend *backend = NULL;
     char buffer[SYNCGUARD_LOCK_ID_SIZE];
     const char *lock_id = NULL;
     int code = check(options);
@@ -122,6 +122,7 @@ int cmd_release(cli_options *options)
     if (options->key == NULL && (lock_id = cli_lock_id(options, buffer)) == NULL)
         return CLI_USAGE;
     code = cli_refuse_memory(options);
+    syncguard_backend *backend = NULL;
     if (code == CLI_OK)
         code = cli_open_existing(options, &backend);
     if (code != CLI_OK || backend == NULL)

@@ -81,7 +81,6 @@ static int run_child(const cli_options *options, syncguard_lock_set *set, char *
                      ending *end)
 {
     cli_variables variables;
-    cli_child child = CLI_CHILD_INIT;
     int code = CLI_NO_MEMORY;
     cli_variables_make(&variables, options, set);
     if (variables.list == NULL) {
@@ -89,6 +88,7 @@ static int run_child(const cli_options *options, syncguard_lock_set *set, char *
         return code;
     }
     cli_signals_forward_stop();
+    cli_child child = CLI_CHILD_INIT;
     code = cli_supervise(options, set, &child, command, variables.list);
     end->never_ran = child.never_ran;
     end->signal = child.died_of;
@@ -117,7 +117,6 @@ static int release(const cli_options *options, syncguard_lock_set *set, int code
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_error err;
-    char keys[CLI_KEY_NAMES_SIZE];
     *was_lost = syncguard_lock_set_lost(set) != SYNCGUARD_LOST_NO;
     if (code == CLI_LOST || *was_lost)
         call.timeout_ms = RELEASE_AFTER_LOSS_MS;
@@ -127,6 +126,7 @@ static int release(const cli_options *options, syncguard_lock_set *set, int code
     *was_lost = *was_lost || status == SYNCGUARD_ABSENT;
     if (code == CLI_LOST || !*was_lost)
         return code;
+    char keys[CLI_KEY_NAMES_SIZE];
     cli_key_names(options, keys);
     return lost(keys, code);
 }
@@ -184,13 +184,13 @@ static int run_locked(const cli_options *options, cli_waiting *waiting, char **c
 {
     syncguard_lock_options how = lock_options(options);
     syncguard_lock_set *set = NULL;
-    char waited[24];
     int code = cli_acquire(waiting, &how, &set);
     int64_t now = cli_now_ms();
     figures->waited_ms = now - waiting->begun_ms;
     figures->acquired = set != NULL;
     if (set == NULL)
         return code;
+    char waited[24];
     cli_format_duration(figures->waited_ms, waited, sizeof waited);
     const syncguard_lock *first = syncguard_lock_set_at(set, 0);
     if (options->slots > 0)
@@ -222,13 +222,13 @@ static bool arguments_valid(const cli_options *options)
 {
     syncguard_options store = SYNCGUARD_OPTIONS_INIT;
     syncguard_lock_options how = lock_options(options);
-    syncguard_backend *memory = NULL;
-    syncguard_lock_set *set = NULL;
     size_t count = (size_t)options->key_count;
     store.owner = options->owner;
     how.ttl_ms = options->ttl_ms;
     how.slots = options->slots;
+    syncguard_backend *memory = NULL;
     syncguard_status status = syncguard_open("memory:", &store, &memory, NULL);
+    syncguard_lock_set *set = NULL;
     if (status == SYNCGUARD_OK)
         status = syncguard_lock_try_all(memory, options->keys, count, &how, &set, NULL);
     syncguard_lock_set_dispose(set);
@@ -249,7 +249,6 @@ int cmd_run(cli_options *options)
 {
     cli_waiting waiting;
     ending end = {0, false, false};
-    char keys[CLI_KEY_NAMES_SIZE];
     cli_run_figures figures = {0};
     char **command = command_of(options);
     if (command == NULL)
@@ -260,6 +259,7 @@ int cmd_run(cli_options *options)
     else
         figures.waited_ms = cli_now_ms() - waiting.begun_ms;
     cli_waiting_close(&waiting);
+    char keys[CLI_KEY_NAMES_SIZE];
     /* Not after a fault of the command line, which is no attempt. */
     if (options->metrics != NULL &&
         (figures.acquired || code != CLI_USAGE || arguments_valid(options)))

@@ -50,13 +50,13 @@ int cmd_setup(cli_options *options)
     char url[CLI_URL_SIZE], shown[512];
     setting_up state = {shown, 0};
     syncguard_options store = SYNCGUARD_OPTIONS_INIT;
-    syncguard_error err;
     int code = cli_store_url(options, url);
     if (code != CLI_OK)
         return code;
     cli_announce_store(url, shown, sizeof shown);
     store.log = on_log;
     store.log_context = &state;
+    syncguard_error err;
     if (syncguard_setup(url, &store, options->print ? print : NULL, NULL, &err) != SYNCGUARD_OK)
         return cli_open_failure(options, url, &err);
     if (options->print || state.changes > 0)

@@ -27,14 +27,15 @@ static void line(const char *name, const char *value)
 
 static void print_text(const cli_options *options, bool held, const syncguard_lock_info_raw *lock)
 {
-    char when[40], span[24];
     printf("state: %s\n", held ? "held" : "free");
     if (held || options->count > 0)
         line("key", held ? lock->key : options->operands[0]);
     if (!held)
         return;
     line("owner", lock->owner[0] != '\0' ? lock->owner : "-");
+    char when[40];
     cli_format_time(lock->info.acquired_at_ms, when, sizeof when);
+    char span[24];
     cli_format_duration(lock->info.now_ms - lock->info.acquired_at_ms, span, sizeof span);
     printf("held for: %s (since %s)\n", span, when);
     cli_format_time(lock->info.expires_at_ms, when, sizeof when);
@@ -59,20 +60,19 @@ static void print_json(const cli_options *options, bool held, const syncguard_lo
 
 int cmd_status(cli_options *options)
 {
-    syncguard_backend *backend = NULL;
-    syncguard_lock_info_raw lock;
-    syncguard_error err;
-
     if ((options->count > 0) == (options->id != NULL))
         return cli_usage_error(options->count > 0 ? "a key and --id cannot be used together"
                                                   : "a key or --id is needed");
     int code = cli_refuse_memory(options);
+    syncguard_backend *backend = NULL;
     if (code == CLI_OK)
         code = cli_open_existing(options, &backend);
     if (code != CLI_OK)
         return code;
+    syncguard_lock_info_raw lock;
     memset(&lock, 0, sizeof lock);
     syncguard_status status = SYNCGUARD_ABSENT;
+    syncguard_error err;
     if (backend != NULL)
         status = ask(options, backend, &lock, &err);
     if (status < 0) {

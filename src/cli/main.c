@@ -105,7 +105,6 @@ static int dispatch(int argc, char **argv)
             return cli_usage_error("the first argument is not a command");
         return cli_usage_error("unknown command '%s'", name);
     }
-
     cli_options options;
     cli_set_command(command->name);
     int code = cli_parse(command, argc - 1, argv + 1, &options);

@@ -235,12 +235,13 @@ static bool replace(const char *path, const char *text, size_t length)
 /* False: errno says why. */
 static bool update(const char *path, const char *key, const cli_run_figures *figures, int code)
 {
-    char label[LABEL_SIZE], old[TEXT_SIZE], text[TEXT_SIZE];
+    char label[LABEL_SIZE], old[TEXT_SIZE];
     int64_t values[SERIES];
     int folder = lock_folder(path);
     escape_label(key, label, sizeof label);
     read_old(path, old, sizeof old);
     collect_values(old, label, figures, code, values);
+    char text[TEXT_SIZE];
     size_t length = make_text(label, values, text, sizeof text);
     errno = EOVERFLOW;
     bool done = length > 0 && replace(path, text, length);

@@ -271,18 +271,16 @@ int cli_parse(const cli_command *command, int argc, char **argv, cli_options *ou
 {
     char letters[2 * ROWS + 3];
     struct option names[ROWS + 1];
-    int found = 0;
-
     memset(out, 0, sizeof *out);
     out->command = command;
     out->wait_ms = SYNCGUARD_WAIT_FOREVER;
     out->conflict_code = -1;
     out->ttl_ms = SYNCGUARD_DEFAULT_TTL_MS;
     out->grace_ms = -1;
-
     build_tables(command, letters, names);
     int end = move_lock_id(command, argc, argv);
     opterr = 0;
+    int found = 0;
     while ((found = getopt_long(end, argv, letters, names, NULL)) != -1) {
         if (found == '?' || found == ':')
             return bad_option(found, argv);
@@ -326,10 +324,9 @@ const char *cli_lock_id(const cli_options *options, char buffer[SYNCGUARD_LOCK_I
 
 void cli_help(const cli_command *command)
 {
-    bool times = false;
-
     printf("usage: syncguard %s [options]%s%s\n%s\n\n", command->name,
            *command->operands != '\0' ? " " : "", command->operands, command->summary);
+    bool times = false;
     for (size_t i = 0; i < ROWS; i++) {
         char name[48], left[64];
         if ((command->takes & rows[i].bit) == 0 || rows[i].text == NULL || rows[i].kind == REFUSED)

@@ -67,10 +67,9 @@ const char *cli_source(void)
 
 static bool on_terminal(void)
 {
-    const char *kind = NULL;
     if (isatty(STDERR_FILENO) == 0)
         return false;
-    kind = getenv("TERM");
+    const char *kind = getenv("TERM");
     return kind != NULL && *kind != '\0' && strcmp(kind, "dumb") != 0;
 }
 
@@ -319,10 +318,10 @@ void cli_log(void *context, syncguard_log_level level, const char *message)
 void cli_release_error(void *context, const syncguard_error *error, const char *key,
                        const char *lock_id, const char *source)
 {
-    char shown[4 * SYNCGUARD_KEY_SIZE];
     (void)context;
     (void)lock_id;
     (void)source;
+    char shown[4 * SYNCGUARD_KEY_SIZE];
     cli_escape(key, shown, sizeof shown);
     cli_message("%s%sthe lock '%s' could not be released: %s (%s: it expires with its lease)",
                 store, *store != '\0' ? ": " : "", shown, error->message,

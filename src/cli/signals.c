@@ -92,12 +92,12 @@ static void unblock_needed(void)
 
 bool cli_signals_start(void)
 {
-    struct sigaction before;
     if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         return false;
     pthread_sigmask(SIG_SETMASK, NULL, &mask_at_start);
     sigaction(SIGPIPE, NULL, &pipe_at_start);
     set_action(SIGPIPE, SIG_IGN); /* a closed stderr must not end the supervision of a child */
+    struct sigaction before;
     for (size_t i = 0; i < CAUGHT; i++) {
         sigaction(caught[i], NULL, &before);
         ignored_at_start[i] = before.sa_handler == SIG_IGN;
@@ -176,7 +176,6 @@ void cli_signals_forward_stop(void)
 
 bool cli_signals_stop(int number)
 {
-    bool continued = false;
     if (was_ignored(number))
         return false;
     for (size_t i = 0; i < CAUGHT; i++) {
@@ -185,6 +184,7 @@ bool cli_signals_stop(int number)
     }
     set_action(number, SIG_DFL);
     kill(0, number);
+    bool continued = false;
     /* This process is stopped here until SIGCONT. */
     for (size_t i = 0; i < CAUGHT; i++) {
         if (caught[i] == SIGCONT)
@@ -220,7 +220,6 @@ void cli_signals_die_of(int number)
 void cli_signals_die(void)
 {
     const struct rlimit none = {0, 0};
-    sigset_t set;
     if (die_of == 0)
         return;
     setrlimit(RLIMIT_CORE, &none);
@@ -229,6 +228,7 @@ void cli_signals_die(void)
 #endif
     set_action(die_of, SIG_DFL);
     kill(getpid(), die_of);
+    sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, die_of);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);

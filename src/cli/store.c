@@ -163,7 +163,7 @@ void cli_user_name(char *out, size_t size)
 
 const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUARD_OWNER_SIZE])
 {
-    char host[65] = "", number[24], name[64];
+    char name[64];
     const char *user = getenv("USER");
     if (options->owner != NULL)
         return options->owner;
@@ -175,12 +175,14 @@ const char *cli_owner(const cli_options *options, pid_t pid, char buffer[SYNCGUA
         cli_user_name(name, sizeof name);
         user = name;
     }
+    char host[65] = "";
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
         snprintf(host, sizeof host, "localhost");
     buffer[0] = '\0';
     append_printable(buffer, 49, user);
     append_printable(buffer, SYNCGUARD_OWNER_SIZE, "@");
     append_printable(buffer, SYNCGUARD_OWNER_SIZE, host);
+    char number[24];
     snprintf(number, sizeof number, ":%ld", (long)pid);
     append_printable(buffer, SYNCGUARD_OWNER_SIZE, number);
     return buffer;
@@ -276,7 +278,6 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
              syncguard_backend **out)
 {
     char url[CLI_URL_SIZE];
-    syncguard_error err;
     syncguard_options store = SYNCGUARD_OPTIONS_INIT;
     int code = cli_store_url(options, url);
     if (code != CLI_OK)
@@ -290,6 +291,7 @@ int cli_open(const cli_options *options, const char *owner, cli_open_again *agai
     bool named = options->backend != NULL || getenv("SYNCGUARD_URL") != NULL;
     const char *given = named ? url : NULL;
     syncguard_status status;
+    syncguard_error err;
     do {
         status = syncguard_open(given, &store, out, &err);
         /* A server may come back; a file that cannot be opened is reported at once. */
@@ -307,7 +309,7 @@ bool cli_store_file(const cli_options *options, char *path)
 
 int cli_open_existing(const cli_options *options, syncguard_backend **out)
 {
-    char url[CLI_URL_SIZE], path[CLI_URL_SIZE], shown[512];
+    char url[CLI_URL_SIZE], path[CLI_URL_SIZE];
     struct stat about;
     syncguard_error err;
     *out = NULL;
@@ -317,6 +319,7 @@ int cli_open_existing(const cli_options *options, syncguard_backend **out)
     if (!file_of(url, path) || stat(path, &about) == 0 || errno != ENOENT ||
         !cli_url_valid(url, &err))
         return cli_open(options, NULL, NULL, NULL, out);
+    char shown[512];
     cli_url_without_secrets(url, shown, sizeof shown);
     cli_message("%s does not exist yet, so no lock is held there", shown);
     return CLI_OK;

@@ -268,7 +268,6 @@ static void report_ending(supervisor *s, int64_t left)
 static int64_t act_on_lease(supervisor *s, int64_t now, syncguard_lost_reason reason, int64_t left)
 {
     int64_t next_ms = NEVER;
-
     if (reason == SYNCGUARD_LOST_ABSENT) {
         terminate(s);
         s->kill_at_ms = min(s->kill_at_ms, now + s->absent_grace_ms);
@@ -298,7 +297,6 @@ static int64_t check_lease(supervisor *s)
     int64_t left = syncguard_lock_set_remaining_ms(s->set);
     syncguard_lost_reason reason = syncguard_lock_set_lost(s->set);
     int64_t next_ms = warn ? NEVER : act_on_lease(s, now, reason, left);
-
     if (reason == SYNCGUARD_LOST_NO && left <= 0 && !warn && ends_with_hold(s, left))
         reason = SYNCGUARD_LOST_MAX_HOLD; /* in less than a millisecond */
     if (reason != SYNCGUARD_LOST_NO || (left <= 0 && !warn))

@@ -66,7 +66,7 @@ bool cli_is_control(uint32_t point)
     return false;
 }
 
-/* ---- columns of a terminal ------------------------------------------------------------------- */
+/* ---- columns of a terminal ---- */
 
 void cli_use_utf8(void)
 {
@@ -113,7 +113,7 @@ size_t cli_fitting(const char *text, size_t length, int columns)
     return end;
 }
 
-/* ---- escaping -------------------------------------------------------------------------------- */
+/* ---- escaping ---- */
 
 static size_t put_escaped(char *out, const unsigned char *at, size_t length)
 {

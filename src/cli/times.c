@@ -42,14 +42,15 @@ static int64_t unit_ms(const char *unit)
 
 bool cli_parse_duration(const char *text, int64_t *ms)
 {
-    int64_t whole = 0, part = 0, scale = 1;
+    int64_t whole = 0;
     bool digits = false;
-
     for (; *text >= '0' && *text <= '9'; text++, digits = true) {
         if (whole > SYNCGUARD_MAX_TIME_MS / 10)
             return false;
         whole = whole * 10 + (*text - '0');
     }
+    int64_t part = 0;
+    int64_t scale = 1;
     if (digits && *text == '.') {
         digits = false;
         for (text++; *text >= '0' && *text <= '9'; text++, digits = true) {

@@ -128,14 +128,15 @@ static bool add_url(char **end, const cli_options *options, bool drop_url)
 void cli_variables_make(cli_variables *variables, const cli_options *options,
                         const syncguard_lock_set *set)
 {
-    size_t count = 0, used = 0;
-    bool drop_url = false;
+    size_t count = 0;
     while (environ[count] != NULL)
         count++;
     variables->list =
         calloc(count + OTHERS + (size_t)options->key_count * PER_KEY + 1, sizeof *variables->list);
     if (variables->list == NULL)
         return;
+    size_t used = 0;
+    bool drop_url = false;
     for (size_t i = 0; i < count; i++) {
         if (!is_ours(environ[i], options->export_url))
             variables->list[used++] = environ[i];

@@ -44,12 +44,14 @@ static int64_t remaining_ms(const cli_waiting *waiting, int64_t limit)
 static void describe_holder(const cli_waiting *waiting, const syncguard_lock_info_raw *info,
                             char *out, size_t size)
 {
-    char key[128], owner[SYNCGUARD_OWNER_SIZE * 2], since[24], left[24], waited[24];
+    char key[128], owner[SYNCGUARD_OWNER_SIZE * 2], since[24];
     const char *so_far = waited_ms(waiting) >= 1000 ? " so far)" : "";
     cli_escape(waiting->key, key, sizeof key);
     cli_escape(info->owner[0] != '\0' ? info->owner : "an unnamed owner", owner, sizeof owner);
     cli_format_duration(info->info.now_ms - info->info.acquired_at_ms, since, sizeof since);
+    char waited[24];
     cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    char left[24];
     cli_format_duration(info->info.expires_at_ms - info->info.now_ms, left, sizeof left);
     snprintf(out, size, "waiting for '%s'%s%s%s: held by %s for %s, lease ends in %s", key,
              *so_far != '\0' ? " (" : "", *so_far != '\0' ? waited : "", so_far, owner, since,
@@ -129,13 +131,13 @@ static syncguard_status find_holder(cli_waiting *waiting, const syncguard_call *
 static bool look_up_holder(cli_waiting *waiting, int64_t left_ms, char *out, size_t size,
                            bool *failed)
 {
-    syncguard_lock_info_raw info;
-    syncguard_error err;
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = waiting->abort_object;
     call.timeout_ms = remaining_ms(waiting, LOOKUP_TIMEOUT_MS);
     if (call.timeout_ms == 0)
         return false;
+    syncguard_lock_info_raw info;
+    syncguard_error err;
     syncguard_status status = find_holder(waiting, &call, &info, &err);
     *failed = status < 0 && status != SYNCGUARD_E_ABORTED;
     if (*failed)
@@ -216,13 +218,12 @@ static int waiting_read_url(const cli_waiting *waiting)
 
 int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t owner_pid)
 {
-    char label[SYNCGUARD_OWNER_SIZE];
-    syncguard_error err;
     memset(waiting, 0, sizeof *waiting);
     waiting->options = options;
     waiting->key = options->keys[0];
     if (options->slots > 0) /* a bad name is reported by the acquire */
         (void)!syncguard_slot_key(options->keys[0], 1, waiting->slot_key, NULL);
+    char label[SYNCGUARD_OWNER_SIZE];
     snprintf(waiting->owner, sizeof waiting->owner, "%s", cli_owner(options, owner_pid, label));
     waiting->owner_is_ours = options->owner == NULL && owner_pid == getpid();
     waiting->begun_ms = cli_now_ms();
@@ -231,6 +232,7 @@ int cli_waiting_open(cli_waiting *waiting, const cli_options *options, pid_t own
         cli_message("no file descriptor is left (%s)", strerror(errno));
         return CLI_UNAVAILABLE;
     }
+    syncguard_error err;
     if (syncguard_abort_create(&waiting->abort_object, &err) != SYNCGUARD_OK)
         return cli_failure(&err);
     cli_signals_abort(waiting->abort_object);
@@ -254,13 +256,14 @@ void cli_waiting_close(cli_waiting *waiting)
 void cli_holder(cli_waiting *waiting, char *out, size_t size)
 {
     syncguard_lock_info_raw lock;
-    char owner[SYNCGUARD_OWNER_SIZE * 2], left[24];
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = LOOKUP_TIMEOUT_MS;
     out[0] = '\0';
     if (find_holder(waiting, &call, &lock, NULL) != SYNCGUARD_OK)
         return;
+    char owner[SYNCGUARD_OWNER_SIZE * 2];
     cli_escape(lock.owner[0] != '\0' ? lock.owner : "an unnamed owner", owner, sizeof owner);
+    char left[24];
     cli_format_duration(lock.info.expires_at_ms - lock.info.now_ms, left, sizeof left);
     snprintf(out, size, "held by %s, expires in %s", owner, left);
 }
@@ -291,14 +294,16 @@ static bool conflict_is_reported(const cli_options *options, syncguard_status st
 static int not_acquired(cli_waiting *waiting, syncguard_status status, const syncguard_error *err)
 {
     const cli_options *options = waiting->options;
-    char key[4 * SYNCGUARD_KEY_SIZE], waited[24], holder[512];
+    char waited[24];
     if (status != SYNCGUARD_LOCKED && status != SYNCGUARD_E_ACQUISITION_TIMEOUT)
         return cli_failure(err);
     int code = options->conflict_code >= 0 ? options->conflict_code : cli_exit_code(status);
     if (!conflict_is_reported(options, status))
         return code;
     cli_format_duration(waited_ms(waiting), waited, sizeof waited);
+    char holder[512];
     describe_conflict(waiting, holder, sizeof holder);
+    char key[4 * SYNCGUARD_KEY_SIZE];
     cli_escape(waiting->key, key, sizeof key);
     if (status == SYNCGUARD_LOCKED)
         cli_message("'%s'%s %s", key, options->slots > 0 ? ":" : " is", holder);
@@ -333,7 +338,6 @@ int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_loc
 {
     const cli_options *options = waiting->options;
     size_t count = (size_t)options->key_count;
-    syncguard_error err;
     int code = refuse_nested(waiting);
     if (code != CLI_OK)
         return code;
@@ -345,6 +349,7 @@ int cli_acquire(cli_waiting *waiting, syncguard_lock_options *how, syncguard_loc
     how->abort_object = waiting->abort_object;
     how->on_wait = on_wait;
     how->on_wait_context = waiting;
+    syncguard_error err;
     syncguard_status status =
         options->nonblock
             ? syncguard_lock_try_all(waiting->backend, options->keys, count, how, set, &err)

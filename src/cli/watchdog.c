@@ -109,7 +109,6 @@ static pid_t follow_lease(int pipe_end)
 static void watchdog_main(int pipe_end, const char *title, int64_t grace_ms)
 {
     struct timespec pause = {(time_t)(grace_ms / 1000), (long)(grace_ms % 1000) * 1000000};
-
     setsid();
     close_all_but(pipe_end);
 #ifdef __linux__

@@ -36,7 +36,6 @@ struct syncguard_abort {
 static syncguard_status channel_create(channel *older, channel **out, syncguard_error *err)
 {
     channel *made = syncguard_calloc(1, sizeof *made);
-
     if (made == NULL)
         return syncguard_fail_memory(err);
     made->pid = getpid();
@@ -58,18 +57,15 @@ static void channel_free(channel *gone)
 syncguard_status syncguard_abort_create(syncguard_abort **out, syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_abort *made;
-    channel *first = NULL;
-    syncguard_status status;
-
     syncguard_error_clear(err);
     if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out must be given");
     *out = NULL;
-    made = syncguard_calloc(1, sizeof *made);
+    syncguard_abort *made = syncguard_calloc(1, sizeof *made);
     if (made == NULL)
         return syncguard_fail_memory(err);
-    status = channel_create(NULL, &first, err);
+    channel *first = NULL;
+    syncguard_status status = channel_create(NULL, &first, err);
     if (status != SYNCGUARD_OK) {
         syncguard_free(made);
         return status;
@@ -83,12 +79,10 @@ syncguard_status syncguard_abort_create(syncguard_abort **out, syncguard_error *
 void syncguard_abort_trigger(syncguard_abort *abort_object)
 {
     SYNCGUARD_NO_CANCEL;
-    channel *newest;
-
     if (abort_object == NULL)
         return;
     atomic_store(&abort_object->triggered, true);
-    newest = atomic_load(&abort_object->newest);
+    channel *newest = atomic_load(&abort_object->newest);
     if (newest->pid == getpid())
         sg_event_set(newest->fds);
 }
@@ -111,14 +105,12 @@ bool syncguard_abort_triggered(const syncguard_abort *abort_object)
 
 int syncguard_abort_fd(syncguard_abort *abort_object)
 {
-    channel *newest;
-    channel *made = NULL;
-
     if (abort_object == NULL)
         return -1;
-    newest = atomic_load(&abort_object->newest);
+    channel *newest = atomic_load(&abort_object->newest);
     if (newest->pid == getpid())
         return newest->fds[0];
+    channel *made = NULL;
     (void)channel_create(newest, &made, NULL);
     if (made == NULL)
         return -1;
@@ -136,12 +128,10 @@ int syncguard_abort_fd(syncguard_abort *abort_object)
 void syncguard_abort_free(syncguard_abort *abort_object)
 {
     SYNCGUARD_NO_CANCEL;
-    channel *at;
-    channel *older;
-
     if (abort_object == NULL)
         return;
-    for (at = atomic_load(&abort_object->newest); at != NULL; at = older) {
+    channel *older;
+    for (channel *at = atomic_load(&abort_object->newest); at != NULL; at = older) {
         older = at->older;
         channel_free(at);
     }

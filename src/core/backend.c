@@ -9,7 +9,7 @@
 
 #define DEFAULT_DRAIN_NS (1000 * SYNCGUARD_NS_PER_MS)
 
-/* ---- making, sharing and closing ---------------------------------------------------------- */
+/* ---- making, sharing and closing ---- */
 
 static void close_now(syncguard_backend *backend);
 
@@ -66,7 +66,6 @@ static syncguard_status make_core(syncguard_backend *backend, const syncguard_op
         goto no_heartbeat;
     backend->core = core;
     return SYNCGUARD_OK;
-
 no_heartbeat:
     sg_background_destroy(&core->background);
 no_background:
@@ -163,7 +162,7 @@ void syncguard_backend_reconnected(syncguard_backend *backend)
         sg_heartbeat_renew_all(&backend->core->heartbeat);
 }
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* ---- fork ---- */
 
 /* Threads of the parent do not exist here, its queues are not ours. */
 static syncguard_status adopt(syncguard_backend *backend, syncguard_error *err)

@@ -59,7 +59,7 @@ syncguard_status sg_background_init(sg_background *work, syncguard_backend *back
     return SYNCGUARD_OK;
 }
 
-/* ---- the queues. The mutex is held, but where a task ends with the backend. --------------- */
+/* ---- the queues. The mutex is held, but where a task ends with the backend. ---- */
 
 static void free_tasks(sg_background *work)
 {
@@ -161,7 +161,7 @@ static size_t collect(sg_background *work, sg_task *batch[SYNCGUARD_BATCH_MAX])
     return count;
 }
 
-/* ---- the steps ----------------------------------------------------------------------------- */
+/* ---- the steps ---- */
 
 /* After an attempt whose reply was lost, absent may mean that it freed the key, or made it free
  * early. */
@@ -189,9 +189,8 @@ static bool carry_out_release(sg_background *work, sg_task *task, const syncguar
     syncguard_backend *backend = work->backend;
     syncguard_release_op release = {.lock_id = task->lock_id, .limits = *limits};
     syncguard_extend_op keep = {.lock_id = task->lock_id, .limits = *limits};
-    syncguard_status status;
-
     keep.ttl_ms = task->keep_until_ns > 0 ? sg_min_hold_left_ms(task->keep_until_ns) : 0;
+    syncguard_status status;
     if (keep.ttl_ms > 0) {
         status = sg_min_hold_keep(backend, &keep, task->key, task->key_length, NULL);
         if (released_unknowingly(task, status))
@@ -209,7 +208,6 @@ static bool carry_out(sg_background *work, sg_task *task)
     syncguard_backend *backend = work->backend;
     syncguard_limits limits = {syncguard_clock_ns() + STEP_NS, work->abort_object};
     syncguard_status status;
-
     switch (task->kind) {
     case TASK_UNDO:
         status = backend->ops->undo(backend, task->key, task->key_length, task->lock_id,
@@ -233,7 +231,6 @@ static void carry_out_batch(sg_background *work, sg_task **batch, size_t count)
     syncguard_backend *backend = work->backend;
     syncguard_limits limits = {syncguard_clock_ns() + BATCH_STEP_NS, work->abort_object};
     syncguard_undo_op items[SYNCGUARD_BATCH_MAX];
-
     for (size_t i = 0; i < count; i++)
         items[i] = (syncguard_undo_op){batch[i]->key, batch[i]->key_length, batch[i]->lock_id,
                                        batch[i]->until_ns, SYNCGUARD_E_NETWORK_TIMEOUT};
@@ -290,7 +287,7 @@ static void *work_loop(void *argument)
     return NULL;
 }
 
-/* ---- adding and ending --------------------------------------------------------------------- */
+/* ---- adding and ending ---- */
 
 /* Caller holds the mutex. */
 static bool start(sg_background *work)

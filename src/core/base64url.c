@@ -5,11 +5,9 @@ static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 
 void sg_base64url_16(const unsigned char bytes[SG_ID_BYTES], char out[SYNCGUARD_LOCK_ID_SIZE])
 {
-    uint32_t group;
-    int i;
-
-    for (i = 0; i < 5; i++) {
-        group = (uint32_t)bytes[3 * i] << 16 | (uint32_t)bytes[3 * i + 1] << 8 | bytes[3 * i + 2];
+    for (int i = 0; i < 5; i++) {
+        uint32_t group =
+            (uint32_t)bytes[3 * i] << 16 | (uint32_t)bytes[3 * i + 1] << 8 | bytes[3 * i + 2];
         *out++ = alphabet[group >> 18];
         *out++ = alphabet[group >> 12 & 63];
         *out++ = alphabet[group >> 6 & 63];

@@ -22,6 +22,5 @@ const syncguard_constants *syncguard_constants_get(void)
         .sqlite_limit_bytes = SYNCGUARD_SQLITE_LIMIT_BYTES,
         .sqlite_reserve_bytes = SYNCGUARD_SQLITE_RESERVE_BYTES,
     };
-
     return &constants;
 }

@@ -27,7 +27,6 @@ typedef struct writer {
 static void put(writer *w, const char *text)
 {
     size_t length = strlen(text);
-
     if (w->full || length >= w->left) {
         w->full = true;
         return;
@@ -42,10 +41,8 @@ static void put_path(writer *w, const char *path)
 {
     static const char digits[] = "0123456789ABCDEF";
     char piece[4] = "";
-
     for (; *path != 0; path++) {
         unsigned char byte = (unsigned char)*path;
-
         if (byte < 0x20 || byte == 0x7F || strchr("%?#@", byte) != NULL) {
             piece[0] = '%';
             piece[1] = digits[byte >> 4];
@@ -78,7 +75,6 @@ static bool put_user_file(writer *w)
 {
     const char *state = folder("XDG_STATE_HOME");
     const char *home = folder("HOME");
-
     if (state == NULL && home == NULL)
         return false;
     const char *below = state != NULL ? state : home;
@@ -90,13 +86,12 @@ static bool put_user_file(writer *w)
     return true;
 }
 
-/* ---- configured ---------------------------------------------------------------------------- */
+/* ---- configured ---- */
 
 static syncguard_status put_file(writer *w, const char *path, bool pipes, syncguard_error *err)
 {
     char line[SYNCGUARD_URL_MAX_BYTES + 1];
     syncguard_status status = sg_url_file_read(path, NULL, pipes, line, sizeof line, err);
-
     if (status == SYNCGUARD_OK)
         put(w, line);
     explicit_bzero(line, sizeof line); /* it may hold a password */
@@ -127,11 +122,10 @@ static syncguard_status put_configured(writer *w, syncguard_error *err)
     const char *given = syncguard_privileged() ? NULL : getenv("SYNCGUARD_URL");
     const char *config = folder("XDG_CONFIG_HOME");
     const char *home = folder("HOME");
-    char path[PATH_MAX];
-    syncguard_status status = SYNCGUARD_ABSENT;
-
     if (given != NULL)
         return put_environment(w, given, err);
+    char path[PATH_MAX];
+    syncguard_status status = SYNCGUARD_ABSENT;
     if (config != NULL || home != NULL) {
         int length = snprintf(path, sizeof path, "%s%s/syncguard/url",
                               config != NULL ? config : home, config != NULL ? "" : "/.config");
@@ -141,7 +135,7 @@ static syncguard_status put_configured(writer *w, syncguard_error *err)
     return status == SYNCGUARD_ABSENT ? put_file(w, SYSTEM_FILE, false, err) : status;
 }
 
-/* ---- both ---------------------------------------------------------------------------------- */
+/* ---- both ---- */
 
 static syncguard_status put_embedded(writer *w, syncguard_error *err)
 {
@@ -160,7 +154,6 @@ static syncguard_status put_embedded(writer *w, syncguard_error *err)
 syncguard_status sg_default_url(char *buffer, size_t size, bool *embedded, syncguard_error *err)
 {
     writer w = {buffer, size, false};
-
     syncguard_error_clear(err);
     if (buffer == NULL || size == 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "no buffer for the URL");
@@ -181,7 +174,6 @@ syncguard_status syncguard_default_url(char *buffer, size_t size, syncguard_erro
 {
     SYNCGUARD_NO_CANCEL;
     bool embedded = false;
-
     return sg_default_url(buffer, size, &embedded, err);
 }
 
@@ -194,10 +186,9 @@ syncguard_status sg_default_folders(syncguard_error *err)
 {
     const char *state = folder("XDG_STATE_HOME");
     const char *home = folder("HOME");
-    char path[PATH_MAX];
-
     if (geteuid() == 0 || (state == NULL && home == NULL))
         return SYNCGUARD_OK;
+    char path[PATH_MAX];
     int length = snprintf(path, sizeof path, "%s%s", state != NULL ? state : home,
                           state != NULL ? "" : "/.local/state");
     if (length < 0 || (size_t)length >= sizeof path || sg_folder_exists(path))

@@ -43,12 +43,12 @@ static syncguard_status get(syncguard_backend *backend, const char *key, const c
                             const syncguard_call *call, syncguard_lock_info *info,
                             syncguard_error *err)
 {
-    syncguard_record record;
     syncguard_error_clear(err);
     syncguard_status status = check_out(info, err);
     if (status != SYNCGUARD_OK)
         return status;
     memset(info, 0, sizeof *info);
+    syncguard_record record;
     status = sg_lookup(backend, key, lock_id, call, &record, err);
     if (status == SYNCGUARD_OK)
         sanitise(backend, &record, info);
@@ -59,12 +59,12 @@ static syncguard_status get_raw(syncguard_backend *backend, const char *key, con
                                 const syncguard_call *call, syncguard_lock_info_raw *raw,
                                 syncguard_error *err)
 {
-    syncguard_record record;
     syncguard_error_clear(err);
     syncguard_status status = check_out(raw, err);
     if (status != SYNCGUARD_OK)
         return status;
     memset(raw, 0, sizeof *raw);
+    syncguard_record record;
     status = sg_lookup(backend, key, lock_id, call, &record, err);
     if (status == SYNCGUARD_OK)
         reveal(backend, &record, raw);
@@ -113,12 +113,12 @@ syncguard_status syncguard_owns(syncguard_backend *backend, const char *lock_id,
                                 const syncguard_call *call, bool *owned, syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_record record;
     syncguard_error_clear(err);
     syncguard_status status = check_out(owned, err);
     if (status != SYNCGUARD_OK)
         return status;
     *owned = false;
+    syncguard_record record;
     status = sg_lookup(backend, NULL, id_or_empty(lock_id), call, &record, err);
     if (status < SYNCGUARD_OK)
         return status;
@@ -171,7 +171,7 @@ syncguard_status syncguard_list_raw(syncguard_backend *backend, const syncguard_
     return sg_list(backend, call, show_raw, &list, err);
 }
 
-/* ---- prune --------------------------------------------------------------------------------- */
+/* ---- prune ---- */
 
 typedef struct prune_call {
     syncguard_backend *backend;
@@ -192,15 +192,14 @@ static bool prune_one(void *context, const syncguard_record *record)
         .lock_id = record->lock_id,
         .expires_at_ms = record->expires_at_ms,
     };
-    syncguard_lock_info_raw raw;
     syncguard_status status = SYNCGUARD_OK;
-
     if (!prune->dry_run)
         status = sg_limits_read(prune->backend, prune->call, &op.limits, &prune->failure);
     if (!prune->dry_run && status == SYNCGUARD_OK)
         status = prune->backend->ops->cleanup(prune->backend, &op, &prune->failure);
     if (status != SYNCGUARD_OK || prune->fn == NULL)
         return status >= 0;
+    syncguard_lock_info_raw raw;
     reveal(prune->backend, record, &raw);
     return prune->fn(prune->context, &raw);
 }

@@ -51,15 +51,12 @@ const char *syncguard_errno_text(int error)
 static size_t whole_characters(const char *text, size_t length)
 {
     size_t start = length;
-    unsigned char lead;
-    size_t need;
-
     while (start > 0 && length - start < 4 && ((unsigned char)text[start - 1] & 0xC0) == 0x80)
         start--;
     if (start == 0)
         return length;
-    lead = (unsigned char)text[start - 1];
-    need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+    unsigned char lead = (unsigned char)text[start - 1];
+    size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
     return length - (start - 1) < need ? start - 1 : length;
 }
 
@@ -67,13 +64,10 @@ static size_t whole_characters(const char *text, size_t length)
 static void put_line(char *out, size_t size, const char *text)
 {
     size_t length = strnlen(text, size);
-    size_t i;
-
     if (length == size)
         length = whole_characters(text, size - 1);
-    for (i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++) {
         unsigned char byte = (unsigned char)text[i];
-
         out[i] = byte < 0x20 || byte == 0x7F ? '?' : text[i];
     }
     out[length] = '\0';
@@ -86,10 +80,9 @@ syncguard_status syncguard_fail(syncguard_error *err, syncguard_status status, c
      * so that cutting is noticed. */
     char message[sizeof err->message + 1];
     char code[sizeof err->native] = "";
-    va_list arguments;
-
     if (err == NULL)
         return status;
+    va_list arguments;
     va_start(arguments, format);
     if (vsnprintf(message, sizeof message, format, arguments) < 0)
         message[0] = '\0';

@@ -62,7 +62,6 @@ static void queue_free(sg_event_queue *queue)
 static void deliver(const sg_event_queue *queue, const slot *taken)
 {
     syncguard_event event;
-
     memset(&event, 0, sizeof event);
     event.type = taken->type;
     event.ok = taken->ok;
@@ -92,7 +91,6 @@ static bool take(sg_event_queue *queue, slot *taken)
         return false;
     if (queue->stopping && (queue->abandoned || syncguard_clock_ns() >= queue->drain_until_ns))
         return false;
-
     const slot *from = &queue->slots[queue->head];
     memcpy(taken, from, offsetof(slot, key) + from->key_length + 1);
     queue->head = (queue->head + 1) % queue->length;
@@ -103,10 +101,8 @@ static bool take(sg_event_queue *queue, slot *taken)
 static void *run(void *argument)
 {
     sg_event_queue *queue = argument;
-    slot taken;
-    bool abandoned;
-
     pthread_mutex_lock(&queue->mutex);
+    slot taken;
     while (take(queue, &taken)) {
         pthread_mutex_unlock(&queue->mutex);
         deliver(queue, &taken);
@@ -114,9 +110,8 @@ static void *run(void *argument)
     }
     atomic_fetch_add_explicit(&queue->dropped, queue->count, memory_order_relaxed);
     queue->count = 0;
-    abandoned = queue->abandoned;
+    bool abandoned = queue->abandoned;
     pthread_mutex_unlock(&queue->mutex);
-
     if (abandoned)
         queue_free(queue);
     return NULL;
@@ -126,7 +121,6 @@ static syncguard_status start_thread(sg_event_queue *queue, syncguard_error *err
 {
     syncguard_status status =
         sg_thread_start(&queue->thread, run, queue, "deliver telemetry events", err);
-
     if (status == SYNCGUARD_OK) /* else the thread is still another process's */
         queue->pid = getpid();
     return status;
@@ -136,14 +130,11 @@ syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
                                      const char *hash_secret, sg_event_queue **out,
                                      syncguard_error *err)
 {
-    syncguard_status status = SYNCGUARD_OK;
     size_t length = options->queue_length > 0 ? options->queue_length : DEFAULT_QUEUE_LENGTH;
-    sg_event_queue *queue = NULL;
-
     if (length > MAX_QUEUE_LENGTH)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "queue_length is more than %zu events", MAX_QUEUE_LENGTH);
-    queue = syncguard_calloc(1, sizeof *queue);
+    sg_event_queue *queue = syncguard_calloc(1, sizeof *queue);
     if (queue == NULL)
         return syncguard_fail_memory(err);
     pthread_mutex_init(&queue->mutex, NULL);
@@ -154,6 +145,7 @@ syncguard_status sg_event_queue_open(const syncguard_telemetry_options *options,
     queue->include_raw = options->include_raw;
     queue->hash_secret = hash_secret;
     queue->slots = syncguard_malloc(length * sizeof *queue->slots);
+    syncguard_status status = SYNCGUARD_OK;
     if (queue->slots == NULL) {
         status = syncguard_fail_memory(err);
         goto out;
@@ -189,16 +181,14 @@ static void fill(slot *into, const sg_observation *seen)
 
 void sg_event_queue_push(sg_event_queue *queue, const sg_observation *seen)
 {
-    bool stored = false;
-
     pthread_mutex_lock(&queue->mutex);
+    bool stored = false;
     if (queue->count < queue->length && !queue->stopping) {
         fill(&queue->slots[(queue->head + queue->count) % queue->length], seen);
         queue->count++;
         stored = true;
     }
     pthread_mutex_unlock(&queue->mutex);
-
     if (stored)
         pthread_cond_signal(&queue->filled);
     else
@@ -235,10 +225,8 @@ void sg_event_queue_close(sg_event_queue *queue, int64_t drain_ms)
         syncguard_free(queue);
         return;
     }
-
     bool inside = pthread_equal(pthread_self(), queue->thread) != 0;
     pthread_t thread = queue->thread;
-
     pthread_mutex_lock(&queue->mutex);
     queue->stopping = true;
     queue->abandoned = inside;

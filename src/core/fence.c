@@ -7,14 +7,12 @@
 syncguard_status syncguard_fence_format(int64_t value, char out[SYNCGUARD_FENCE_SIZE],
                                         syncguard_error *err)
 {
-    int i;
-
     if (value < 0 || value > LARGEST) {
         out[0] = '\0';
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "a fence has 15 digits: the value is negative or too large");
     }
-    for (i = SYNCGUARD_FENCE_DIGITS - 1; i >= 0; i--) {
+    for (int i = SYNCGUARD_FENCE_DIGITS - 1; i >= 0; i--) {
         out[i] = (char)('0' + value % 10);
         value /= 10;
     }
@@ -24,11 +22,9 @@ syncguard_status syncguard_fence_format(int64_t value, char out[SYNCGUARD_FENCE_
 
 bool syncguard_fence_valid(const char *text)
 {
-    int i;
-
     if (text == NULL)
         return false;
-    for (i = 0; i < SYNCGUARD_FENCE_DIGITS; i++) {
+    for (int i = 0; i < SYNCGUARD_FENCE_DIGITS; i++) {
         if (text[i] < '0' || text[i] > '9')
             return false;
     }
@@ -39,7 +35,6 @@ bool syncguard_fence_parse(const char *text, int64_t *value)
 {
     int64_t number = 0;
     int i;
-
     for (i = 0; i < SYNCGUARD_FENCE_DIGITS && text[i] >= '0' && text[i] <= '9'; i++)
         number = number * 10 + (text[i] - '0');
     if (i == 0 || text[i] != '\0')

@@ -73,7 +73,6 @@ void sg_fence_warnings_log(sg_fence_warnings *warnings, syncguard_backend *backe
     const struct syncguard_core *core = backend->core;
     char hash[SYNCGUARD_HASH_SIZE];
     int64_t now = syncguard_clock_ns();
-
     if (core->options.log == NULL || !sg_hash_text(core->hash_secret, key, length, hash))
         return;
     pthread_mutex_lock(&warnings->mutex);

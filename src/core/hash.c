@@ -27,9 +27,7 @@ static const char digits[] = "0123456789abcdef";
 
 static void put_hex(const sums *s, char out[SYNCGUARD_HASH_SIZE])
 {
-    int i;
-
-    for (i = 0; i < SYNCGUARD_HASH_CHARS; i++)
+    for (int i = 0; i < SYNCGUARD_HASH_CHARS; i++)
         out[i] = digits[(s->word[i / 8] >> (28 - 4 * (i % 8))) & 15];
     out[SYNCGUARD_HASH_CHARS] = '\0';
 }
@@ -40,7 +38,6 @@ void sg_hash_nfc(const char *text, size_t length, char out[SYNCGUARD_HASH_SIZE])
     size_t at = 0;
     int32_t c;
     size_t step;
-
     while (at < length && (step = sg_utf8_next(text + at, length - at, &c)) > 0) {
         if (c >= 0x10000) {
             add_unit(&s, 0xD800u + (((uint32_t)c - 0x10000u) >> 10));
@@ -58,11 +55,9 @@ static void digest(const uint8_t key[SHA256_BLOCK_LENGTH], uint8_t pad, const vo
                    size_t length, uint8_t sum[SHA256_DIGEST_LENGTH])
 {
     uint8_t block[SHA256_BLOCK_LENGTH];
-    SHA2_CTX context;
-    size_t i;
-
-    for (i = 0; i < sizeof block; i++)
+    for (size_t i = 0; i < sizeof block; i++)
         block[i] = key[i] ^ pad;
+    SHA2_CTX context;
     SHA256Init(&context);
     SHA256Update(&context, block, sizeof block);
     SHA256Update(&context, data, length);
@@ -73,9 +68,7 @@ void sg_hmac_sha256(const void *secret, size_t secret_length, const void *data, 
                     uint8_t *sum)
 {
     uint8_t key[SHA256_BLOCK_LENGTH] = {0};
-    uint8_t inner[SHA256_DIGEST_LENGTH];
     SHA2_CTX context;
-
     if (secret_length > sizeof key) {
         SHA256Init(&context);
         SHA256Update(&context, secret, secret_length);
@@ -83,6 +76,7 @@ void sg_hmac_sha256(const void *secret, size_t secret_length, const void *data, 
     } else {
         memcpy(key, secret, secret_length);
     }
+    uint8_t inner[SHA256_DIGEST_LENGTH];
     digest(key, 0x36, data, length, inner);
     digest(key, 0x5C, inner, sizeof inner, sum);
 }
@@ -90,15 +84,13 @@ void sg_hmac_sha256(const void *secret, size_t secret_length, const void *data, 
 static void hash_with(const char *secret, const char *text, size_t length,
                       char out[SYNCGUARD_HASH_SIZE])
 {
-    uint8_t sum[SHA256_DIGEST_LENGTH];
-    int i;
-
     if (secret == NULL) {
         sg_hash_nfc(text, length, out);
         return;
     }
+    uint8_t sum[SHA256_DIGEST_LENGTH];
     sg_hmac_sha256(secret, strlen(secret), text, length, sum);
-    for (i = 0; i < SYNCGUARD_HASH_CHARS; i++)
+    for (int i = 0; i < SYNCGUARD_HASH_CHARS; i++)
         out[i] = digits[(sum[i / 2] >> (i % 2 == 0 ? 4 : 0)) & 15];
     out[SYNCGUARD_HASH_CHARS] = '\0';
 }
@@ -106,9 +98,6 @@ static void hash_with(const char *secret, const char *text, size_t length,
 bool sg_hash_text(const char *secret, const char *text, size_t length,
                   char out[SYNCGUARD_HASH_SIZE])
 {
-    char *nfc = NULL;
-    size_t nfc_length = 0;
-
     out[0] = '\0';
     if (text == NULL || length > SYNCGUARD_MAX_RAW_KEY_BYTES)
         return false;
@@ -116,6 +105,8 @@ bool sg_hash_text(const char *secret, const char *text, size_t length,
         hash_with(secret, text, length, out);
         return true;
     }
+    char *nfc = NULL;
+    size_t nfc_length = 0;
     if (sg_nfc_alloc(text, length, &nfc, &nfc_length) != SG_NFC_OK)
         return false;
     hash_with(secret, nfc, nfc_length, out);
@@ -145,7 +136,6 @@ uint64_t syncguard_fnv1a(const void *data, size_t length)
 {
     const unsigned char *bytes = data;
     uint64_t hash = UINT64_C(14695981039346656037);
-
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
     return hash;

@@ -49,7 +49,7 @@ static void schedule(const sg_heartbeat *heartbeat, syncguard_lock *lock)
         lock->next_ns = heartbeat->all_begun_ns;
 }
 
-/* ---- another server -------------------------------------------------------------------------- */
+/* ---- another server ---- */
 
 /* Caller holds the mutex. Decorators are outside: their mutex is taken after that of inner. */
 static void ask_for_all(sg_heartbeat *heartbeat, int64_t now)
@@ -132,7 +132,7 @@ static void check_connections(sg_heartbeat *heartbeat)
         sg_heartbeat_renew_all(heartbeat);
 }
 
-/* ---- one request ----------------------------------------------------------------------------- */
+/* ---- one request ---- */
 
 /*
  * Takes due locks out of the queue and claims them; once one is due, those that are nearly so come
@@ -367,7 +367,6 @@ static void renew(sg_renewer *renewer, syncguard_lock **batch, size_t count)
     syncguard_error_clear(&error);
     bool answered = send(renewer, items, count, &ends, &error);
     sg_incidents_renewed(heartbeat->backend, items, count, begun, &error);
-
     size_t decided = 0;
     pthread_mutex_lock(&heartbeat->mutex);
     for (size_t i = 0; i < count; i++) {
@@ -380,7 +379,7 @@ static void renew(sg_renewer *renewer, syncguard_lock **batch, size_t count)
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
-/* ---- the threads ----------------------------------------------------------------------------- */
+/* ---- the threads ---- */
 
 void sg_heartbeat_interrupt(sg_heartbeat *heartbeat)
 {
@@ -394,9 +393,8 @@ static void *renew_loop(void *argument)
 {
     sg_renewer *renewer = argument;
     sg_heartbeat *heartbeat = renewer->heartbeat;
-    syncguard_lock *batch[SYNCGUARD_BATCH_MAX];
-
     pthread_mutex_lock(&heartbeat->mutex);
+    syncguard_lock *batch[SYNCGUARD_BATCH_MAX];
     while (!heartbeat->stopping) {
         sg_abort_reset(renewer->abort_object); /* it may have been interrupted */
         if (!is_single(renewer))
@@ -453,7 +451,7 @@ static syncguard_status start_all(sg_heartbeat *heartbeat, bool tells, syncguard
     return status;
 }
 
-/* ---- adding and removing locks --------------------------------------------------------------- */
+/* ---- adding and removing locks ---- */
 
 syncguard_status sg_heartbeat_expect(sg_heartbeat *heartbeat, bool tells, syncguard_error *err)
 {
@@ -513,7 +511,7 @@ void sg_heartbeat_lost(sg_heartbeat *heartbeat, syncguard_lock *lock)
     pthread_mutex_unlock(&heartbeat->mutex);
 }
 
-/* ---- life cycle ------------------------------------------------------------------------------ */
+/* ---- life cycle ---- */
 
 static void init_renewer(sg_renewer *renewer, sg_heartbeat *heartbeat, sg_renewal_queue *queue)
 {

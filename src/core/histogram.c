@@ -56,10 +56,9 @@ void sg_histogram_reset(sg_histogram *histogram)
 
 void sg_histogram_observe(sg_histogram *histogram, const sg_bounds *bounds, int64_t value)
 {
-    size_t at = 0;
-
     if (value < 0)
         value = 0;
+    size_t at = 0;
     while (at < bounds->count && value > bounds->items[at].value)
         at++;
     atomic_fetch_add_explicit(&histogram->buckets[at], 1, memory_order_relaxed);

@@ -11,13 +11,10 @@
 
 bool syncguard_lock_id_valid(const char *lock_id)
 {
-    int i;
-
     if (lock_id == NULL)
         return false;
-    for (i = 0; i < SYNCGUARD_LOCK_ID_CHARS; i++) {
+    for (int i = 0; i < SYNCGUARD_LOCK_ID_CHARS; i++) {
         char c = lock_id[i];
-
         if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
               c == '-' || c == '_'))
             return false;
@@ -28,7 +25,6 @@ bool syncguard_lock_id_valid(const char *lock_id)
 syncguard_status syncguard_lock_id_draw(char out[SYNCGUARD_LOCK_ID_SIZE], syncguard_error *err)
 {
     unsigned char bytes[SG_ID_BYTES];
-
     if (!syncguard_random_bytes(bytes, sizeof bytes)) {
         out[0] = '\0';
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,

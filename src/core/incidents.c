@@ -25,7 +25,7 @@ void sg_incidents_forget(sg_incidents *incidents)
     (void)sg_incidents_init(incidents, NULL);
 }
 
-/* ---- lines per minute ------------------------------------------------------------------------ */
+/* ---- lines per minute ---- */
 
 /* Whether one more line of this kind may be written; *left_out have been left out before it. Caller
  * holds the mutex. */
@@ -74,7 +74,7 @@ static bool has_log(const syncguard_backend *backend)
     return backend->core->options.log != NULL;
 }
 
-/* ---- lost locks ------------------------------------------------------------------------------ */
+/* ---- lost locks ---- */
 
 void sg_incidents_lost(syncguard_backend *backend, const char *key, size_t length,
                        syncguard_lost_reason reason)
@@ -134,7 +134,7 @@ void sg_incidents_log_losses(syncguard_backend *backend)
     }
 }
 
-/* ---- renewals -------------------------------------------------------------------------------- */
+/* ---- renewals ---- */
 
 static sg_renewal_result result_of(syncguard_status status)
 {
@@ -152,7 +152,6 @@ void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op 
     char span[24];
     syncguard_status first_failure = SYNCGUARD_OK;
     size_t failed = 0;
-    char line[400];
     for (size_t i = 0; i < count; i++) {
         if (items[i].status == SYNCGUARD_E_ABORTED)
             continue;
@@ -163,6 +162,7 @@ void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op 
     if (!has_log(backend))
         return;
     sg_format_duration(span_ns / SYNCGUARD_NS_PER_MS, span, sizeof span);
+    char line[400];
     if (failed > 0) {
         snprintf(line, sizeof line,
                  "renewing %zu of %zu locks failed after %s: %s%s%s; trying again", failed, count,
@@ -176,7 +176,7 @@ void sg_incidents_renewed(syncguard_backend *backend, const syncguard_extend_op 
     }
 }
 
-/* ---- connections ----------------------------------------------------------------------------- */
+/* ---- connections ---- */
 
 void sg_incidents_reconnected(syncguard_backend *backend)
 {

@@ -16,8 +16,6 @@ static syncguard_status normalise_slowly(const char *key, size_t raw, char out[S
 {
     char *nfc = NULL;
     size_t nfc_length = 0;
-    syncguard_status status = SYNCGUARD_OK;
-
     switch (sg_nfc_alloc(key, raw, &nfc, &nfc_length)) {
     case SG_NFC_OK:
         break;
@@ -26,6 +24,7 @@ static syncguard_status normalise_slowly(const char *key, size_t raw, char out[S
     case SG_NFC_INVALID:
         return refuse(err, "is not valid UTF-8");
     }
+    syncguard_status status = SYNCGUARD_OK;
     if (nfc_length > SYNCGUARD_MAX_KEY_BYTES) {
         status = refuse(err, "is longer than 512 bytes after normalising");
     } else {
@@ -39,13 +38,11 @@ static syncguard_status normalise_slowly(const char *key, size_t raw, char out[S
 syncguard_status syncguard_key_normalise(const char *key, char out[SYNCGUARD_KEY_SIZE],
                                          size_t *length, syncguard_error *err)
 {
-    size_t raw;
-
     *length = 0;
     out[0] = '\0';
     if (key == NULL)
         return refuse(err, "is missing");
-    raw = strnlen(key, SYNCGUARD_MAX_RAW_KEY_BYTES + 1);
+    size_t raw = strnlen(key, SYNCGUARD_MAX_RAW_KEY_BYTES + 1);
     if (raw == 0)
         return refuse(err, "is empty");
     if (raw > SYNCGUARD_MAX_RAW_KEY_BYTES)

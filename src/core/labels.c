@@ -26,7 +26,6 @@ static syncguard_status refuse(const char *what, syncguard_error *err)
 static syncguard_status check_handle_name(const char *name, syncguard_error *err)
 {
     size_t length = name != NULL ? strnlen(name, SYNCGUARD_MAX_HANDLE_NAME + 1) : 1;
-
     if (length == 0 || length > SYNCGUARD_MAX_HANDLE_NAME)
         return refuse("handle_name must have 1 to 64 bytes", err);
     for (size_t i = 0; name != NULL && i < length; i++) {
@@ -46,7 +45,6 @@ static bool name_is_valid(const char *name)
     static const char *const own[] = {"backend", "handle", "type",     "result",
                                       "reason",  "error",  "quantile", "le"};
     size_t length = name != NULL ? strnlen(name, SYNCGUARD_MAX_LABEL_NAME + 1) : 0;
-
     if (length == 0 || length > SYNCGUARD_MAX_LABEL_NAME || strncmp(name, "__", 2) == 0)
         return false;
     for (size_t i = 0; i < length; i++) {
@@ -64,7 +62,6 @@ static syncguard_status check_label(const syncguard_label *labels, size_t at, sy
 {
     const char *value = labels[at].value;
     size_t length = value != NULL ? strnlen(value, SYNCGUARD_MAX_LABEL_VALUE + 1) : 0;
-
     if (!name_is_valid(labels[at].name))
         return refuse("the name of a label must be 1 to 64 letters, digits and underscores, begin "
                       "with neither a digit nor __, and not be one of the library's own",
@@ -94,10 +91,8 @@ static char *append(char *at, const syncguard_label *label)
 syncguard_status sg_labels_make(const char *backend, const syncguard_telemetry_options *options,
                                 char **out, syncguard_error *err)
 {
-    char number[16];
     const char *handle = options->handle_name;
     syncguard_status status = check_handle_name(handle, err);
-
     if (status == SYNCGUARD_OK && (options->label_count > SYNCGUARD_MAX_LABELS ||
                                    (options->label_count > 0 && options->labels == NULL)))
         status = refuse("there are more than 16 labels, or labels is NULL", err);
@@ -108,6 +103,7 @@ syncguard_status sg_labels_make(const char *backend, const syncguard_telemetry_o
     *out = syncguard_calloc(1, FIRST_SIZE + options->label_count * LABEL_SIZE);
     if (*out == NULL)
         return syncguard_fail_memory(err);
+    char number[16];
     if (handle == NULL) {
         snprintf(number, sizeof number, "%u", atomic_fetch_add(&unnamed, 1) + 1);
         handle = number;

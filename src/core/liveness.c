@@ -26,7 +26,6 @@ syncguard_status syncguard_expiry(int64_t now_ms, int64_t ttl_ms, int64_t *expir
                                   syncguard_error *err)
 {
     int64_t left = now_ms > 0 ? SYNCGUARD_MAX_TIME_MS - now_ms : SYNCGUARD_MAX_TIME_MS;
-
     if (ttl_ms <= 0)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "the ttl must be positive");
     if (ttl_ms > left)

@@ -22,7 +22,7 @@ static bool forked(const syncguard_lock *lock)
     return lock->pid != getpid();
 }
 
-/* ---- claims --------------------------------------------------------------------------------- */
+/* ---- claims ---- */
 
 static syncguard_status claim(syncguard_lock *lock, const syncguard_limits *limits,
                               syncguard_error *err)
@@ -46,7 +46,7 @@ static void claim_for_good(syncguard_lock *lock)
     (void)claim(lock, &unlimited, NULL);
 }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 
 const char *syncguard_lock_key(const syncguard_lock *lock)
 {
@@ -104,8 +104,7 @@ const char *syncguard_lost_reason_name(syncguard_lost_reason reason)
     return "unknown";
 }
 
-/* ---- extend ------------------------------------------------------------------------------------
- */
+/* ---- extend ---- */
 
 /* Caller has the claim. */
 static syncguard_status extend_claimed(syncguard_lock *lock, syncguard_extend_op *op,
@@ -170,14 +169,13 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
                                        syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_limits limits;
-
     syncguard_error_clear(err);
     if (expires_at_ms != NULL)
         *expires_at_ms = 0;
     if (lock == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "lock is NULL");
     syncguard_status status = sg_ttl_check(ttl_ms, err);
+    syncguard_limits limits;
     if (status == SYNCGUARD_OK)
         status = sg_limits_read(lock->backend, call, &limits, err);
     if (status == SYNCGUARD_OK && forked(lock))
@@ -187,8 +185,7 @@ syncguard_status syncguard_lock_extend(syncguard_lock *lock, int64_t ttl_ms,
     return sg_lock_extend(lock, ttl_ms, &limits, expires_at_ms, err);
 }
 
-/* ---- release -----------------------------------------------------------------------------------
- */
+/* ---- release ---- */
 
 /* Removes the lock, or, before its minimum is over, sets its lease to the rest of that. Caller has
  * the claim. */
@@ -287,11 +284,10 @@ syncguard_status syncguard_lock_release(syncguard_lock *lock, const syncguard_ca
                                         syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_limits limits;
-
     syncguard_error_clear(err);
     if (lock == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "lock is NULL");
+    syncguard_limits limits;
     syncguard_status status = sg_limits_read(lock->backend, call, &limits, err);
     if (status != SYNCGUARD_OK)
         return status;
@@ -307,8 +303,7 @@ void sg_lock_abandon(syncguard_lock *lock)
     sg_background_release(&lock->backend->core->background, lock);
 }
 
-/* ---- dispose -----------------------------------------------------------------------------------
- */
+/* ---- dispose ---- */
 
 static bool environment_is(const char *name, const char *value)
 {
@@ -350,13 +345,12 @@ int64_t sg_dispose_timeout_ms(const syncguard_backend *backend)
 /* Releases if nobody has; afterwards the claim is ours for good. */
 static void release_and_report(syncguard_lock *lock, const char *source, int64_t deadline_ns)
 {
-    syncguard_error error;
-
     if (atomic_exchange(&lock->released, true)) {
         claim_for_good(lock);
         return;
     }
     syncguard_limits limits = {deadline_ns, NULL};
+    syncguard_error error;
     syncguard_error_clear(&error);
     syncguard_status claimed = claim(lock, &limits, &error);
     syncguard_status status = release_claimed(lock, claimed, &limits, &error);

@@ -32,8 +32,7 @@
 
 #define LONGEST_PAUSE_MS 1000
 
-/* ---- options ------------------------------------------------------------------------------------
- */
+/* ---- options ---- */
 
 void syncguard_lock_options_init(syncguard_lock_options *options, size_t size)
 {
@@ -90,8 +89,7 @@ syncguard_status sg_lock_options_read(const syncguard_lock_options *given,
     return sg_ttl_check(options->ttl_ms, err);
 }
 
-/* ---- trying -------------------------------------------------------------------------------------
- */
+/* ---- trying ---- */
 
 /* The waiting as a whole is over: in a pause, or in an attempt, which was cut short by it. */
 static bool out_of_time(const sg_acquire *c, syncguard_status status)
@@ -285,8 +283,7 @@ void sg_acquire_try_missed(sg_acquire *c, syncguard_error *err)
     try_ended(c, status);
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------
- */
+/* ---- waiting ---- */
 
 int64_t sg_acquire_longest_poll_ms(const sg_acquire *c)
 {
@@ -414,8 +411,7 @@ sg_acquire_step sg_acquire_next(sg_acquire *c, int64_t *until_ns, syncguard_erro
     return c->pausing ? poll_keys(c, until_ns) : pause_or_end(c);
 }
 
-/* ---- outcome ------------------------------------------------------------------------------------
- */
+/* ---- outcome ---- */
 
 /* Says what ended the waiting: it is often not the one that the caller thought of. */
 static syncguard_status gave_up(const sg_acquire *c, bool over, syncguard_error *err)
@@ -530,8 +526,7 @@ void sg_acquire_forget(sg_acquire *c)
     free_waiting(c);
 }
 
-/* ---- begin --------------------------------------------------------------------------------------
- */
+/* ---- begin ---- */
 
 static syncguard_lock *prepare_handle(syncguard_backend *backend, const char *key, size_t length,
                                       const syncguard_lock_options *options)

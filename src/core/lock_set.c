@@ -44,8 +44,7 @@ typedef struct acquisition {
     syncguard_lock_set *set;
 } acquisition;
 
-/* ---- keys ---------------------------------------------------------------------------------------
- */
+/* ---- keys ---- */
 
 static int compare_keys(const void *a, const void *b)
 {
@@ -55,19 +54,20 @@ static int compare_keys(const void *a, const void *b)
 static syncguard_status read_keys(acquisition *a, const char *const *keys, size_t count,
                                   syncguard_error *err)
 {
-    size_t length = 0, kept = 0;
     if (keys == NULL || count == 0 || count > SYNCGUARD_LOCK_SET_MAX)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "a set has 1 to %d keys",
                               SYNCGUARD_LOCK_SET_MAX);
     a->keys = syncguard_calloc(count, sizeof *a->keys);
     if (a->keys == NULL)
         return syncguard_fail_memory(err);
+    size_t length = 0;
     for (size_t i = 0; i < count; i++) {
         syncguard_status status = sg_key_read(a->backend, keys[i], a->keys[i], &length, err);
         if (status != SYNCGUARD_OK)
             return status;
     }
     qsort(a->keys, count, sizeof *a->keys, compare_keys);
+    size_t kept = 0;
     for (size_t i = 1; i < count; i++) {
         if (strcmp(a->keys[i], a->keys[kept]) != 0 && ++kept != i)
             memcpy(a->keys[kept], a->keys[i], sizeof *a->keys);
@@ -76,8 +76,7 @@ static syncguard_status read_keys(acquisition *a, const char *const *keys, size_
     return SYNCGUARD_OK;
 }
 
-/* ---- losses -------------------------------------------------------------------------------------
- */
+/* ---- losses ---- */
 
 static void tell_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
@@ -93,8 +92,7 @@ static void tell_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
         set->on_lost(set->on_lost_context, lock, reason);
 }
 
-/* ---- acquire ------------------------------------------------------------------------------------
- */
+/* ---- acquire ---- */
 
 static int64_t dispose_deadline(const syncguard_backend *backend)
 {
@@ -182,7 +180,6 @@ static syncguard_status refresh(acquisition *a, syncguard_error *err)
 /* From here on others may tell and dispose of the set. ABSENT: it was lost before. */
 static syncguard_status hand_out(acquisition *a, syncguard_lock_set **out)
 {
-    int phase = ACQUIRING;
     int64_t min_hold_ms = a->options.min_hold_ms;
     int64_t until_ns = syncguard_clock_after(syncguard_clock_ns(), min_hold_ms);
     for (size_t i = 0; i < a->count && min_hold_ms > 0; i++)
@@ -191,6 +188,7 @@ static syncguard_status hand_out(acquisition *a, syncguard_lock_set **out)
     for (size_t i = 0; i < a->count && a->max_hold_ms > 0; i++)
         atomic_store(&a->set->locks[i]->hold_end_ns, end_ns);
     *out = a->set;
+    int phase = ACQUIRING;
     if (atomic_compare_exchange_strong(&a->set->phase, &phase, HANDED_OUT)) {
         a->set = NULL;
         return SYNCGUARD_OK;
@@ -302,8 +300,7 @@ syncguard_status syncguard_lock_try_all(syncguard_backend *backend, const char *
     return acquire_all(&a, keys, count, options, out, err);
 }
 
-/* ---- questions ----------------------------------------------------------------------------------
- */
+/* ---- questions ---- */
 
 size_t syncguard_lock_set_count(const syncguard_lock_set *set)
 {
@@ -355,8 +352,7 @@ syncguard_lost_reason syncguard_lock_set_lost(const syncguard_lock_set *set)
     return reason;
 }
 
-/* ---- release, extend, dispose -------------------------------------------------------------------
- */
+/* ---- release, extend, dispose ---- */
 
 /* The call of the next key: what is left of the one deadline, but never "the default". */
 static syncguard_call next_call(const syncguard_limits *limits)

@@ -110,16 +110,15 @@ static syncguard_status acquire(syncguard_backend *backend, const char *key,
                                 const syncguard_lock_options *given, bool waits,
                                 syncguard_lock **out, syncguard_error *err)
 {
-    syncguard_lock_options options;
-    blocking_acquire c;
     syncguard_error own;
-
     err = err != NULL ? err : &own;
     syncguard_error_clear(err);
     if (out != NULL)
         *out = NULL;
     if (backend == NULL || out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or out is NULL");
+    syncguard_lock_options options;
+    blocking_acquire c;
     syncguard_status status = sg_acquire_begin(&c.base, backend, key, given, waits, &options, err);
     if (status != SYNCGUARD_OK)
         return status;

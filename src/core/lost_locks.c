@@ -35,7 +35,7 @@ void sg_lost_locks_watch(sg_lost_locks *lost, const syncguard_lock *lock)
     }
 }
 
-/* ---- the thread. The mutex is held but for the callback. ------------------------------------ */
+/* ---- the thread. The mutex is held but for the callback. ---- */
 
 /* Takes locks out of a queue whose lease has ended. Returns when to check again. */
 static int64_t check_queue(sg_lost_locks *lost, const sg_renewal_queue *queue)
@@ -132,7 +132,7 @@ static void *dispatch_loop(void *argument)
     return NULL;
 }
 
-/* ---- for other threads ---------------------------------------------------------------------- */
+/* ---- for other threads ---- */
 
 /* Takes a lock out of the queue. */
 static void unqueue(sg_lost_locks *lost, syncguard_lock *lock)

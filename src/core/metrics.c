@@ -16,14 +16,12 @@ const char *syncguard_event_type_name(syncguard_event_type type)
 {
     static const char *const names[SG_EVENT_TYPES] = {"acquire", "release", "extend", "isLocked",
                                                       "lookup"};
-
     return (unsigned)type < SG_EVENT_TYPES ? names[type] : "unknown";
 }
 
 const char *syncguard_event_reason_name(syncguard_event_reason reason)
 {
     static const char *const names[SG_EVENT_REASONS] = {"", "locked", "expired", "not-found"};
-
     return (unsigned)reason < SG_EVENT_REASONS ? names[reason] : "";
 }
 
@@ -71,10 +69,8 @@ static void SYNCGUARD_PRINTF(2, 3) put(text_sink *sink, const char *format, ...)
 {
     size_t room = sink->length < sink->size ? sink->size - sink->length : 0;
     va_list arguments;
-    int written;
-
     va_start(arguments, format);
-    written = vsnprintf(room > 0 ? sink->buffer + sink->length : NULL, room, format, arguments);
+    int written = vsnprintf(room > 0 ? sink->buffer + sink->length : NULL, room, format, arguments);
     va_end(arguments);
     if (written > 0)
         sink->length += (size_t)written;
@@ -105,7 +101,6 @@ static void put_operation(text_sink *sink, syncguard_event_type type, size_t out
 {
     const char *reason = "";
     const char *error = "";
-
     if (outcome > SG_EVENT_REASONS)
         error = syncguard_status_name((syncguard_status)(SG_EVENT_REASONS - (int)outcome));
     else if (outcome > 0)
@@ -133,15 +128,14 @@ static void put_operations(text_sink *sink, const sg_metrics *metrics)
 static void put_histogram(text_sink *sink, const char *name, const char *more,
                           const sg_histogram *histogram, const sg_bounds *bounds, bool in_ns)
 {
-    const uint64_t second = 1000000000;
     uint64_t sum = value_of(&histogram->sum);
     uint64_t total = 0;
-
     for (size_t i = 0; i <= bounds->count; i++) {
         total += value_of(&histogram->buckets[i]);
         put(sink, "%s_bucket{%s%s,le=\"%s\"} %" PRIu64 "\n", name, sink->labels, more,
             i < bounds->count ? bounds->items[i].text : "+Inf", total);
     }
+    const uint64_t second = 1000000000;
     if (in_ns)
         put(sink, "%s_sum{%s%s} %" PRIu64 ".%09" PRIu64 "\n", name, sink->labels, more,
             sum / second, sum % second);
@@ -152,10 +146,9 @@ static void put_histogram(text_sink *sink, const char *name, const char *more,
 
 static void put_durations(text_sink *sink, const sg_metrics *metrics)
 {
-    char more[32];
-
     put_head(sink, "syncguard_operation_duration_seconds", "histogram",
              "Time that lock operations took.");
+    char more[32];
     for (int type = 0; type < SG_EVENT_TYPES; type++) {
         snprintf(more, sizeof more, ",type=\"%s\"",
                  syncguard_event_type_name((syncguard_event_type)type));
@@ -186,7 +179,6 @@ static void put_locks(text_sink *sink, const sg_counters *counters, uint64_t wai
     static const char *const renewals[SG_RENEWAL_RESULTS] = {"confirmed", "failed", "absent"};
     static const char *const undos[SG_UNDO_RESULTS] = {"confirmed", "expired"};
     int64_t held = atomic_load_explicit(&counters->held, memory_order_relaxed);
-
     put_head(sink, "syncguard_locks_lost_total", "counter",
              "Locks whose holders could no longer be sure to hold them.");
     put_counters(sink, "syncguard_locks_lost_total", "reason", reasons, counters->lost + 1,
@@ -224,7 +216,6 @@ static void put_waits(text_sink *sink, const sg_counters *counters)
 size_t sg_metrics_text(const sg_metrics_view *view, char *buffer, size_t size)
 {
     text_sink sink = {buffer, buffer != NULL ? size : 0, 0, view->labels};
-
     if (sink.size > 0)
         buffer[0] = '\0';
     put_operations(&sink, view->metrics);

@@ -41,7 +41,6 @@ static _Atomic(const syncguard_module *) registry[MAX_MODULES];
 static bool has_scheme(const syncguard_module *module, const char *scheme)
 {
     const char *const *s;
-
     for (s = module->schemes; *s != NULL; s++) {
         if (strcmp(*s, scheme) == 0)
             return true;
@@ -51,13 +50,10 @@ static bool has_scheme(const syncguard_module *module, const char *scheme)
 
 static const syncguard_module *find_registered(const char *scheme)
 {
-    const syncguard_module *module;
-    int i;
-
     if (has_scheme(&sg_memory_module, scheme))
         return &sg_memory_module;
-    for (i = 0; i < MAX_MODULES; i++) {
-        module = atomic_load_explicit(&registry[i], memory_order_acquire);
+    for (int i = 0; i < MAX_MODULES; i++) {
+        const syncguard_module *module = atomic_load_explicit(&registry[i], memory_order_acquire);
         if (module == NULL)
             return NULL;
         if (has_scheme(module, scheme))
@@ -69,15 +65,13 @@ static const syncguard_module *find_registered(const char *scheme)
 syncguard_status syncguard_module_register(const syncguard_module *module, syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    const syncguard_module *there;
-    int i;
-
     syncguard_error_clear(err);
     if (module == NULL || module->abi != SYNCGUARD_ABI)
         return refuse(err, "the module was built for another version of the library");
     if (module->name == NULL || module->schemes == NULL || module->open == NULL)
         return refuse(err, "the module is incomplete");
-    for (i = 0; i < MAX_MODULES; i++) {
+    const syncguard_module *there;
+    for (int i = 0; i < MAX_MODULES; i++) {
         there = NULL;
         if (atomic_compare_exchange_strong(&registry[i], &there, module) || there == module)
             return SYNCGUARD_OK;
@@ -111,15 +105,12 @@ static syncguard_status load_other(const char *scheme, const syncguard_module **
 static bool find_file(const char *name, const char *suffix, char *path, size_t size)
 {
     Dl_info here;
-    const char *slash;
-    int length;
-
     if (dladdr((const void *)registry, &here) == 0 || here.dli_fname == NULL ||
         here.dli_fname[0] != '/')
         return false;
-    slash = strrchr(here.dli_fname, '/');
-    length = snprintf(path, size, "%.*s/libsyncguard-%s%s", (int)(slash - here.dli_fname),
-                      here.dli_fname, name, suffix);
+    const char *slash = strrchr(here.dli_fname, '/');
+    int length = snprintf(path, size, "%.*s/libsyncguard-%s%s", (int)(slash - here.dli_fname),
+                          here.dli_fname, name, suffix);
     return length > 0 && (size_t)length < size && access(path, F_OK) == 0;
 }
 
@@ -128,13 +119,7 @@ static bool find_file(const char *name, const char *suffix, char *path, size_t s
 static syncguard_status load(const char *name, const char *path, const syncguard_module **out,
                              syncguard_error *err)
 {
-    char symbol[64];
-    char *dash;
-    void *handle;
-    const syncguard_module *module;
-    syncguard_status status;
-
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         const char *why = dlerror();
         const char *wanted = why != NULL ? strstr(why, "SYNCGUARD_SYS_") : NULL;
@@ -146,16 +131,18 @@ static syncguard_status load(const char *name, const char *path, const syncguard
                           (int)strcspn(wanted, "' ,)"), wanted);
         return refuse(err, "the backend's module cannot be loaded: %s", why != NULL ? why : name);
     }
+    char symbol[64];
     snprintf(symbol, sizeof symbol, "syncguard_module_%s", name);
+    char *dash;
     while ((dash = strchr(symbol, '-')) != NULL)
         *dash = '_';
-    module = dlsym(handle, symbol);
+    const syncguard_module *module = dlsym(handle, symbol);
     if (module == NULL)
         return refuse(err, "the file of the backend %s is no module: it has no %s", name, symbol);
     if (module->abi != SYNCGUARD_ABI)
         return refuse(err, "%s was built for " OTHER_VERSION " (ABI %d, here %d)", path,
                       (int)module->abi, SYNCGUARD_ABI);
-    status = syncguard_module_register(module, err);
+    syncguard_status status = syncguard_module_register(module, err);
     if (status == SYNCGUARD_OK)
         *out = module;
     return status;
@@ -165,7 +152,6 @@ static syncguard_status load_ours(const char *name, const syncguard_module **out
                                   syncguard_error *err)
 {
     char path[PATH_MAX];
-
     if (!find_file(name, ".so.0", path, sizeof path))
         return refuse(err, "the backend %s is not installed", name);
     return load(name, path, out, err);
@@ -176,17 +162,15 @@ static syncguard_status load_ours(const char *name, const syncguard_module **out
 static syncguard_status load_other(const char *scheme, const syncguard_module **out,
                                    syncguard_error *err)
 {
-    char path[PATH_MAX];
     char name[SCHEME_SIZE];
-    syncguard_status status;
-
     snprintf(name, sizeof name, "%.*s", (int)strcspn(scheme, "+"), scheme);
+    char path[PATH_MAX];
     if (strchr(scheme, '.') != NULL || !find_file(name, ".so", path, sizeof path))
         return refuse(err,
                       "the scheme %s is not known: no libsyncguard-%s.so is installed; "
                       "use " KNOWN_SCHEMES,
                       scheme, name);
-    status = load(name, path, out, err);
+    syncguard_status status = load(name, path, out, err);
     if (status != SYNCGUARD_OK || has_scheme(*out, scheme))
         return status;
     *out = NULL;
@@ -198,16 +182,13 @@ static syncguard_status load_other(const char *scheme, const syncguard_module **
 static syncguard_status read_scheme(const char *url, char scheme[SCHEME_SIZE], syncguard_error *err)
 {
     const char *colon = sg_scheme_end(url);
-    size_t length;
-    size_t i;
-
     if (colon == NULL)
         return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
-    length = (size_t)(colon - url);
+    size_t length = (size_t)(colon - url);
     if (length >= SCHEME_SIZE)
         return refuse(err, "the scheme of the URL is not known: it is longer than %d characters",
                       SCHEME_SIZE - 1);
-    for (i = 0; i < length; i++)
+    for (size_t i = 0; i < length; i++)
         scheme[i] = (char)sg_ascii_lower(url[i]);
     scheme[length] = '\0';
     return SYNCGUARD_OK;
@@ -215,19 +196,16 @@ static syncguard_status read_scheme(const char *url, char scheme[SCHEME_SIZE], s
 
 static syncguard_status find(const char *url, const syncguard_module **out, syncguard_error *err)
 {
-    char scheme[SCHEME_SIZE];
-    syncguard_status status;
-    size_t i;
-
     if (strnlen(url, SYNCGUARD_URL_MAX_BYTES + 1) > SYNCGUARD_URL_MAX_BYTES)
         return refuse(err, "the URL is too long");
-    status = read_scheme(url, scheme, err);
+    char scheme[SCHEME_SIZE];
+    syncguard_status status = read_scheme(url, scheme, err);
     if (status != SYNCGUARD_OK)
         return status;
     *out = find_registered(scheme);
     if (*out != NULL)
         return SYNCGUARD_OK;
-    for (i = 0; i < sizeof sg_schemes / sizeof *sg_schemes; i++) {
+    for (size_t i = 0; i < sizeof sg_schemes / sizeof *sg_schemes; i++) {
         if (strcmp(sg_schemes[i].scheme, scheme) == 0)
             return load_ours(sg_schemes[i].module, out, err);
     }
@@ -238,17 +216,14 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
                                 syncguard_backend **out, syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
-    const syncguard_module *module = NULL;
-    syncguard_status status;
-
     syncguard_error_clear(err);
     if (out == NULL)
         return refuse(err, "out must be given");
     *out = NULL;
+    char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
+    syncguard_status status;
     if (url == NULL) {
         bool embedded = false;
-
         status = sg_default_url(fallback, sizeof fallback, &embedded, err);
         if (status == SYNCGUARD_OK && embedded)
             status = sg_default_folders(err);
@@ -256,6 +231,7 @@ syncguard_status syncguard_open(const char *url, const syncguard_options *option
             return status;
         url = fallback;
     }
+    const syncguard_module *module = NULL;
     status = find(url, &module, err);
     if (module != NULL)
         status = module->open(url, options, out, err);
@@ -269,17 +245,16 @@ syncguard_status syncguard_setup(const char *url, const syncguard_options *optio
                                  syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
-    const syncguard_module *module = NULL;
-    syncguard_status status;
-
     syncguard_error_clear(err);
+    char fallback[SYNCGUARD_URL_MAX_BYTES + 1];
+    syncguard_status status;
     if (url == NULL) {
         status = syncguard_default_url(fallback, sizeof fallback, err);
         if (status != SYNCGUARD_OK)
             return status;
         url = fallback;
     }
+    const syncguard_module *module = NULL;
     status = find(url, &module, err);
     if (module != NULL && module->setup != NULL)
         status = module->setup(url, options, print, print_context, err);

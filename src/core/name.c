@@ -26,22 +26,18 @@ static void add_piece(pieces *p, const char *text, size_t length)
 
 static void digest(const pieces *p, char out[SYNCGUARD_LOCK_ID_SIZE])
 {
-    uint8_t sum[SHA256_DIGEST_LENGTH];
     SHA2_CTX context;
-    size_t i;
-
     SHA256Init(&context);
-    for (i = 0; i < p->count; i++)
+    for (size_t i = 0; i < p->count; i++)
         SHA256Update(&context, (const uint8_t *)p->text[i], p->length[i]);
+    uint8_t sum[SHA256_DIGEST_LENGTH];
     SHA256Final(sum, &context);
     sg_base64url_16(sum, out);
 }
 
 static void join(const pieces *p, char *out, size_t *length)
 {
-    size_t i;
-
-    for (i = 0; i < p->count; i++) {
+    for (size_t i = 0; i < p->count; i++) {
         memcpy(out, p->text[i], p->length[i]);
         out += p->length[i];
     }
@@ -52,7 +48,6 @@ static void join(const pieces *p, char *out, size_t *length)
 void syncguard_name_hash(const void *data, size_t length, char out[SYNCGUARD_LOCK_ID_SIZE])
 {
     pieces all = {{NULL}, {0}, 0, 0};
-
     add_piece(&all, data, length);
     digest(&all, out);
 }
@@ -61,7 +56,6 @@ void syncguard_name_hash(const void *data, size_t length, char out[SYNCGUARD_LOC
 static void add_prefix(pieces *p, const char *prefix)
 {
     size_t length = prefix != NULL ? strlen(prefix) : 0;
-
     while (length > 0 && prefix[length - 1] == ':')
         length--;
     if (length == 0)
@@ -80,18 +74,16 @@ static syncguard_status make_name(const char *prefix, const char *kind, const ch
                                   size_t limit, size_t reserve, char *out, size_t *length,
                                   syncguard_error *err)
 {
-    char hashed[SYNCGUARD_LOCK_ID_SIZE];
     pieces base = {{NULL}, {0}, 0, 0};
-    pieces whole;
-
     add_prefix(&base, prefix);
-    whole = base;
+    pieces whole = base;
     add_piece(&whole, kind, strlen(kind));
     add_piece(&whole, text, strlen(text));
     if (fits(whole.total, limit, reserve)) {
         join(&whole, out, length);
         return SYNCGUARD_OK;
     }
+    char hashed[SYNCGUARD_LOCK_ID_SIZE];
     digest(&whole, hashed);
     add_piece(&base, hashed, SYNCGUARD_LOCK_ID_CHARS);
     if (!fits(base.total, limit, reserve))

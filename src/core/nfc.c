@@ -43,7 +43,6 @@ bool sg_nfc_is_plain(const char *text, size_t length)
 {
     uint64_t word;
     size_t i = 0;
-
     for (; i + sizeof word <= length; i += sizeof word) {
         memcpy(&word, text + i, sizeof word);
         if ((word & UINT64_C(0x8080808080808080)) != 0)
@@ -59,10 +58,10 @@ bool sg_nfc_is_plain(const char *text, size_t length)
 size_t sg_utf8_next(const char *text, size_t length, int32_t *code)
 {
     utf8proc_int32_t read = -1;
-    utf8proc_ssize_t step;
 
     /* No sequence is longer than four bytes. */
-    step = utf8proc_iterate((const utf8proc_uint8_t *)text, length > 4 ? 4 : (int)length, &read);
+    utf8proc_ssize_t step =
+        utf8proc_iterate((const utf8proc_uint8_t *)text, length > 4 ? 4 : (int)length, &read);
     *code = read;
     return step > 0 && read >= 0 ? (size_t)step : 0;
 }
@@ -71,7 +70,6 @@ bool sg_utf8_valid(const char *text, size_t length)
 {
     int32_t code;
     size_t step;
-
     for (; length > 0; text += step, length -= step) {
         step = sg_utf8_next(text, length, &code);
         if (step == 0)
@@ -97,11 +95,9 @@ static int class_of(int32_t code)
 static bool reserve(codes *list, size_t more)
 {
     size_t capacity = list->capacity * 2;
-    int32_t *grown;
-
     if (list->count + more <= list->capacity)
         return true;
-    grown = syncguard_malloc(capacity * sizeof *grown);
+    int32_t *grown = syncguard_malloc(capacity * sizeof *grown);
     if (grown == NULL)
         return false;
     memcpy(grown, list->at, list->count * sizeof *grown);
@@ -116,17 +112,15 @@ static bool reserve(codes *list, size_t more)
 static void append_parts(codes *list, int32_t code)
 {
     int32_t halves[2];
-    int boundary = 0;
-    utf8proc_ssize_t got;
-
     if (code >= 0xC0 && is_unknown(code) && sg_newer_split(code, halves)) {
         /* Only first halves can be split further, twice at most. */
         append_parts(list, halves[0]);
         append_parts(list, halves[1]);
         return;
     }
-    got = utf8proc_decompose_char(code, list->at + list->count, MAX_PARTS,
-                                  UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
+    int boundary = 0;
+    utf8proc_ssize_t got = utf8proc_decompose_char(code, list->at + list->count, MAX_PARTS,
+                                                   UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
     if (got > 0 && got <= MAX_PARTS)
         list->count += (size_t)got;
     else
@@ -137,7 +131,6 @@ static sg_nfc_result decompose(codes *list, const char *text, size_t length)
 {
     int32_t code;
     size_t step;
-
     for (; length > 0; text += step, length -= step) {
         step = sg_utf8_next(text, length, &code);
         if (step == 0)
@@ -159,18 +152,15 @@ static sg_nfc_result decompose(codes *list, const char *text, size_t length)
  */
 static bool order_run(int32_t *at, size_t count)
 {
-    size_t start[257] = {0};
-    int32_t *sorted;
-    size_t i;
-
-    sorted = syncguard_malloc(count * sizeof *sorted);
+    int32_t *sorted = syncguard_malloc(count * sizeof *sorted);
     if (sorted == NULL)
         return false;
-    for (i = 0; i < count; i++)
+    size_t start[257] = {0};
+    for (size_t i = 0; i < count; i++)
         start[class_of(at[i]) + 1]++;
-    for (i = 1; i < 257; i++)
+    for (size_t i = 1; i < 257; i++)
         start[i] += start[i - 1];
-    for (i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         sorted[start[class_of(at[i])]++] = at[i];
     memcpy(at, sorted, count * sizeof *sorted);
     syncguard_free(sorted);
@@ -179,13 +169,10 @@ static bool order_run(int32_t *at, size_t count)
 
 static void order_short_run(int32_t *at, size_t count)
 {
-    size_t i;
     size_t j;
-
-    for (i = 1; i < count; i++) {
+    for (size_t i = 1; i < count; i++) {
         int32_t code = at[i];
         int class = class_of(code);
-
         for (j = i; j > 0 && class_of(at[j - 1]) > class; j--)
             at[j] = at[j - 1];
         at[j] = code;
@@ -196,7 +183,6 @@ static bool order(codes *list)
 {
     size_t i = 0;
     size_t end;
-
     while (i < list->count) {
         if (class_of(list->at[i]) == 0) {
             i++;
@@ -217,8 +203,6 @@ static bool order(codes *list)
 static int32_t join_pair(int32_t first, int32_t second)
 {
     utf8proc_int32_t pair[2] = {first, second};
-    int32_t newer;
-
     if (second < 0x300)
         return 0;
     if (first >= L_BASE && first < L_BASE + L_COUNT)
@@ -229,7 +213,7 @@ static int32_t join_pair(int32_t first, int32_t second)
         return (first - S_BASE) % T_COUNT == 0 && second > T_BASE && second < T_BASE + T_COUNT
                    ? first + (second - T_BASE)
                    : 0;
-    newer = sg_newer_join(first, second);
+    int32_t newer = sg_newer_join(first, second);
     if (newer != 0 && is_unknown(newer))
         return newer;
     if (utf8proc_normalize_utf32(pair, 2, UTF8PROC_COMPOSE | UTF8PROC_STABLE) != 1)
@@ -245,13 +229,10 @@ static void compose(codes *list)
     ptrdiff_t starter = -1;
     int last_class = -1;
     size_t kept = 0;
-    size_t i;
-
-    for (i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < list->count; i++) {
         int32_t code = at[i];
         int class = class_of(code);
         int32_t joined = 0;
-
         if (starter >= 0 && last_class < class)
             joined = join_pair(at[starter], code);
         if (joined != 0) {
@@ -273,11 +254,9 @@ static char *encode(const codes *list, size_t *length)
 {
     char *out = syncguard_malloc(list->count * 4 + 1);
     char *end = out;
-    size_t i;
-
     if (out == NULL)
         return NULL;
-    for (i = 0; i < list->count; i++)
+    for (size_t i = 0; i < list->count; i++)
         end += utf8proc_encode_char(list->at[i], (utf8proc_uint8_t *)end);
     *end = '\0';
     *length = (size_t)(end - out);
@@ -287,12 +266,10 @@ static char *encode(const codes *list, size_t *length)
 sg_nfc_result sg_nfc_alloc(const char *text, size_t length, char **out, size_t *out_length)
 {
     codes list;
-    sg_nfc_result result;
-
     list.at = list.small;
     list.count = 0;
     list.capacity = SMALL;
-    result = decompose(&list, text, length);
+    sg_nfc_result result = decompose(&list, text, length);
     if (result != SG_NFC_OK)
         goto out;
     result = SG_NFC_MEMORY;
@@ -310,14 +287,13 @@ out:
 
 ptrdiff_t syncguard_nfc(const char *text, size_t length, char *out, size_t size)
 {
-    char *nfc = NULL;
-    size_t nfc_length = 0;
-    ptrdiff_t result = -1;
-
     if (text == NULL || length > SYNCGUARD_MAX_RAW_KEY_BYTES)
         return -1;
+    char *nfc = NULL;
+    size_t nfc_length = 0;
     if (sg_nfc_alloc(text, length, &nfc, &nfc_length) != SG_NFC_OK)
         return -1;
+    ptrdiff_t result = -1;
     if (nfc_length < size) {
         memcpy(out, nfc, nfc_length + 1);
         result = (ptrdiff_t)nfc_length;

@@ -46,10 +46,8 @@ int sg_newer_class(int32_t code)
 {
     size_t low = 0;
     size_t high = COUNT(marks);
-
     while (low < high) {
         size_t middle = (low + high) / 2;
-
         if (code < marks[middle].first)
             high = middle;
         else if (code > marks[middle].last)
@@ -62,11 +60,9 @@ int sg_newer_class(int32_t code)
 
 bool sg_newer_split(int32_t code, int32_t halves[2])
 {
-    size_t i;
-
     if (code < pairs[0].code)
         return false;
-    for (i = 0; i < COUNT(pairs); i++) {
+    for (size_t i = 0; i < COUNT(pairs); i++) {
         if (pairs[i].code == code) {
             halves[0] = pairs[i].halves[0];
             halves[1] = pairs[i].halves[1];
@@ -78,11 +74,9 @@ bool sg_newer_split(int32_t code, int32_t halves[2])
 
 int32_t sg_newer_join(int32_t first, int32_t second)
 {
-    size_t i;
-
     if (first < pairs[0].code)
         return 0;
-    for (i = 0; i < COUNT(pairs); i++) {
+    for (size_t i = 0; i < COUNT(pairs); i++) {
         if (pairs[i].halves[0] == first && pairs[i].halves[1] == second)
             return pairs[i].code;
     }

@@ -86,8 +86,7 @@ void sg_error_key(const syncguard_backend *backend, syncguard_error *err, const 
         (void)sg_hash_text(backend->core->hash_secret, key, length, err->key_hash);
 }
 
-/* ---- acquire -----------------------------------------------------------------------------------
- */
+/* ---- acquire ---- */
 
 /* A grant that cannot be handed out is a failure, and is undone. */
 static syncguard_status check_grant(const syncguard_acquire_op *op, syncguard_error *err)
@@ -154,7 +153,6 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
     SYNCGUARD_NO_CANCEL;
     char normal[SYNCGUARD_KEY_SIZE];
     syncguard_acquire_op op = {.key = normal, .ttl_ms = ttl_ms};
-
     syncguard_error_clear(err);
     if (backend == NULL || grant == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or grant is NULL");
@@ -175,8 +173,7 @@ syncguard_status syncguard_acquire(syncguard_backend *backend, const char *key, 
     return status;
 }
 
-/* ---- release, extend, is_locked ----------------------------------------------------------------
- */
+/* ---- release, extend, is_locked ---- */
 
 syncguard_status sg_release_once_begin(syncguard_backend *backend, const syncguard_limits *limits,
                                        syncguard_error *err)
@@ -212,7 +209,6 @@ syncguard_status syncguard_release(syncguard_backend *backend, const char *lock_
 {
     SYNCGUARD_NO_CANCEL;
     syncguard_release_op op = {.lock_id = lock_id};
-
     syncguard_error_clear(err);
     if (backend == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend is NULL");
@@ -230,7 +226,6 @@ syncguard_status syncguard_extend(syncguard_backend *backend, const char *lock_i
 {
     SYNCGUARD_NO_CANCEL;
     syncguard_extend_op op = {.lock_id = lock_id, .ttl_ms = ttl_ms};
-
     syncguard_error_clear(err);
     if (expires_at_ms != NULL)
         *expires_at_ms = 0;
@@ -261,7 +256,6 @@ syncguard_status syncguard_is_locked(syncguard_backend *backend, const char *key
     SYNCGUARD_NO_CANCEL;
     char normal[SYNCGUARD_KEY_SIZE];
     syncguard_is_locked_op op = {.key = normal};
-
     syncguard_error_clear(err);
     if (backend == NULL || locked == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or locked is NULL");
@@ -285,19 +279,17 @@ syncguard_status syncguard_is_locked(syncguard_backend *backend, const char *key
     return SYNCGUARD_OK;
 }
 
-/* ---- for diagnostics.c ------------------------------------------------------------------------
- */
+/* ---- for diagnostics.c ---- */
 
 syncguard_status sg_lookup(syncguard_backend *backend, const char *key, const char *lock_id,
                            const syncguard_call *call, syncguard_record *record,
                            syncguard_error *err)
 {
-    char normal[SYNCGUARD_KEY_SIZE];
     syncguard_lookup_op op = {.lock_id = lock_id};
-    syncguard_status status;
-
     if (backend == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend is NULL");
+    char normal[SYNCGUARD_KEY_SIZE];
+    syncguard_status status;
     if (lock_id != NULL) {
         status = check_id(lock_id, err);
     } else {
@@ -346,11 +338,10 @@ syncguard_status syncguard_examine(syncguard_backend *backend, const syncguard_c
                                    syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_limits limits;
-
     syncguard_error_clear(err);
     if (backend == NULL || fn == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "backend or fn is NULL");
+    syncguard_limits limits;
     syncguard_status status = sg_limits_read(backend, call, &limits, err);
     if (status == SYNCGUARD_OK)
         status = begin(backend, &limits, err);

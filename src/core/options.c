@@ -22,17 +22,15 @@ syncguard_status syncguard_struct_read(const void *given, void *out, size_t know
                                        size_t minimum, const char *name, syncguard_error *err)
 {
     const unsigned char *bytes = given;
-    size_t size;
-    size_t i;
-
     if (given == NULL)
         return SYNCGUARD_OK;
+    size_t size;
     memcpy(&size, given, sizeof size);
     if (size < minimum || size < sizeof size)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the size member of %s is too small: start from the INIT macro",
                               name);
-    for (i = known_size; i < size; i++) {
+    for (size_t i = known_size; i < size; i++) {
         if (size > LARGEST_STRUCT || bytes[i] != 0)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                                   "%s has members that this version of the library does not know",
@@ -55,14 +53,12 @@ void syncguard_struct_init(void *out, size_t size, const void *defaults, size_t 
 void syncguard_options_init(syncguard_options *options, size_t size)
 {
     static const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
-
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
 void syncguard_call_init(syncguard_call *call, size_t size)
 {
     static const syncguard_call defaults = SYNCGUARD_CALL_INIT;
-
     syncguard_struct_init(call, size, &defaults, sizeof defaults);
 }
 
@@ -73,11 +69,9 @@ static syncguard_status refuse(syncguard_error *err, const char *what)
 
 static syncguard_status check_owner(const char *owner, syncguard_error *err)
 {
-    size_t length;
-
     if (owner == NULL)
         return SYNCGUARD_OK;
-    length = strnlen(owner, SYNCGUARD_MAX_OWNER_BYTES + 1);
+    size_t length = strnlen(owner, SYNCGUARD_MAX_OWNER_BYTES + 1);
     if (length > SYNCGUARD_MAX_OWNER_BYTES)
         return refuse(err, "the owner label is longer than 128 bytes");
     if (!sg_utf8_valid(owner, length))
@@ -88,7 +82,6 @@ static syncguard_status check_owner(const char *owner, syncguard_error *err)
 static syncguard_status check_hash_secret(const char *secret, syncguard_error *err)
 {
     size_t length = secret != NULL ? strnlen(secret, MAX_HASH_SECRET + 1) : MIN_HASH_SECRET;
-
     if (length < MIN_HASH_SECRET || length > MAX_HASH_SECRET)
         return refuse(err, "hash_secret must have 16 to 1024 bytes");
     return SYNCGUARD_OK;
@@ -99,10 +92,9 @@ syncguard_status syncguard_options_read(const syncguard_options *given, syncguar
 {
     static const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
     syncguard_options read = defaults;
-    syncguard_status status;
-
     *out = defaults;
-    status = syncguard_struct_read(given, &read, sizeof read, FIRST_SIZE, "options", err);
+    syncguard_status status =
+        syncguard_struct_read(given, &read, sizeof read, FIRST_SIZE, "options", err);
     if (status != SYNCGUARD_OK)
         return status;
     if (read.timeout_ms <= 0 || read.timeout_ms > SYNCGUARD_MAX_TIME_MS)

@@ -37,8 +37,7 @@ static syncguard_status check_queue(const syncguard_queue *queue, syncguard_erro
     return forked(queue) ? refuse("the queue belongs to the parent process", err) : SYNCGUARD_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 void syncguard_queue_options_init(syncguard_queue_options *options, size_t size)
 {
@@ -69,7 +68,6 @@ static syncguard_status make_queue(syncguard_backend *backend, int max_threads,
     }
     *out = queue;
     return SYNCGUARD_OK;
-
 no_condition:
     pthread_mutex_destroy(&queue->mutex);
 no_mutex:
@@ -95,14 +93,12 @@ syncguard_status syncguard_queue_open(syncguard_backend *backend,
                                       syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_queue_options known = SYNCGUARD_QUEUE_OPTIONS_INIT;
-    syncguard_queue *queue = NULL;
-
     syncguard_error_clear(err);
     if (out != NULL)
         *out = NULL;
     if (backend == NULL || out == NULL)
         return refuse("backend or out is NULL", err);
+    syncguard_queue_options known = SYNCGUARD_QUEUE_OPTIONS_INIT;
     syncguard_status status = syncguard_struct_read(
         options, &known, sizeof known, SYNCGUARD_SIZE_UP_TO(syncguard_queue_options, max_threads),
         "queue options", err);
@@ -111,6 +107,7 @@ syncguard_status syncguard_queue_open(syncguard_backend *backend,
     if (known.max_threads < 1 || known.max_threads > MAX_THREADS)
         return refuse("max_threads must be 1 to 64", err);
     status = sg_backend_enter(backend, err);
+    syncguard_queue *queue = NULL;
     if (status == SYNCGUARD_OK)
         status = make_queue(backend, known.max_threads, &queue, err);
     if (status != SYNCGUARD_OK)
@@ -129,8 +126,7 @@ int syncguard_queue_fd(const syncguard_queue *queue)
     return queue == NULL || forked(queue) ? -1 : queue->fds[0];
 }
 
-/* ---- starting ---------------------------------------------------------------------------------
- */
+/* ---- starting ---- */
 
 /* With the mutex held, before it can complete. */
 static void name(sg_request *request, void *context, syncguard_request *id)
@@ -332,8 +328,7 @@ bool syncguard_queue_cancel(syncguard_queue *queue, syncguard_request request)
     return cancelled;
 }
 
-/* ---- completions ------------------------------------------------------------------------------
- */
+/* ---- completions ---- */
 
 static void forget_extend(sg_request *request)
 {
@@ -390,8 +385,7 @@ bool syncguard_queue_next(syncguard_queue *queue, syncguard_completion *completi
     return first != NULL;
 }
 
-/* ---- closing ----------------------------------------------------------------------------------
- */
+/* ---- closing ---- */
 
 /* Any request, or NULL. */
 static sg_request *any_request(const syncguard_queue *queue, size_t *bucket)
@@ -422,10 +416,9 @@ static void cancel_all(syncguard_queue *queue)
 static void detach_lock(sg_request *request, pthread_mutex_t *guard)
 {
     sg_heartbeat *heartbeat = &request->queue->backend->core->heartbeat;
-    syncguard_lock *lock;
     pthread_mutex_lock(guard);
     sg_queue_lock(request->queue);
-    lock = request->lock;
+    syncguard_lock *lock = request->lock;
     sg_queue_unlock(request->queue);
     if (lock != NULL) {
         lock->request = NULL;
@@ -493,8 +486,6 @@ static void free_copies(syncguard_queue *queue)
 void syncguard_queue_close(syncguard_queue *queue)
 {
     SYNCGUARD_NO_CANCEL;
-    size_t bucket = 0;
-    sg_request *request;
     if (queue == NULL)
         return;
     if (forked(queue)) {
@@ -505,10 +496,11 @@ void syncguard_queue_close(syncguard_queue *queue)
     sg_queue_lock(queue);
     cancel_all(queue);
     sg_queue_unlock(queue);
+    size_t bucket = 0;
     /* Before the threads: a waiter that has left the wait queue is not being woken any more. */
     for (;;) {
         sg_queue_lock(queue);
-        request = any_request(queue, &bucket);
+        sg_request *request = any_request(queue, &bucket);
         sg_queue_unlock(queue);
         if (request == NULL)
             break;

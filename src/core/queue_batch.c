@@ -40,8 +40,7 @@ typedef struct batch {
     syncguard_many_op items[SYNCGUARD_MANY_MAX];
 } batch;
 
-/* ---- collecting. The mutex is held. -----------------------------------------------------------
- */
+/* ---- collecting. The mutex is held. ---- */
 
 static bool is_acquire(const sg_request *request)
 {
@@ -100,8 +99,7 @@ static void take_all(batch *b)
     }
 }
 
-/* ---- doing. The mutex is not held; the requests are RUNNING. ----------------------------------
- */
+/* ---- doing. The mutex is not held; the requests are RUNNING. ---- */
 
 static bool begin_acquire(const batch *b, entry *e, syncguard_error *err)
 {

@@ -17,8 +17,7 @@
 #include "lock_state.h"
 #include "operations.h"
 
-/* ---- completing. The mutex is held. -----------------------------------------------------------
- */
+/* ---- completing. The mutex is held. ---- */
 
 static syncguard_error *copy_error(syncguard_status status, const syncguard_error *err)
 {
@@ -90,8 +89,7 @@ static void complete_extend(sg_request *request, syncguard_status status)
     }
 }
 
-/* ---- acquire ----------------------------------------------------------------------------------
- */
+/* ---- acquire ---- */
 
 void sg_request_begin_acquire(sg_request *request, int64_t since_ns)
 {
@@ -215,19 +213,18 @@ static void take_steps(sg_request *request, const sg_worker *worker, sg_acquire_
 static void drive(sg_request *request, const sg_worker *worker)
 {
     sg_acquire *c = &request->acquire;
-    syncguard_acquire_op op = {.remaining_ms = -1};
-    syncguard_error err;
-    int64_t until_ns = 0;
-    sg_acquire_step step = SG_ACQUIRE_TRY;
     bool must_try = request->must_try;
     bool missed = request->missed;
     int64_t since_ns = request->since_ns;
-
     request->must_try = request->missed = request->woken = false;
     sg_queue_unlock(request->queue);
+    syncguard_error err;
     syncguard_error_clear(&err);
+    syncguard_acquire_op op = {.remaining_ms = -1};
     c->op = &op;
     c->limits.abort_object = worker != NULL ? worker->abort_object : NULL;
+    int64_t until_ns = 0;
+    sg_acquire_step step = SG_ACQUIRE_TRY;
     if (!must_try)
         step = sg_acquire_next(c, &until_ns, &err);
     if (missed && step == SG_ACQUIRE_TRY) {
@@ -258,8 +255,7 @@ static void end_waiting(sg_request *request, bool cancelled)
     finish_acquire(request, &err);
 }
 
-/* ---- extend and release -----------------------------------------------------------------------
- */
+/* ---- extend and release ---- */
 
 static void run_extend(const sg_worker *worker, sg_request *request)
 {
@@ -345,8 +341,7 @@ static void abandon_release(sg_request *request, syncguard_status status)
     sg_request_begin_next(request);
 }
 
-/* ---- what threads and callers ask for ---------------------------------------------------------
- */
+/* ---- what threads and callers ask for ---- */
 
 void sg_request_run(sg_worker *worker, sg_request *request)
 {
@@ -426,8 +421,7 @@ bool sg_request_cancel(sg_request *request)
     return true;
 }
 
-/* ---- locks ------------------------------------------------------------------------------------
- */
+/* ---- locks ---- */
 
 void sg_request_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {

@@ -9,8 +9,7 @@
 #define NO_TIMER UINT32_MAX
 #define FIRST_CAPACITY 64
 
-/* ---- mutex and threads ------------------------------------------------------------------------
- */
+/* ---- mutex and threads ---- */
 
 void sg_queue_lock(syncguard_queue *queue)
 {
@@ -52,8 +51,7 @@ static void wake_worker(syncguard_queue *queue)
     queue->woken = worker;
 }
 
-/* ---- timers -----------------------------------------------------------------------------------
- */
+/* ---- timers ---- */
 
 static void place(const syncguard_queue *queue, size_t index, sg_request *request)
 {
@@ -130,8 +128,7 @@ static bool reserve_timer(syncguard_queue *queue)
     return true;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests ---- */
 
 static void insert(sg_request *request)
 {
@@ -234,8 +231,7 @@ void sg_request_make_ready(sg_request *request, int64_t timer_ns)
     wake_worker(request->queue);
 }
 
-/* ---- completions ------------------------------------------------------------------------------
- */
+/* ---- completions ---- */
 
 void sg_request_list(sg_request *request)
 {

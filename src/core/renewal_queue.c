@@ -98,8 +98,7 @@ int64_t sg_renewal_queue_next_ns(const sg_renewal_queue *queue)
     return queue->count > 0 ? queue->heap[0]->next_ns : SYNCGUARD_NO_DEADLINE;
 }
 
-/* ---- when to renew ----------------------------------------------------------------------------
- */
+/* ---- when to renew ---- */
 
 /* A third of the TTL after the lease began, up to a tenth of that earlier so that locks taken
  * together do not stay together. */

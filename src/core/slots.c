@@ -32,7 +32,6 @@ size_t sg_slot_suffix(int slot, char out[SG_SLOT_SUFFIX_SIZE])
 syncguard_status syncguard_slot_key(const char *name, int slot, char key[SYNCGUARD_KEY_SIZE],
                                     syncguard_error *err)
 {
-    char suffix[SG_SLOT_SUFFIX_SIZE];
     size_t length = 0;
     syncguard_error_clear(err);
     if (key == NULL || slot < 1 || slot > SYNCGUARD_SLOTS_MAX)
@@ -41,6 +40,7 @@ syncguard_status syncguard_slot_key(const char *name, int slot, char key[SYNCGUA
     syncguard_status status = syncguard_key_normalise(name, key, &length, err);
     if (status == SYNCGUARD_OK)
         status = sg_slot_name_check(length, err);
+    char suffix[SG_SLOT_SUFFIX_SIZE];
     if (status == SYNCGUARD_OK)
         memcpy(key + length, suffix, sg_slot_suffix(slot, suffix) + 1);
     else

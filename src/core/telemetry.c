@@ -42,7 +42,6 @@ static void report(syncguard_backend *backend, sg_observation *seen, syncguard_s
                    int64_t started_ns)
 {
     telemetry *self = (telemetry *)backend;
-
     seen->duration_ns = syncguard_clock_ns() - started_ns;
     seen->error = status < 0 ? status : SYNCGUARD_OK;
     if (status < 0)
@@ -63,7 +62,6 @@ static void report_acquire(syncguard_backend *backend, const syncguard_acquire_o
                            .key = op->key,
                            .key_length = op->key_length,
                            .lock_id = status == SYNCGUARD_OK ? op->lock_id : NULL};
-
     report(backend, &seen, status, started);
 }
 
@@ -73,7 +71,6 @@ static syncguard_status tele_acquire(syncguard_backend *backend, syncguard_acqui
     int64_t started = syncguard_clock_ns();
     syncguard_backend *inner = inner_of(backend);
     syncguard_status status = inner->ops->acquire(inner, op, err);
-
     report_acquire(backend, op, status, started);
     return status;
 }
@@ -85,7 +82,6 @@ static void report_release(syncguard_backend *backend, const syncguard_release_o
                            .ok = status == SYNCGUARD_OK,
                            .reason = op->reason,
                            .lock_id = op->lock_id};
-
     report(backend, &seen, status, started);
 }
 
@@ -95,7 +91,6 @@ static syncguard_status tele_release(syncguard_backend *backend, syncguard_relea
     int64_t started = syncguard_clock_ns();
     syncguard_backend *inner = inner_of(backend);
     syncguard_status status = inner->ops->release(inner, op, err);
-
     report_release(backend, op, status, started);
     return status;
 }
@@ -106,7 +101,6 @@ static void tele_do_many(syncguard_backend *backend, syncguard_many_op *items, s
 {
     int64_t started = syncguard_clock_ns();
     syncguard_backend *inner = inner_of(backend);
-
     inner->ops->do_many(inner, items, count, limits);
     for (size_t i = 0; i < count; i++) {
         if (items[i].acquire != NULL)
@@ -123,7 +117,6 @@ static void report_extend(syncguard_backend *backend, const syncguard_extend_op 
                            .ok = status == SYNCGUARD_OK,
                            .reason = op->reason,
                            .lock_id = op->lock_id};
-
     report(backend, &seen, status, started);
 }
 
@@ -133,7 +126,6 @@ static syncguard_status tele_extend(syncguard_backend *backend, syncguard_extend
     int64_t started = syncguard_clock_ns();
     syncguard_backend *inner = inner_of(backend);
     syncguard_status status = inner->ops->extend(inner, op, err);
-
     report_extend(backend, op, status, started);
     return status;
 }
@@ -145,7 +137,6 @@ static syncguard_status extend_each(syncguard_backend *backend, syncguard_extend
 {
     syncguard_status first_failure = SYNCGUARD_OK;
     bool decided = false;
-
     for (size_t i = 0; i < count; i++) {
         items[i].limits = *limits;
         items[i].status = tele_extend(backend, &items[i], err);
@@ -163,11 +154,9 @@ static syncguard_status tele_extend_many(syncguard_backend *backend, syncguard_e
 {
     int64_t started = syncguard_clock_ns();
     syncguard_backend *inner = inner_of(backend);
-    syncguard_status status;
-
     if (inner->ops->extend_many == NULL)
         return extend_each(backend, items, count, limits, err);
-    status = inner->ops->extend_many(inner, items, count, limits, err);
+    syncguard_status status = inner->ops->extend_many(inner, items, count, limits, err);
     for (size_t i = 0; i < count; i++)
         report_extend(backend, &items[i], status < 0 ? status : items[i].status, started);
     return status;
@@ -184,7 +173,6 @@ static syncguard_status tele_is_locked(syncguard_backend *backend, syncguard_is_
                            .reason = SYNCGUARD_REASON_NONE,
                            .key = op->key,
                            .key_length = op->key_length};
-
     report(backend, &seen, status, started);
     return status;
 }
@@ -201,7 +189,6 @@ static syncguard_status tele_lookup(syncguard_backend *backend, syncguard_lookup
                            .key = op->key,
                            .key_length = op->key != NULL ? op->key_length : 0,
                            .lock_id = op->lock_id};
-
     report(backend, &seen, status, started);
     return status;
 }
@@ -210,7 +197,6 @@ static syncguard_status tele_list(syncguard_backend *backend, const syncguard_li
                                   syncguard_record_fn fn, void *context, syncguard_error *err)
 {
     syncguard_backend *inner = inner_of(backend);
-
     return inner->ops->list(inner, limits, fn, context, err);
 }
 
@@ -219,7 +205,6 @@ static syncguard_status tele_list_expired(syncguard_backend *backend,
                                           void *context, syncguard_error *err)
 {
     syncguard_backend *inner = inner_of(backend);
-
     if (inner->ops->list_expired == NULL)
         return SYNCGUARD_OK;
     return inner->ops->list_expired(inner, limits, fn, context, err);
@@ -234,7 +219,6 @@ static void report_undo(syncguard_backend *backend, const syncguard_undo_op *op,
                            .key = op->key,
                            .key_length = op->key_length,
                            .lock_id = op->lock_id};
-
     report(backend, &seen, status, started);
 }
 
@@ -247,7 +231,6 @@ static syncguard_status tele_undo(syncguard_backend *backend, const char *key, s
     syncguard_undo_op op = {key, key_length, lock_id, until_ns, SYNCGUARD_OK};
     syncguard_status status =
         inner->ops->undo(inner, key, key_length, lock_id, until_ns, limits, err);
-
     report_undo(backend, &op, status, started);
     return status;
 }
@@ -270,7 +253,6 @@ static syncguard_status tele_check_key(const syncguard_backend *backend, const c
                                        size_t key_length, syncguard_error *err)
 {
     const syncguard_backend *inner = ((const telemetry *)(const void *)backend)->inner;
-
     return inner->ops->check_key != NULL ? inner->ops->check_key(inner, key, key_length, err)
                                          : SYNCGUARD_OK;
 }
@@ -279,14 +261,12 @@ static syncguard_status tele_cleanup(syncguard_backend *backend, const syncguard
                                      syncguard_error *err)
 {
     syncguard_backend *inner = inner_of(backend);
-
     return inner->ops->cleanup != NULL ? inner->ops->cleanup(inner, op, err) : SYNCGUARD_OK;
 }
 
 static void tele_unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
     syncguard_backend *inner = inner_of(backend);
-
     if (inner->ops->unwatch != NULL)
         inner->ops->unwatch(inner, key, key_length);
 }
@@ -295,7 +275,6 @@ static syncguard_status tele_diagnose(syncguard_backend *backend, const syncguar
                                       syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
     syncguard_backend *inner = inner_of(backend);
-
     return inner->ops->diagnose != NULL ? inner->ops->diagnose(inner, limits, fn, context, err)
                                         : SYNCGUARD_OK;
 }
@@ -304,7 +283,6 @@ static syncguard_status tele_diagnose(syncguard_backend *backend, const syncguar
 static bool tele_connection_ended(syncguard_backend *backend)
 {
     syncguard_backend *inner = inner_of(backend);
-
     return inner->ops->connection_ended(inner);
 }
 
@@ -314,7 +292,6 @@ static syncguard_status tele_after_fork(syncguard_backend *backend, syncguard_er
 {
     telemetry *self = (telemetry *)backend;
     syncguard_status status = sg_backend_enter(self->inner, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     sg_heartbeat_attach(&backend->core->heartbeat, &self->inner->core->heartbeat);
@@ -327,7 +304,6 @@ static void tele_destroy(syncguard_backend *backend)
     telemetry *self = (telemetry *)backend;
     int64_t drain_ms = syncguard_backend_options(backend)->dispose_timeout_ms;
     syncguard_backend *inner = self->inner;
-
     sg_event_queue_close(self->queue, drain_ms > 0 ? drain_ms : DEFAULT_DRAIN_MS);
     syncguard_backend_fini(backend);
     syncguard_free(self->labels);
@@ -359,7 +335,6 @@ static const syncguard_backend_ops telemetry_ops = {
 void syncguard_telemetry_options_init(syncguard_telemetry_options *options, size_t size)
 {
     static const syncguard_telemetry_options defaults = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
@@ -368,23 +343,20 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
                                           syncguard_backend **out, syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_telemetry_options known = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_status status;
-    telemetry *self = NULL;
-
     syncguard_error_clear(err);
     if (out != NULL)
         *out = NULL;
     if (inner == NULL || out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "telemetry needs a backend and a place for the result");
-    status = syncguard_struct_read(options, &known, sizeof known,
-                                   SYNCGUARD_SIZE_UP_TO(syncguard_telemetry_options, queue_length),
-                                   "the telemetry options", err);
+    syncguard_telemetry_options known = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
+    syncguard_status status =
+        syncguard_struct_read(options, &known, sizeof known,
+                              SYNCGUARD_SIZE_UP_TO(syncguard_telemetry_options, queue_length),
+                              "the telemetry options", err);
     if (status != SYNCGUARD_OK)
         return status;
-
-    self = syncguard_calloc(1, sizeof *self);
+    telemetry *self = syncguard_calloc(1, sizeof *self);
     if (self == NULL)
         return syncguard_fail_memory(err);
     self->inner = inner;
@@ -408,7 +380,6 @@ syncguard_status syncguard_telemetry_wrap(syncguard_backend *inner,
 uint64_t syncguard_telemetry_dropped(const syncguard_backend *backend)
 {
     const telemetry *self = (const telemetry *)backend;
-
     if (backend == NULL || backend->ops != &telemetry_ops || self->queue == NULL)
         return 0;
     return sg_event_queue_dropped(self->queue);
@@ -418,7 +389,6 @@ size_t syncguard_telemetry_prometheus(const syncguard_backend *backend, char *bu
 {
     SYNCGUARD_NO_CANCEL;
     const telemetry *self = (const telemetry *)backend;
-
     if (buffer != NULL && size > 0)
         buffer[0] = '\0';
     if (backend == NULL || backend->ops != &telemetry_ops)

@@ -12,16 +12,14 @@ int sg_ascii_lower(int c)
 bool sg_read_int64(const char *text, int64_t *value)
 {
     bool negative = *text == '-';
-    int64_t sum = 0;
-
     if (negative)
         text++;
     if (*text == 0)
         return false;
+    int64_t sum = 0;
     /* Summed below zero, where there is room for one more. */
     for (; *text != 0; text++) {
         int digit = *text - '0';
-
         if (digit < 0 || digit > 9 || sum < (INT64_MIN + digit) / 10)
             return false;
         sum = sum * 10 - digit;
@@ -41,7 +39,6 @@ static bool is_letter(char c)
 const char *sg_scheme_end(const char *url)
 {
     const char *c = url;
-
     if (!is_letter(*c))
         return NULL;
     while (is_letter(*c) || (*c >= '0' && *c <= '9') || *c == '+' || *c == '-' || *c == '.')

@@ -25,7 +25,6 @@ static syncguard_status refuse(syncguard_error *err, const char *what)
 static syncguard_status refuse_option(syncguard_error *err, const char *name, const char *what)
 {
     const char *c;
-
     for (c = name; *c != 0; c++) {
         if (!isalnum((unsigned char)*c) && *c != '_' && *c != '-' && *c != '.')
             break;
@@ -38,8 +37,6 @@ static syncguard_status refuse_option(syncguard_error *err, const char *name, co
 
 void syncguard_url_free(syncguard_url *url)
 {
-    size_t i;
-
     if (url == NULL)
         return;
     syncguard_free(url->scheme);
@@ -47,7 +44,7 @@ void syncguard_url_free(syncguard_url *url)
     syncguard_free_secret(url->password);
     syncguard_free_secret(url->hosts);
     syncguard_free_secret(url->path);
-    for (i = 0; i < url->option_count; i++) {
+    for (size_t i = 0; i < url->option_count; i++) {
         syncguard_free_secret(url->options[i].name);
         syncguard_free_secret(url->options[i].value);
     }
@@ -70,19 +67,17 @@ static syncguard_status decode(const char *from, const char *to, char **out, syn
 {
     char *copy = syncguard_malloc((size_t)(to - from) + 1);
     char *end = copy;
-
     if (copy == NULL)
         return syncguard_fail_memory(err);
     *out = copy;
     while (from < to) {
-        int high = -1;
-        int low = -1;
-
         if (*from != '%') {
             *end++ = *from++;
             *end = '\0';
             continue;
         }
+        int high = -1;
+        int low = -1;
         if (to - from >= 3) {
             high = hex_digit(from[1]);
             low = hex_digit(from[2]);
@@ -102,12 +97,10 @@ static syncguard_status decode(const char *from, const char *to, char **out, syn
 static syncguard_status parse_scheme(syncguard_url *url, const char *text, const char *colon,
                                      syncguard_error *err)
 {
-    char *c;
-
     url->scheme = syncguard_strndup(text, (size_t)(colon - text));
     if (url->scheme == NULL)
         return syncguard_fail_memory(err);
-    for (c = url->scheme; *c != 0; c++)
+    for (char *c = url->scheme; *c != 0; c++)
         *c = (char)sg_ascii_lower(*c);
     return SYNCGUARD_OK;
 }
@@ -117,13 +110,10 @@ static syncguard_status parse_authority(syncguard_url *url, const char *from, co
                                         syncguard_error *err)
 {
     const char *at = memrchr(from, '@', (size_t)(to - from));
-    const char *colon;
-    syncguard_status status;
-
     if (at == NULL)
         return decode(from, to, &url->hosts, err);
-    colon = memchr(from, ':', (size_t)(at - from));
-    status = decode(from, colon != NULL ? colon : at, &url->user, err);
+    const char *colon = memchr(from, ':', (size_t)(at - from));
+    syncguard_status status = decode(from, colon != NULL ? colon : at, &url->user, err);
     if (status == SYNCGUARD_OK && colon != NULL)
         status = decode(colon + 1, at, &url->password, err);
     if (status == SYNCGUARD_OK)
@@ -136,20 +126,17 @@ static syncguard_status parse_option(syncguard_url *url, const char *from, const
 {
     const char *equals = memchr(from, '=', (size_t)(to - from));
     syncguard_url_option *option = &url->options[url->option_count];
-    syncguard_status status;
-    size_t i;
-
     if (url->option_count == SYNCGUARD_URL_MAX_OPTIONS)
         return refuse(err, "the URL has too many options");
     url->option_count++;
-    status = decode(from, equals != NULL ? equals : to, &option->name, err);
+    syncguard_status status = decode(from, equals != NULL ? equals : to, &option->name, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (equals == NULL) /* it may be the rest of a value with an unescaped '&' in it */
         return refuse(err, "an option of the URL has no value; inside a value write & as %26");
     if (equals == from)
         return refuse(err, "the URL has an option without a name");
-    for (i = 0; i + 1 < url->option_count; i++) {
+    for (size_t i = 0; i + 1 < url->option_count; i++) {
         if (strcmp(url->options[i].name, option->name) == 0)
             return refuse_option(err, option->name, "is given more than once");
     }
@@ -159,10 +146,8 @@ static syncguard_status parse_option(syncguard_url *url, const char *from, const
 static syncguard_status parse_query(syncguard_url *url, const char *from, syncguard_error *err)
 {
     syncguard_status status = SYNCGUARD_OK;
-    const char *to;
-
     while (*from != 0 && status == SYNCGUARD_OK) {
-        to = from + strcspn(from, "&");
+        const char *to = from + strcspn(from, "&");
         status = parse_option(url, from, to, err);
         from = *to != 0 ? to + 1 : to;
     }
@@ -171,13 +156,11 @@ static syncguard_status parse_query(syncguard_url *url, const char *from, syncgu
 
 static syncguard_status parse_rest(syncguard_url *url, const char *rest, syncguard_error *err)
 {
-    const char *authority = NULL;
     const char *path = rest;
     const char *query = rest + strcspn(rest, "?");
     syncguard_status status = SYNCGUARD_OK;
-
     if (rest[0] == '/' && rest[1] == '/') {
-        authority = rest + 2;
+        const char *authority = rest + 2;
         path = authority + strcspn(authority, "/?");
         /* user:pass/word@host would otherwise make a host of the password's first part. */
         if (path > authority && memchr(authority, '@', (size_t)(path - authority)) == NULL &&
@@ -195,9 +178,7 @@ static syncguard_status parse_rest(syncguard_url *url, const char *rest, syncgua
 
 static syncguard_status check_characters(const char *text, syncguard_error *err)
 {
-    const char *c;
-
-    for (c = text; *c != 0; c++) {
+    for (const char *c = text; *c != 0; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7F)
             return refuse(err, "the URL has a control character; write it as %XX");
         if (*c == '#')
@@ -208,22 +189,18 @@ static syncguard_status check_characters(const char *text, syncguard_error *err)
 
 syncguard_status syncguard_url_parse(const char *text, syncguard_url **out, syncguard_error *err)
 {
-    syncguard_url *url = NULL;
-    const char *colon;
-    syncguard_status status;
-
     *out = NULL;
     if (text == NULL)
         return refuse(err, "the URL is missing");
     if (strnlen(text, SYNCGUARD_URL_MAX_BYTES + 1) > SYNCGUARD_URL_MAX_BYTES)
         return refuse(err, "the URL is too long");
-    colon = sg_scheme_end(text);
+    const char *colon = sg_scheme_end(text);
     if (colon == NULL)
         return refuse(err, "the URL does not begin with a scheme such as sqlite: or redis:");
-    status = check_characters(text, err);
+    syncguard_status status = check_characters(text, err);
     if (status != SYNCGUARD_OK)
         return status;
-    url = syncguard_calloc(1, sizeof *url);
+    syncguard_url *url = syncguard_calloc(1, sizeof *url);
     if (url == NULL)
         return syncguard_fail_memory(err);
     status = parse_scheme(url, text, colon, err);
@@ -239,9 +216,7 @@ syncguard_status syncguard_url_parse(const char *text, syncguard_url **out, sync
 
 const char *syncguard_url_text(syncguard_url *url, const char *name)
 {
-    size_t i;
-
-    for (i = 0; i < url->option_count; i++) {
+    for (size_t i = 0; i < url->option_count; i++) {
         if (strcmp(url->options[i].name, name) == 0) {
             url->options[i].used = true;
             return url->options[i].value;
@@ -254,10 +229,9 @@ syncguard_status syncguard_url_int(syncguard_url *url, const char *name, int64_t
                                    int64_t *value, syncguard_error *err)
 {
     const char *text = syncguard_url_text(url, name);
-    int64_t read = 0;
-
     if (text == NULL)
         return SYNCGUARD_OK;
+    int64_t read = 0;
     if (!sg_read_int64(text, &read))
         return refuse_option(err, name, "is not a whole number");
     if (read < low || read > high)
@@ -270,11 +244,9 @@ syncguard_status syncguard_url_choice(syncguard_url *url, const char *name,
                                       const char *const *words, int *index, syncguard_error *err)
 {
     const char *text = syncguard_url_text(url, name);
-    int i;
-
     if (text == NULL)
         return SYNCGUARD_OK;
-    for (i = 0; words[i] != NULL; i++) {
+    for (int i = 0; words[i] != NULL; i++) {
         if (strcmp(words[i], text) == 0) {
             *index = i;
             return SYNCGUARD_OK;
@@ -289,7 +261,6 @@ syncguard_status syncguard_url_bool(syncguard_url *url, const char *name, bool *
     static const char *const words[] = {"0", "false", "1", "true", NULL};
     int index = -1;
     syncguard_status status = syncguard_url_choice(url, name, words, &index, err);
-
     if (status == SYNCGUARD_OK && index >= 0)
         *value = index >= 2;
     return status;
@@ -298,9 +269,7 @@ syncguard_status syncguard_url_bool(syncguard_url *url, const char *name, bool *
 syncguard_status syncguard_url_common(syncguard_url *url, syncguard_options *options,
                                       syncguard_error *err)
 {
-    syncguard_status status;
-
-    status =
+    syncguard_status status =
         syncguard_url_int(url, "timeout_ms", 1, SYNCGUARD_MAX_TIME_MS, &options->timeout_ms, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_int(url, "dispose_timeout_ms", 0, SYNCGUARD_MAX_TIME_MS,
@@ -312,9 +281,7 @@ syncguard_status syncguard_url_common(syncguard_url *url, syncguard_options *opt
 
 syncguard_status syncguard_url_done(const syncguard_url *url, syncguard_error *err)
 {
-    size_t i;
-
-    for (i = 0; i < url->option_count; i++) {
+    for (size_t i = 0; i < url->option_count; i++) {
         if (!url->options[i].used)
             return refuse_option(err, url->options[i].name, "is not known to this backend");
     }

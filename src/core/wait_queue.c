@@ -97,7 +97,7 @@ void sg_wait_queue_forget(sg_wait_queue *queue)
     (void)sg_wait_queue_init(queue, queue->notified, NULL);
 }
 
-/* ---- the waiters of a key. The caller of all that follows holds the mutex. ------------------ */
+/* ---- the waiters of a key. The caller of all that follows holds the mutex. ---- */
 
 static sg_key_waiters *find_key(sg_wait_queue *queue, const char *key, size_t length)
 {
@@ -246,7 +246,7 @@ static size_t turn(const sg_waiting *waiting, size_t others)
     return (waiting->next_index + others) % waiting->count;
 }
 
-/* ---- joining and leaving -------------------------------------------------------------------- */
+/* ---- joining and leaving ---- */
 
 syncguard_status sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *waiting, const char *key,
                                     size_t length, int64_t remaining_ms, bool missed,
@@ -309,7 +309,7 @@ void sg_wait_queue_leave(sg_wait_queue *queue, syncguard_backend *backend, sg_wa
     pthread_mutex_unlock(&queue->mutex);
 }
 
-/* ---- trying --------------------------------------------------------------------------------- */
+/* ---- trying ---- */
 
 uint64_t sg_wait_queue_try_begin(sg_wait_queue *queue, sg_waiting *waiting, size_t index)
 {
@@ -389,7 +389,7 @@ bool sg_wait_queue_tried_since(sg_wait_queue *queue, const sg_waiting *waiting, 
     return tried;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
 int64_t sg_wait_queue_rest_ms(sg_wait_queue *queue, const sg_waiting *waiting)
 {
@@ -545,7 +545,7 @@ bool sg_wait_queue_poll(sg_wait_queue *queue, sg_waiting *waiting, int64_t *unti
     return due;
 }
 
-/* ---- events --------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 /* Caller holds the mutex. */
 static void count_event(sg_key_waiters *waiters)

@@ -18,11 +18,10 @@ syncguard_status syncguard_with_lock(syncguard_backend *backend, const char *key
                                      const syncguard_lock_options *options, syncguard_work_fn work,
                                      void *context, int *result, syncguard_error *err)
 {
-    syncguard_lock *lock = NULL;
-
     syncguard_error_clear(err);
     if (work == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "work is NULL");
+    syncguard_lock *lock = NULL;
     syncguard_status status = syncguard_lock_acquire(backend, key, options, &lock, err);
     if (status != SYNCGUARD_OK)
         return status;

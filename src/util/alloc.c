@@ -27,11 +27,9 @@ void *syncguard_malloc(size_t size)
 
 void *syncguard_calloc(size_t count, size_t size)
 {
-    void *block;
-
     if (size != 0 && count > SIZE_MAX / size)
         return NULL;
-    block = syncguard_malloc(count * size);
+    void *block = syncguard_malloc(count * size);
     if (block != NULL)
         memset(block, 0, count * size);
     return block;
@@ -45,7 +43,6 @@ void *syncguard_realloc(void *block, size_t size)
 void syncguard_free(void *block)
 {
     int saved = errno;
-
     if (block != NULL)
         hook.free_fn(block);
     errno = saved;
@@ -65,12 +62,10 @@ char *syncguard_strdup(const char *text)
 
 char *syncguard_strndup(const char *text, size_t length)
 {
-    char *copy;
-
     if (text == NULL)
         return NULL;
     length = strnlen(text, length);
-    copy = syncguard_malloc(length + 1);
+    char *copy = syncguard_malloc(length + 1);
     if (copy == NULL)
         return NULL;
     memcpy(copy, text, length);

@@ -12,7 +12,6 @@
 static int64_t read_ns(clockid_t id)
 {
     struct timespec now = {0, 0};
-
     if (clock_gettime(id, &now) != 0)
         return -1;
     return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
@@ -33,7 +32,6 @@ int64_t syncguard_clock_ns(void)
 int64_t syncguard_wall_ms(void)
 {
     struct timespec now = {0, 0};
-
     clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }

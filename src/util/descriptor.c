@@ -11,7 +11,6 @@ syncguard_fd_identity syncguard_fd_identify(int fd)
     syncguard_fd_identity identity = {0, 0, false};
     int saved = errno;
     struct stat found;
-
     if (fd >= 0 && fstat(fd, &found) == 0) {
         identity.device = (uint64_t)found.st_dev;
         identity.inode = (uint64_t)found.st_ino;
@@ -24,7 +23,6 @@ syncguard_fd_identity syncguard_fd_identify(int fd)
 bool syncguard_fd_same(int fd, syncguard_fd_identity identity)
 {
     syncguard_fd_identity now = syncguard_fd_identify(fd);
-
     return now.known && identity.known && now.device == identity.device &&
            now.inode == identity.inode;
 }
@@ -32,7 +30,6 @@ bool syncguard_fd_same(int fd, syncguard_fd_identity identity)
 void syncguard_fd_close_inherited(int fd, syncguard_fd_identity identity)
 {
     int saved = errno;
-
     if (syncguard_fd_same(fd, identity))
         close(fd);
     errno = saved;
@@ -47,7 +44,6 @@ bool syncguard_fd_ended(int fd)
     struct pollfd socket = {fd, 0, 0};
 #endif
     bool ended = poll(&socket, 1, 0) > 0 && (socket.revents & POLLNVAL) == 0;
-
     errno = saved;
     return ended;
 }

@@ -16,14 +16,12 @@ bool syncguard_privileged(void)
 const char *syncguard_environment(const char *name)
 {
     const char *value = syncguard_privileged() ? NULL : getenv(name);
-
     return value != NULL && *value != 0 ? value : NULL;
 }
 
 syncguard_status syncguard_environment_refuse(const char *prefix, syncguard_error *err)
 {
     size_t length = strlen(prefix);
-
     for (char **at = environ; syncguard_privileged() && at != NULL && *at != NULL; at++) {
         if (strncmp(*at, prefix, length) == 0)
             return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,

@@ -18,7 +18,6 @@ static bool make(int fds[2])
 static bool make(int fds[2])
 {
     int i;
-
     if (pipe(fds) != 0) {
         fds[0] = fds[1] = -1;
         return false;
@@ -40,7 +39,6 @@ void sg_event_close(int fds[2], int pid)
 {
     int saved = errno;
     bool ours = (int)getpid() == pid;
-
     if (ours && fds[0] >= 0)
         close(fds[0]);
     if (ours && fds[1] >= 0 && fds[1] != fds[0])

@@ -62,12 +62,9 @@ static bool take_place(syncguard_gate *gate)
 
 void syncguard_gate_leave(syncguard_gate *gate)
 {
-    struct syncguard_gate_waiter *waiter;
-    bool light;
-
     pthread_mutex_lock(&gate->mutex);
-    waiter = gate->first;
-    light = waiter != NULL && waiter->parker.light;
+    struct syncguard_gate_waiter *waiter = gate->first;
+    bool light = waiter != NULL && waiter->parker.light;
     if (waiter != NULL) {
         take_out(gate, waiter);
         waiter->admitted = true;
@@ -86,12 +83,10 @@ static syncguard_status wait_in_queue(syncguard_gate *gate, struct syncguard_gat
                                       const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = syncguard_parker_park(&waiter->parker, limits, err);
-    bool admitted;
-
     if (status == SYNCGUARD_OK && waiter->parker.light)
         return status;
     pthread_mutex_lock(&gate->mutex);
-    admitted = waiter->admitted;
+    bool admitted = waiter->admitted;
     if (!admitted)
         take_out(gate, waiter);
     pthread_mutex_unlock(&gate->mutex);
@@ -109,12 +104,10 @@ static syncguard_status wait_for_place(syncguard_gate *gate, const syncguard_lim
 {
     syncguard_gate_waiter waiter = {.admitted = false};
     syncguard_status status = syncguard_parker_open_light(&waiter.parker, limits, err);
-    bool in;
-
     if (status != SYNCGUARD_OK)
         return status;
     pthread_mutex_lock(&gate->mutex);
-    in = take_place(gate); /* one may have been left while the parker was opened */
+    bool in = take_place(gate); /* one may have been left while the parker was opened */
     if (!in)
         append(gate, &waiter);
     pthread_mutex_unlock(&gate->mutex);
@@ -127,10 +120,8 @@ static syncguard_status wait_for_place(syncguard_gate *gate, const syncguard_lim
 syncguard_status syncguard_gate_enter(syncguard_gate *gate, const syncguard_limits *limits,
                                       syncguard_error *err)
 {
-    bool in;
-
     pthread_mutex_lock(&gate->mutex);
-    in = take_place(gate);
+    bool in = take_place(gate);
     pthread_mutex_unlock(&gate->mutex);
     return in ? SYNCGUARD_OK : wait_for_place(gate, limits, err);
 }

@@ -36,15 +36,13 @@ static syncguard_status park_light(syncguard_parker *parker, const syncguard_lim
 {
     for (;;) {
         int seen = EMPTY;
-        syncguard_status status;
-
         if (!__atomic_compare_exchange_n(&parker->word, &seen, SLEEPING, false, __ATOMIC_SEQ_CST,
                                          __ATOMIC_SEQ_CST) &&
             seen == UNPARKED) {
             __atomic_store_n(&parker->word, EMPTY, __ATOMIC_SEQ_CST);
             return SYNCGUARD_OK;
         }
-        status = syncguard_limits_check(limits, NULL);
+        syncguard_status status = syncguard_limits_check(limits, NULL);
         if (status == SYNCGUARD_OK) {
             nap(&parker->word, syncguard_limits_left_ns(limits));
             continue;
@@ -109,7 +107,6 @@ void syncguard_parker_unpark(syncguard_parker *parker)
 static syncguard_status park_closed(const syncguard_limits *limits, syncguard_error *err)
 {
     syncguard_status status = syncguard_wait_until(syncguard_clock_ns() + PAUSE_NS, limits, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,

@@ -46,11 +46,9 @@ syncguard_status syncguard_limits_check(const syncguard_limits *limits, syncguar
 
 int64_t syncguard_limits_left_ns(const syncguard_limits *limits)
 {
-    int64_t now;
-
     if (limits == NULL || limits->deadline_ns == SYNCGUARD_NO_DEADLINE)
         return SYNCGUARD_NO_DEADLINE;
-    now = syncguard_clock_ns();
+    int64_t now = syncguard_clock_ns();
     return limits->deadline_ns > now ? limits->deadline_ns - now : 0;
 }
 
@@ -58,7 +56,6 @@ syncguard_limits syncguard_limits_from_now(const syncguard_limits *limits, int64
 {
     syncguard_limits result = *limits;
     int64_t now = syncguard_clock_ns();
-
     result.deadline_ns =
         span_ns < SYNCGUARD_NO_DEADLINE - now ? now + span_ns : SYNCGUARD_NO_DEADLINE;
     return result;
@@ -67,7 +64,6 @@ syncguard_limits syncguard_limits_from_now(const syncguard_limits *limits, int64
 syncguard_limits syncguard_limits_until(const syncguard_limits *limits, int64_t at_ns)
 {
     syncguard_limits narrowed = {SYNCGUARD_NO_DEADLINE, NULL};
-
     if (limits != NULL)
         narrowed = *limits;
     if (at_ns < narrowed.deadline_ns)
@@ -82,7 +78,6 @@ static int poll_once(struct pollfd *fds, nfds_t count, int64_t left_ns)
         left_ns = SLICE_NS;
 #ifdef __linux__
     struct timespec timeout = {(time_t)(left_ns / 1000000000), (long)(left_ns % 1000000000)};
-
     return ppoll(fds, count, &timeout, NULL);
 #else
     return poll(fds, count, (int)((left_ns + SYNCGUARD_NS_PER_MS - 1) / SYNCGUARD_NS_PER_MS));
@@ -93,11 +88,9 @@ static int poll_once(struct pollfd *fds, nfds_t count, int64_t left_ns)
 static syncguard_status watch_abort(struct pollfd *set, nfds_t *count,
                                     const syncguard_limits *limits, syncguard_error *err)
 {
-    int fd;
-
     if (limits == NULL || limits->abort_object == NULL)
         return SYNCGUARD_OK;
-    fd = syncguard_abort_fd(limits->abort_object);
+    int fd = syncguard_abort_fd(limits->abort_object);
     if (fd < 0)
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL,
                               "no file descriptor is left for the abort object");
@@ -111,33 +104,30 @@ static syncguard_status watch_abort(struct pollfd *set, nfds_t *count,
 static int64_t blind_slice(const syncguard_limits *limits)
 {
     int64_t left = syncguard_limits_left_ns(limits);
-
     return left < BLIND_NS ? left : BLIND_NS;
 }
 
 syncguard_status syncguard_wait_fds(struct pollfd *fds, nfds_t count,
                                     const syncguard_limits *limits, syncguard_error *err)
 {
-    struct pollfd set[MAX_FDS + 1];
     nfds_t all = count;
-    nfds_t i;
-    syncguard_status status;
-    int ready;
-    bool any;
-    bool blind = false;
-
     if (count > MAX_FDS)
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "too many descriptors to wait for");
+    struct pollfd set[MAX_FDS + 1];
     if (count != 0)
         memcpy(set, fds, count * sizeof *fds);
-    status = watch_abort(set, &all, limits, err);
+    syncguard_status status = watch_abort(set, &all, limits, err);
     if (status != SYNCGUARD_OK)
         return status;
+    nfds_t i;
+    bool any;
+    bool blind = false;
     for (;;) {
         status = syncguard_limits_check(limits, err);
         if (status != SYNCGUARD_OK)
             return status;
-        ready = poll_once(set, all, blind ? blind_slice(limits) : syncguard_limits_left_ns(limits));
+        int ready =
+            poll_once(set, all, blind ? blind_slice(limits) : syncguard_limits_left_ns(limits));
         if (ready < 0 && errno != EINTR && errno != EAGAIN)
             return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "poll failed: %s",
                                   syncguard_errno_text(errno));
@@ -162,9 +152,7 @@ syncguard_status syncguard_wait_until(int64_t at_ns, const syncguard_limits *lim
                                       syncguard_error *err)
 {
     syncguard_limits until = syncguard_limits_until(limits, at_ns);
-    syncguard_status status;
-
-    status = syncguard_wait_fds(NULL, 0, &until, err);
+    syncguard_status status = syncguard_wait_fds(NULL, 0, &until, err);
     if (status != SYNCGUARD_E_NETWORK_TIMEOUT || until.deadline_ns < at_ns)
         return status;
     syncguard_error_clear(err);
@@ -174,11 +162,9 @@ syncguard_status syncguard_wait_until(int64_t at_ns, const syncguard_limits *lim
 int syncguard_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     sigset_t all;
-    sigset_t before;
-    int failed;
-
     sigfillset(&all);
-    failed = pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    int failed = pthread_sigmask(SIG_SETMASK, &all, &before);
     if (failed != 0)
         return failed;
     failed = pthread_create(thread, NULL, run, argument);

@@ -31,7 +31,6 @@ static void each_store_says_what_it_can_do(void **state)
         const syncguard_capabilities *got;
         syncguard_backend *backend = NULL;
         syncguard_error why;
-
         print_message("%s\n", stores[i].url);
         if (syncguard_open(stores[i].url, NULL, &backend, &why) != SYNCGUARD_OK)
             fail_msg("%s", why.message);
@@ -50,6 +49,5 @@ static void each_store_says_what_it_can_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_store_says_what_it_can_do)};
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

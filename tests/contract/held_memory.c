@@ -65,12 +65,12 @@ int main(int argc, char **argv)
     static const syncguard_allocator counting = {counting_malloc, counting_realloc, counting_free};
     static syncguard_lock *locks[WARM + LOCKS];
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
     if (argc != 2)
         return 64;
     syncguard_allocator_set(&counting);
     options.timeout_ms = 60000;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
     if (syncguard_open(argv[1], &options, &backend, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "open: %s\n", err.message);
         return 1;

@@ -48,7 +48,6 @@ static int run_group(const contract_group *group, const char *pattern)
 {
     int failed =
         _cmocka_run_group_tests(group->name, group->tests, group->count, open_group, close_group);
-
     printf("@group %s tests=%zu failed=%d not_applicable=%zu\n", group->name,
            count_tests(group, pattern), failed, not_applicable_count());
     fflush(stdout);
@@ -81,7 +80,6 @@ static void start_group(running *child, const contract_group *group, const char 
 {
     const char *arguments[10];
     int count = 0;
-
     arguments[count++] = "contract";
     if (contract.telemetry)
         arguments[count++] = "--telemetry";
@@ -93,7 +91,6 @@ static void start_group(running *child, const contract_group *group, const char 
     }
     arguments[count++] = contract.url;
     arguments[count] = NULL;
-
     child->output = tmpfile();
     child->started = now_ms();
     fflush(NULL);
@@ -110,18 +107,18 @@ static void start_group(running *child, const contract_group *group, const char 
 static void finish_group(running *child, const contract_group *group, size_t *tests, size_t *failed,
                          size_t *inapplicable)
 {
-    char line[1024];
-    char name[64];
-    size_t group_tests = 0, group_inapplicable = 0;
-    int group_failed = 0;
-    bool told = false;
-
     if (child->output == NULL || child->pid < 0) {
         printf("# %-10s could not be started\n", group->name);
         (*failed)++;
         return;
     }
     rewind(child->output);
+    char line[1024];
+    char name[64];
+    size_t group_tests = 0;
+    size_t group_inapplicable = 0;
+    int group_failed = 0;
+    bool told = false;
     while (fgets(line, sizeof line, child->output) != NULL) {
         if (sscanf(line, "@group %63s tests=%zu failed=%d not_applicable=%zu", name, &group_tests,
                    &group_failed, &group_inapplicable) == 4)

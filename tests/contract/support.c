@@ -21,7 +21,6 @@ static size_t inapplicable;
 int64_t now_ms(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
@@ -29,7 +28,6 @@ int64_t now_ms(void)
 void sleep_ms(int64_t ms)
 {
     struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
-
     while (ms > 0 && nanosleep(&left, &left) != 0 && errno == EINTR)
         continue;
 }
@@ -39,19 +37,18 @@ void sleep_until_ms(int64_t at)
     sleep_ms(at - now_ms());
 }
 
-/* --- handles --- */
+/* ---- handles ---- */
 
 static syncguard_backend *open_url(const syncguard_options *options, syncguard_status *status)
 {
     syncguard_backend *bare = NULL;
-    syncguard_backend *decorated = NULL;
-    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-
     *status = syncguard_open(contract.url, options, &bare, &err);
     if (*status != SYNCGUARD_OK || !contract.telemetry)
         return bare;
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     telemetry.on_event = record_event;
     telemetry.queue_length = 65536;
+    syncguard_backend *decorated = NULL;
     *status = syncguard_telemetry_wrap(bare, &telemetry, &decorated, &err);
     if (*status != SYNCGUARD_OK)
         syncguard_close(bare);
@@ -62,7 +59,6 @@ syncguard_backend *open_store(const syncguard_options *options)
 {
     syncguard_status status;
     syncguard_backend *opened = open_url(options, &status);
-
     check_status(status, SYNCGUARD_OK, "open", __FILE__, __LINE__);
     assert_non_null(opened);
     return opened;
@@ -70,9 +66,8 @@ syncguard_backend *open_store(const syncguard_options *options)
 
 int open_group(void **state)
 {
-    syncguard_status status;
-
     (void)state;
+    syncguard_status status;
     store = open_url(NULL, &status);
     if (status == SYNCGUARD_OK && store != NULL)
         return 0;
@@ -109,15 +104,14 @@ size_t not_applicable_count(void)
     return inapplicable;
 }
 
-/* --- keys --- */
+/* ---- keys ---- */
 
 key fresh_key(const char *name)
 {
     static atomic_uint count;
     struct timespec now;
-    key made;
-
     clock_gettime(CLOCK_REALTIME, &now);
+    key made;
     snprintf(made.text, sizeof made.text, "ct-%s-%lx-%llx-%x", name, (long)getpid(),
              (unsigned long long)now.tv_sec * 1000000000U + (unsigned long long)now.tv_nsec,
              atomic_fetch_add(&count, 1));
@@ -128,14 +122,13 @@ key fresh_key_of(size_t bytes)
 {
     key made = fresh_key("long");
     size_t length = strlen(made.text);
-
     assert_true(bytes < sizeof made.text && length < bytes);
     memset(made.text + length, 'x', bytes - length);
     made.text[bytes] = '\0';
     return made;
 }
 
-/* --- short forms --- */
+/* ---- short forms ---- */
 
 void check_status(syncguard_status got, syncguard_status wanted, const char *text, const char *file,
                   int line)
@@ -167,11 +160,9 @@ void check_figure(int64_t value, int64_t least, int64_t most, const char *text, 
 syncguard_grant take(const char *name, int64_t ttl_ms)
 {
     syncguard_grant grant;
-    syncguard_status status;
-    bool late = false;
-
     memset(&grant, 0, sizeof grant);
-    status = syncguard_acquire(store, name, ttl_ms, NULL, &grant, &err);
+    syncguard_status status = syncguard_acquire(store, name, ttl_ms, NULL, &grant, &err);
+    bool late = false;
     for (int i = 0; i < 40 && ttl_ms < 1000; i++) {
         late = late || status == SYNCGUARD_E_NETWORK_TIMEOUT;
         if (!late || status == SYNCGUARD_OK)
@@ -186,7 +177,6 @@ syncguard_grant take(const char *name, int64_t ttl_ms)
 void check_locked(const char *name, bool expected)
 {
     bool locked = !expected;
-
     assert_status(SYNCGUARD_OK, syncguard_is_locked(store, name, NULL, &locked, &err));
     assert_int_equal(locked, expected);
 }
@@ -196,7 +186,7 @@ void give_back(const syncguard_grant *grant)
     assert_status(SYNCGUARD_OK, syncguard_release(store, grant->lock_id, NULL, &err));
 }
 
-/* --- threads --- */
+/* ---- threads ---- */
 
 typedef struct crowd {
     pthread_barrier_t start;
@@ -213,7 +203,6 @@ typedef struct member {
 static void *member_run(void *argument)
 {
     member *self = argument;
-
     pthread_barrier_wait(&self->crowd->start);
     self->crowd->run(self->index, self->crowd->context);
     return NULL;
@@ -223,7 +212,6 @@ void in_threads(int count, void (*run)(int index, void *context), void *context)
 {
     crowd all = {.run = run, .context = context};
     member *members = calloc((size_t)count, sizeof *members);
-
     assert_non_null(members);
     assert_int_equal(pthread_barrier_init(&all.start, NULL, (unsigned)count), 0);
     for (int i = 0; i < count; i++) {
@@ -240,12 +228,11 @@ void in_threads(int count, void (*run)(int index, void *context), void *context)
 pthread_t start_thread(void *(*run)(void *), void *context)
 {
     pthread_t thread;
-
     assert_int_equal(pthread_create(&thread, NULL, run, context), 0);
     return thread;
 }
 
-/* --- other processes --- */
+/* ---- other processes ---- */
 
 /* Exit codes of an acting process: answers as they are, failures from 100 on. */
 static int exit_code_of(syncguard_status status)
@@ -260,16 +247,14 @@ static syncguard_status status_of(int exit_code)
 
 int act(int argc, char **argv)
 {
-    syncguard_backend *backend = NULL;
-    syncguard_grant grant;
-    syncguard_status status;
-    bool locked = false;
-
     if (argc != 3)
         return 64;
-    status = syncguard_open(argv[0], NULL, &backend, &err);
+    syncguard_backend *backend = NULL;
+    syncguard_status status = syncguard_open(argv[0], NULL, &backend, &err);
     if (status != SYNCGUARD_OK)
         return exit_code_of(status);
+    syncguard_grant grant;
+    bool locked = false;
     if (strcmp(argv[1], "release") == 0)
         status = syncguard_release(backend, argv[2], NULL, &err);
     else if (strcmp(argv[1], "extend") == 0)
@@ -289,22 +274,20 @@ int act(int argc, char **argv)
 
 syncguard_status in_other_process(const char *action, const char *argument)
 {
-    int status = 0;
-    pid_t pid;
-
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         execl("/proc/self/exe", "contract", "--act", contract.url, action, argument, (char *)NULL);
         _exit(127);
     }
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     return status_of(WEXITSTATUS(status));
 }
 
-/* --- events --- */
+/* ---- events ---- */
 
 static struct {
     pthread_mutex_t mutex;
@@ -341,12 +324,11 @@ static bool event_matches(const syncguard_event *event, const event_filter *filt
 size_t count_events(event_filter filter, syncguard_event *last)
 {
     char key_hash[SYNCGUARD_HASH_SIZE] = "";
-    char id_hash[SYNCGUARD_HASH_SIZE] = "";
-    size_t found = 0;
-
     syncguard_hash(filter.key, key_hash);
+    char id_hash[SYNCGUARD_HASH_SIZE] = "";
     syncguard_hash(filter.lock_id, id_hash);
     pthread_mutex_lock(&recorded.mutex);
+    size_t found = 0;
     for (size_t i = 0; i < recorded.count; i++) {
         if (!event_matches(&recorded.events[i], &filter, key_hash, id_hash))
             continue;
@@ -361,7 +343,6 @@ size_t count_events(event_filter filter, syncguard_event *last)
 size_t await_events(event_filter filter, size_t wanted, syncguard_event *last)
 {
     int64_t until = now_ms() + 5000;
-
     while (count_events(filter, NULL) < wanted && now_ms() < until)
         sleep_ms(5);
     return count_events(filter, last);

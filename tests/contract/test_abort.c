@@ -38,7 +38,6 @@ static int never(void *context, syncguard_lock *lock)
 static syncguard_abort *triggered_abort(void)
 {
     syncguard_abort *made = NULL;
-
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&made, &err));
     assert_false(syncguard_abort_triggered(made));
     syncguard_abort_trigger(made);
@@ -50,39 +49,40 @@ static syncguard_abort *triggered_abort(void)
 static void every_operation_answers_aborted(void **state)
 {
     key name = fresh_key("aborted"), held = fresh_key("aborted-held");
-    syncguard_grant holder = take(held.text, 30000), grant;
+    syncguard_grant holder = take(held.text, 30000);
     syncguard_abort *abort_object = triggered_abort();
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock_info info, after;
-    syncguard_lock_info_raw raw;
-    syncguard_lock *lock = NULL;
-    bool flag = false;
-    int calls = 0;
-
     (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = abort_object;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.abort_object = abort_object;
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, held.text, NULL, &info, &err));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_acquire(store, name.text, 1000, &call, &grant, &err));
     assert_int_equal(err.code, SYNCGUARD_E_ABORTED);
     assert_status(SYNCGUARD_E_ABORTED, syncguard_release(store, holder.lock_id, &call, &err));
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_extend(store, holder.lock_id, 90000, &call, NULL, &err));
+    bool flag = false;
     assert_status(SYNCGUARD_E_ABORTED, syncguard_is_locked(store, held.text, &call, &flag, &err));
+    syncguard_lock_info after;
     assert_status(SYNCGUARD_E_ABORTED, syncguard_get_by_key(store, held.text, &call, &after, &err));
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_get_by_id(store, holder.lock_id, &call, &after, &err));
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_get_by_key_raw(store, held.text, &call, &raw, &err));
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_get_by_id_raw(store, holder.lock_id, &call, &raw, &err));
     assert_status(SYNCGUARD_E_ABORTED, syncguard_owns(store, holder.lock_id, &call, &flag, &err));
+    int calls = 0;
     assert_status(SYNCGUARD_E_ABORTED, syncguard_list(store, &call, count_info, &calls, &err));
     assert_status(SYNCGUARD_E_ABORTED, syncguard_list_raw(store, &call, count_raw, &calls, &err));
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_examine(store, &call, ignore_finding, &calls, &err));
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_lock_acquire(store, name.text, &options, &lock, &err));
     assert_status(SYNCGUARD_E_ABORTED, syncguard_lock_try(store, name.text, &options, &lock, &err));
@@ -106,16 +106,12 @@ static void invalid_input_wins_over_an_abort(void **state)
 {
     key name = fresh_key("both");
     syncguard_abort *abort_object = triggered_abort();
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_grant grant;
-    syncguard_lock_info info;
-    bool flag = false;
-
     (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = abort_object;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.abort_object = abort_object;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_acquire(store, "", 1000, &call, &grant, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
@@ -125,13 +121,16 @@ static void invalid_input_wins_over_an_abort(void **state)
                   syncguard_extend(store, "x", 1000, &call, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_extend(store, FOREIGN_ID, 0, &call, NULL, &err));
+    bool flag = false;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_is_locked(store, "\xFF", &call, &flag, &err));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_get_by_key(store, "", &call, &info, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_get_by_id(store, "x", &call, &info, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_owns(store, "x", &call, &flag, &err));
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_lock_acquire(store, "", &options, &lock, &err));
     options.ttl_ms = 0;
@@ -151,23 +150,22 @@ static void no_argument_waits_for_its_turn(void **state)
 {
     key name = fresh_key("first");
     syncguard_abort *abort_object = triggered_abort();
-    syncguard_call bad = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-    syncguard_lock_info info;
-    bool flag = false;
     size_t before = count_events((event_filter){-1, name.text, NULL}, NULL);
     size_t foreign = count_events((event_filter){-1, NULL, FOREIGN_ID}, NULL);
-
     (void)state;
+    syncguard_call bad = SYNCGUARD_CALL_INIT;
     bad.abort_object = abort_object;
     bad.timeout_ms = -1;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_acquire(store, name.text, 1000, &bad, &grant, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(store, FOREIGN_ID, &bad, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_extend(store, FOREIGN_ID, 1000, &bad, NULL, &err));
+    bool flag = false;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_is_locked(store, name.text, &bad, &flag, &err));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_get_by_key(store, name.text, &bad, &info, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
@@ -204,16 +202,15 @@ static void twins_and_handles_judge_arguments_first(void **state)
 {
     key name = fresh_key("twins");
     syncguard_abort *abort_object = triggered_abort();
-    syncguard_call call = SYNCGUARD_CALL_INIT, bad = SYNCGUARD_CALL_INIT;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_lock_info_raw info;
-    int ran = 0;
-
     (void)state;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, NULL, &lock, &err));
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_call bad = SYNCGUARD_CALL_INIT;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     call.abort_object = bad.abort_object = options.abort_object = abort_object;
     bad.timeout_ms = -1;
+    syncguard_lock_info_raw info;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_get_by_key_raw(store, "", &call, &info, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
@@ -221,6 +218,7 @@ static void twins_and_handles_judge_arguments_first(void **state)
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_list_raw(store, &bad, ignore_raw, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_list_raw(store, &call, NULL, NULL, &err));
+    int ran = 0;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_with_lock(store, "", &options, never_run, &ran, NULL, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
@@ -238,24 +236,23 @@ static void twins_and_handles_judge_arguments_first(void **state)
 /* Keys that a store keeps for itself are bad arguments like any other. */
 static void reserved_keys_are_refused_first(void **state)
 {
-    const char *reserved = "id:" FOREIGN_ID;
     syncguard_abort *abort_object = triggered_abort();
+    (void)state;
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_grant grant;
-    syncguard_lock_info info;
-    bool flag = false;
-    syncguard_status expected = SYNCGUARD_E_ABORTED;
-
-    (void)state;
     call.abort_object = options.abort_object = abort_object;
+    const char *reserved = "id:" FOREIGN_ID;
+    syncguard_status expected = SYNCGUARD_E_ABORTED;
     if (store->ops->check_key != NULL &&
         store->ops->check_key(store, reserved, strlen(reserved), &err) != SYNCGUARD_OK)
         expected = SYNCGUARD_E_INVALID_ARGUMENT;
+    syncguard_grant grant;
     assert_status(expected, syncguard_acquire(store, reserved, 1000, &call, &grant, &err));
+    bool flag = false;
     assert_status(expected, syncguard_is_locked(store, reserved, &call, &flag, &err));
+    syncguard_lock_info info;
     assert_status(expected, syncguard_get_by_key(store, reserved, &call, &info, &err));
+    syncguard_lock *lock = NULL;
     assert_status(expected, syncguard_lock_acquire(store, reserved, &options, &lock, &err));
     assert_status(expected, syncguard_lock_try(store, reserved, &options, &lock, &err));
     if (contract.telemetry) {
@@ -267,14 +264,13 @@ static void reserved_keys_are_refused_first(void **state)
 
 static void abort_objects_take_nothing_for_granted(void **state)
 {
-    syncguard_abort *untouched = NULL;
     key name = fresh_key("untouched");
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_abort *untouched = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&untouched, &err));
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = untouched;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, name.text, 30000, &call, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, &call, &err));
     syncguard_abort_free(untouched);
@@ -289,7 +285,6 @@ static atomic_llong signalled_at_us;
 static int64_t now_us(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
@@ -297,7 +292,6 @@ static int64_t now_us(void)
 static void on_alarm(int number)
 {
     int before = errno;
-
     (void)number;
     atomic_store(&signalled_at_us, now_us());
     errno = 12345;
@@ -310,7 +304,6 @@ static void on_alarm(int number)
 static int compare_us(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
     return (x > y) - (x < y);
 }
 
@@ -325,7 +318,6 @@ static void *nap(void *unused)
     (void)unused;
     while (atomic_load(&napping)) {
         int64_t begun = now_us();
-
         sleep_ms(1);
         int64_t late = now_us() - begun - 1000;
         if (late > latest_nap_us)
@@ -338,31 +330,31 @@ static void signal_handler_ends_a_blocked_acquire(void **state)
 {
     key name = fresh_key("signal");
     syncguard_grant holder = take(name.text, 60000);
-    struct sigaction action = {.sa_handler = on_alarm}, before;
-    struct itimerval timer = {{0, 0}, {0, 40000}};
-    int64_t delays[SIGNALS];
-    sigset_t alarm, mask;
-    pthread_t napper;
-
     (void)state;
+    sigset_t alarm;
     /* The signal goes to the thread that waits for the lock. */
     sigemptyset(&alarm);
     sigaddset(&alarm, SIGALRM);
+    sigset_t mask;
     assert_int_equal(pthread_sigmask(SIG_BLOCK, &alarm, &mask), 0);
     latest_nap_us = 0;
     atomic_store(&napping, true);
+    pthread_t napper;
     assert_int_equal(pthread_create(&napper, NULL, nap, NULL), 0);
     assert_int_equal(pthread_sigmask(SIG_SETMASK, &mask, NULL), 0);
+    struct sigaction action = {.sa_handler = on_alarm};
+    struct sigaction before;
     assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
+    struct itimerval timer = {{0, 0}, {0, 40000}};
+    int64_t delays[SIGNALS];
     for (int i = 0; i < SIGNALS; i++) {
-        syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-        syncguard_lock *lock = NULL;
-
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&signalled, &err));
+        syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
         options.abort_object = signalled;
         options.retry_delay_ms = 10000;
         options.timeout_ms = 30000;
         assert_int_equal(setitimer(ITIMER_REAL, &timer, NULL), 0);
+        syncguard_lock *lock = NULL;
         assert_status(SYNCGUARD_E_ABORTED,
                       syncguard_lock_acquire(store, name.text, &options, &lock, &err));
         delays[i] = now_us() - atomic_load(&signalled_at_us);

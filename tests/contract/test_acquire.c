@@ -7,10 +7,10 @@
 static void held_key_answers_locked_without_an_error(void **state)
 {
     key name = fresh_key("held");
-    syncguard_grant grant = take(name.text, 30000), other;
-
+    syncguard_grant grant = take(name.text, 30000);
     (void)state;
     memset(&err, 0x5a, sizeof err);
+    syncguard_grant other;
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(store, name.text, 1000, NULL, &other, &err));
     assert_int_equal(err.code, SYNCGUARD_OK);
     assert_string_equal(err.message, "");
@@ -22,16 +22,15 @@ static void held_key_answers_locked_without_an_error(void **state)
 static void success_carries_id_fence_and_stored_expiry(void **state)
 {
     key name = fresh_key("granted");
-    syncguard_grant grant;
-    syncguard_lock_info info;
-
     (void)state;
     memset(&err, 0x5a, sizeof err);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, name.text, 12345, NULL, &grant, &err));
     assert_int_equal(err.code, SYNCGUARD_OK);
     assert_string_equal(err.message, "");
     assert_true(syncguard_lock_id_valid(grant.lock_id));
     assert_string_equal(grant.fence, "000000000000001");
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     assert_true(grant.expires_at_ms == info.expires_at_ms);
     assert_true(info.expires_at_ms - info.acquired_at_ms == 12345);
@@ -43,7 +42,6 @@ static void success_carries_id_fence_and_stored_expiry(void **state)
 static int64_t wall_ms(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
@@ -60,13 +58,11 @@ static void impossible_ttls_are_refused(void **state)
                            SYNCGUARD_MAX_TIME_MS - wall_ms() + 3600 * 1000};
     key name = fresh_key("ttl");
     key held = fresh_key("ttl-held");
-    syncguard_grant holder = take(held.text, 30000), grant;
-
+    syncguard_grant holder = take(held.text, 30000);
     (void)state;
+    syncguard_grant grant;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        syncguard_lock *lock = NULL;
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-
         options.ttl_ms = bad[i];
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                       syncguard_acquire(store, name.text, bad[i], NULL, &grant, &err));
@@ -76,6 +72,7 @@ static void impossible_ttls_are_refused(void **state)
                       syncguard_extend(store, holder.lock_id, bad[i], NULL, NULL, &err));
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                       syncguard_extend(store, FOREIGN_ID, bad[i], NULL, NULL, &err));
+        syncguard_lock *lock = NULL;
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                       syncguard_lock_acquire(store, name.text, &options, &lock, &err));
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
@@ -94,21 +91,20 @@ static void largest_and_smallest_ttls_work(void **state)
     int64_t largest = SYNCGUARD_MAX_TIME_MS - wall_ms() - 3600 * 1000;
     key name = fresh_key("ttl-large");
     key brief = fresh_key("ttl-small");
-    syncguard_grant grant = take(name.text, largest), small;
-    syncguard_lock_info info;
-    syncguard_lock *lock = NULL;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    int64_t expires = 0;
-
+    syncguard_grant grant = take(name.text, largest);
     (void)state;
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     assert_true(info.expires_at_ms - info.acquired_at_ms == largest);
     assert_at_most(SYNCGUARD_MAX_TIME_MS, info.expires_at_ms);
     check_locked(name.text, true);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     /* Waiting for such a lock must not spin or overflow. */
     options.timeout_ms = 150;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire(store, name.text, &options, &lock, &err));
+    int64_t expires = 0;
     assert_status(SYNCGUARD_OK,
                   syncguard_extend(store, grant.lock_id, largest, NULL, &expires, &err));
     assert_at_most(SYNCGUARD_MAX_TIME_MS, expires);
@@ -120,6 +116,7 @@ static void largest_and_smallest_ttls_work(void **state)
     assert_at_least(INT64_C(1000000000), syncguard_lock_remaining_ms(lock));
     syncguard_lock_dispose(lock);
     check_locked(name.text, false);
+    syncguard_grant small;
     /* A store that needs longer than the whole lease to answer has granted nothing. */
     if (syncguard_acquire(store, brief.text, 1, NULL, &small, &err) == SYNCGUARD_OK) {
         check_locked(brief.text, true); /* the tolerance holds it */
@@ -132,13 +129,14 @@ static void largest_and_smallest_ttls_work(void **state)
 static void contended_attempt_changes_nothing(void **state)
 {
     key name = fresh_key("unchanged");
-    syncguard_grant grant = take(name.text, 30000), other;
-    syncguard_lock_info_raw before, after;
-
+    syncguard_grant grant = take(name.text, 30000);
     (void)state;
+    syncguard_lock_info_raw before;
     memset(&before, 0, sizeof before);
+    syncguard_lock_info_raw after;
     memset(&after, 0, sizeof after);
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, name.text, NULL, &before, &err));
+    syncguard_grant other;
     for (int i = 0; i < 5; i++)
         assert_status(SYNCGUARD_LOCKED,
                       syncguard_acquire(store, name.text, 90000, NULL, &other, &err));
@@ -162,7 +160,6 @@ static void racer(int index, void *context)
 {
     race *all = context;
     syncguard_error mine;
-
     for (int i = 0; i < RACES; i++) {
         pthread_barrier_wait(&all->gate);
         all->answers[i][index] = syncguard_acquire(store, all->names[i].text, 60000, NULL,
@@ -173,7 +170,6 @@ static void racer(int index, void *context)
 static void one_of_64_threads_wins(void **state)
 {
     static race all;
-
     (void)state;
     assert_int_equal(pthread_barrier_init(&all.gate, NULL, RACERS), 0);
     for (int i = 0; i < RACES; i++)
@@ -197,10 +193,9 @@ static void one_of_64_threads_wins(void **state)
 
 static void different_keys_do_not_meet(void **state)
 {
+    (void)state;
     key names[40];
     syncguard_grant grants[40];
-
-    (void)state;
     for (int i = 0; i < 40; i++) {
         names[i] = fresh_key("many");
         grants[i] = take(names[i].text, 30000);

@@ -22,10 +22,9 @@ static void note(victim *v, syncguard_status status, syncguard_status other)
 static void wait_in_vain(victim *v)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     options.timeout_ms = 20;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    syncguard_lock *lock = NULL;
     note(v, syncguard_lock_acquire(v->backend, v->held_key, &options, &lock, NULL),
          SYNCGUARD_E_ACQUISITION_TIMEOUT);
 }
@@ -33,11 +32,10 @@ static void wait_in_vain(victim *v)
 static void take_and_give_back(victim *v)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    bool locked = false;
-
     options.auto_extend = true;
+    syncguard_lock *lock = NULL;
     note(v, syncguard_lock_acquire(v->backend, v->free_key, &options, &lock, NULL), SYNCGUARD_OK);
+    bool locked = false;
     note(v, syncguard_is_locked(v->backend, v->free_key, NULL, &locked, NULL), SYNCGUARD_OK);
     note(v, syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
@@ -46,7 +44,6 @@ static void take_and_give_back(victim *v)
 static void *work_until_cancelled(void *argument)
 {
     victim *v = argument;
-
     atomic_store(&v->started, true);
     for (;;) {
         if (v->waits)
@@ -61,8 +58,6 @@ static void *work_until_cancelled(void *argument)
 static void cancel_one(victim *v, int round)
 {
     struct timespec pause = {0, (long)(round % 40) * 50000};
-    void *ended = NULL;
-
     v->waits = round % 4 == 3;
     atomic_store(&v->started, false);
     pthread_t thread = start_thread(work_until_cancelled, v);
@@ -70,6 +65,7 @@ static void cancel_one(victim *v, int round)
         sched_yield();
     nanosleep(&pause, NULL);
     assert_int_equal(pthread_cancel(thread), 0);
+    void *ended = NULL;
     assert_int_equal(pthread_join(thread, &ended), 0);
     assert_ptr_equal(ended, PTHREAD_CANCELED);
     if (atomic_load(&v->unexpected) != 0)
@@ -80,16 +76,15 @@ static void cancelled_threads_leave_the_handle_whole(void **state)
 {
     key free_key = fresh_key("cancel-free"), held_key = fresh_key("cancel-held");
     victim v = {.backend = open_store(NULL), .free_key = free_key.text, .held_key = held_key.text};
-    syncguard_grant grant;
-    bool locked = true;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK,
                   syncguard_acquire(v.backend, held_key.text, 600000, NULL, &grant, &err));
     alarm(150); /* a call that never returns must not hang the suite */
     for (int round = 0; round < ROUNDS; round++)
         cancel_one(&v, round);
     alarm(0);
+    bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(v.backend, free_key.text, NULL, &locked, &err));
     assert_false(locked);
     assert_status(SYNCGUARD_OK, syncguard_release(v.backend, grant.lock_id, NULL, &err));
@@ -101,7 +96,6 @@ static void cancelled_threads_leave_the_handle_whole(void **state)
 static int cancel_state(void)
 {
     int now = -1;
-
     assert_int_equal(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &now), 0);
     assert_int_equal(pthread_setcancelstate(now, NULL), 0);
     return now;
@@ -117,12 +111,9 @@ static int note_state(void *context, syncguard_lock *lock)
 static void the_callers_choice_is_restored(void **state)
 {
     key name = fresh_key("cancel-state");
-    const int choices[] = {PTHREAD_CANCEL_DISABLE, PTHREAD_CANCEL_ENABLE};
-
     (void)state;
+    const int choices[] = {PTHREAD_CANCEL_DISABLE, PTHREAD_CANCEL_ENABLE};
     for (int i = 0; i < 2; i++) {
-        int seen = -1;
-
         assert_int_equal(pthread_setcancelstate(choices[i], NULL), 0);
         syncguard_grant grant = take(name.text, 30000);
         assert_int_equal(cancel_state(), choices[i]);
@@ -132,6 +123,7 @@ static void the_callers_choice_is_restored(void **state)
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(store, "?", NULL, &err));
         assert_int_equal(cancel_state(), choices[i]);
         give_back(&grant);
+        int seen = -1;
         assert_status(SYNCGUARD_OK,
                       syncguard_with_lock(store, name.text, NULL, note_state, &seen, NULL, &err));
         assert_int_equal(seen, choices[i]);

@@ -34,7 +34,6 @@ static bool nothing_is_kept(void)
 static syncguard_is_locked_op peek(syncguard_backend *backend, const key *name)
 {
     syncguard_is_locked_op op = {.key = name->text, .key_length = strlen(name->text)};
-
     op.limits.deadline_ns = SYNCGUARD_NO_DEADLINE;
     assert_status(SYNCGUARD_OK, backend->ops->is_locked(backend, &op, &err));
     assert_false(op.locked);
@@ -49,7 +48,6 @@ static bool is_kept(const key *name)
 static void ask(syncguard_backend *backend, const key *name)
 {
     bool locked = true;
-
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, name->text, NULL, &locked, &err));
     assert_false(locked);
 }
@@ -63,7 +61,6 @@ static void clean(const key *name, const char *lock_id, int64_t expires_at_ms)
                                .expires_at_ms = expires_at_ms,
                                .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
     syncguard_error own;
-
     (void)records.cleaner->ops->cleanup(records.cleaner, &op, &own);
 }
 
@@ -72,7 +69,6 @@ static void let_die(syncguard_backend *backend, key *name)
 {
     syncguard_grant grant;
     syncguard_status status = SYNCGUARD_E_NETWORK_TIMEOUT;
-
     for (int i = 0; i < 20 && status == SYNCGUARD_E_NETWORK_TIMEOUT; i++) {
         *name = fresh_key("cleanup");
         status = syncguard_acquire(backend, name->text, TTL, NULL, &grant, &err);
@@ -82,10 +78,9 @@ static void let_die(syncguard_backend *backend, key *name)
 
 static void make_records(void)
 {
-    syncguard_options cleaning = SYNCGUARD_OPTIONS_INIT;
-
     if (records.cleaner != NULL)
         return;
+    syncguard_options cleaning = SYNCGUARD_OPTIONS_INIT;
     cleaning.cleanup_in_is_locked = true;
     records.cleaner = open_store(&cleaning);
     let_die(store, &records.left);
@@ -111,18 +106,14 @@ static bool need_old_records(void)
 static bool young_one_stays(int64_t young_ms, bool *too_late)
 {
     key name;
-    int64_t began;
-    syncguard_is_locked_op found;
-    bool kept;
-
     let_die(records.cleaner, &name);
     sleep_ms(TTL + young_ms);
-    began = now_ms();
-    found = peek(records.cleaner, &name);
+    int64_t began = now_ms();
+    syncguard_is_locked_op found = peek(records.cleaner, &name);
     assert_string_not_equal(found.dead_lock_id, "");
     ask(records.cleaner, &name);
     clean(&name, found.dead_lock_id, found.dead_expires_at_ms);
-    kept = is_kept(&name);
+    bool kept = is_kept(&name);
     if (kept) {
         sleep_ms(150); /* the handle cleans in a thread of its own */
         kept = is_kept(&name);
@@ -134,12 +125,12 @@ static bool young_one_stays(int64_t young_ms, bool *too_late)
 /* The slower the machine is, the younger the record. */
 static void young_records_stay(void **state)
 {
-    bool stayed = false, too_late = true;
-
     (void)state;
     if (nothing_is_kept())
         return;
     make_records(); /* which become old meanwhile */
+    bool stayed = false;
+    bool too_late = true;
     for (int i = 0; i < 5 && !stayed && too_late; i++)
         stayed = young_one_stays(YOUNG_MS - 125 * i, &too_late);
     assert_true(stayed);
@@ -148,7 +139,6 @@ static void young_records_stay(void **state)
 static void old_records_go(void **state)
 {
     int64_t until = now_ms() + 20000;
-
     (void)state;
     if (!need_old_records())
         return;
@@ -162,29 +152,25 @@ static void old_records_go(void **state)
 
 static void without_the_option_all_stay(void **state)
 {
-    syncguard_is_locked_op before, after;
-
     (void)state;
     if (!need_old_records())
         return;
-    before = peek(store, &records.left);
+    syncguard_is_locked_op before = peek(store, &records.left);
     assert_string_not_equal(before.dead_lock_id, "");
     for (int i = 0; i < 100; i++)
         ask(store, &records.left);
     sleep_ms(150);
-    after = peek(store, &records.left);
+    syncguard_is_locked_op after = peek(store, &records.left);
     assert_string_equal(after.dead_lock_id, before.dead_lock_id);
     assert_int_equal(after.dead_expires_at_ms, before.dead_expires_at_ms);
 }
 
 static void another_id_or_expiry_is_another_lock(void **state)
 {
-    syncguard_is_locked_op found;
-
     (void)state;
     if (!need_old_records())
         return;
-    found = peek(records.cleaner, &records.wrong);
+    syncguard_is_locked_op found = peek(records.cleaner, &records.wrong);
     clean(&records.wrong, FOREIGN_ID, found.dead_expires_at_ms);
     assert_true(is_kept(&records.wrong));
     clean(&records.wrong, found.dead_lock_id, found.dead_expires_at_ms + 1);
@@ -197,17 +183,15 @@ static void another_id_or_expiry_is_another_lock(void **state)
 
 static void cleanup_is_limited_in_rate(void **state)
 {
-    int64_t began, took;
-    int gone = 0;
-
     (void)state;
     if (!need_old_records())
         return;
-    began = now_ms();
+    int64_t began = now_ms();
     for (int i = 0; i < BURST; i++)
         ask(records.cleaner, &records.burst[i]);
-    took = now_ms() - began;
+    int64_t took = now_ms() - began;
     sleep_ms(150);
+    int gone = 0;
     for (int i = 0; i < BURST; i++)
         gone += !is_kept(&records.burst[i]);
     assert_in_range(gone, 0, 2 + took / PAUSE_MS);
@@ -224,7 +208,6 @@ static void clean_or_take(int index, void *context)
 {
     race *r = context;
     syncguard_error own;
-
     for (int i = 0; i < RACE; i++) {
         const key *name = &records.race[i];
         if (index == 0)
@@ -238,7 +221,6 @@ static void clean_or_take(int index, void *context)
 static void cleanup_never_removes_the_next_owner(void **state)
 {
     static race r;
-
     (void)state;
     if (!need_old_records())
         return;
@@ -264,7 +246,6 @@ typedef struct pruning {
 static bool on_pruned(void *context, const syncguard_lock_info_raw *lock)
 {
     pruning *p = context;
-
     p->seen_dead += strcmp(lock->key, p->dead.text) == 0;
     p->seen_live += strcmp(lock->key, p->live.text) == 0;
     return true;
@@ -272,13 +253,12 @@ static bool on_pruned(void *context, const syncguard_lock_info_raw *lock)
 
 static void prune_removes_old_records_only(void **state)
 {
-    pruning p = {.seen_dead = 0};
-    syncguard_grant grant, next;
     bool kept = able()->keeps_expired;
-
     (void)state;
+    pruning p = {.seen_dead = 0};
     let_die(store, &p.dead);
     p.live = fresh_key("cleanup");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, p.live.text, 600000, NULL, &grant, &err));
     sleep_ms(TTL + OLD_MS);
     assert_status(SYNCGUARD_OK, syncguard_prune(store, NULL, true, on_pruned, &p, &err));
@@ -298,6 +278,7 @@ static void prune_removes_old_records_only(void **state)
                   syncguard_prune(NULL, NULL, false, NULL, NULL, &err));
     /* The live one stays, and so does the counter. */
     assert_status(SYNCGUARD_OK, syncguard_release(store, grant.lock_id, NULL, &err));
+    syncguard_grant next;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, p.dead.text, 600000, NULL, &next, &err));
     assert_string_equal(next.fence, "000000000000002");
     assert_status(SYNCGUARD_OK, syncguard_release(store, next.lock_id, NULL, &err));

@@ -14,7 +14,6 @@ static atomic_int wall_shift_s;
 __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *out)
 {
     int result = (int)syscall(SYS_clock_gettime, id, out);
-
     if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
         out->tv_sec += atomic_load(&wall_shift_s);
     return result;
@@ -47,13 +46,13 @@ static void step(void *context, int attempts, int64_t waited_ms, int64_t remaini
 /* The library does see the steps: else the others would show nothing. */
 static void steps_are_seen(void **state)
 {
-    syncguard_backend *memory = NULL;
-    syncguard_grant before, after;
-
     (void)state;
+    syncguard_backend *memory = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open("memory:", NULL, &memory, &err));
+    syncguard_grant before;
     assert_status(SYNCGUARD_OK, syncguard_acquire(memory, "before", 1000, NULL, &before, &err));
     atomic_store(&wall_shift_s, STEP_S);
+    syncguard_grant after;
     assert_status(SYNCGUARD_OK, syncguard_acquire(memory, "after", 1000, NULL, &after, &err));
     assert_at_least(STEP_S * 1000, after.expires_at_ms - before.expires_at_ms);
     syncguard_close(memory);
@@ -63,19 +62,16 @@ static void timeouts_do_not_follow_the_wall_clock(void **state)
 {
     static const int steps[] = {STEP_S, -STEP_S};
     key name = fresh_key("step-timeout");
-    syncguard_grant holder;
-
     (void)state;
     if (clock_decides())
         return;
-    holder = take(name.text, 60000);
+    syncguard_grant holder = take(name.text, 60000);
     for (int i = 0; i < 2; i++) {
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(500);
-        syncguard_lock *lock = NULL;
         int64_t began = now_ms();
-
         options.on_wait = step;
         options.on_wait_context = (void *)&steps[i];
+        syncguard_lock *lock = NULL;
         assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                       syncguard_lock_acquire(store, name.text, &options, &lock, &err));
         assert_int_equal(atomic_load(&wall_shift_s), steps[i]);
@@ -89,16 +85,15 @@ static void waiters_wake_at_the_expiry_all_the_same(void **state)
 {
     static const int back = -STEP_S;
     key name = fresh_key("step-expiry");
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(3 * LATE_MS);
-    syncguard_lock *lock = NULL;
     int64_t began = now_ms();
-
     (void)state;
     if (clock_decides())
         return;
     (void)take(name.text, 100);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(3 * LATE_MS);
     options.on_wait = step;
     options.on_wait_context = (void *)&back;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &options, &lock, &err));
     assert_in_range(now_ms() - began, 0, LATE_MS);
     syncguard_lock_dispose(lock);
@@ -107,22 +102,21 @@ static void waiters_wake_at_the_expiry_all_the_same(void **state)
 static void leases_do_not_follow_the_wall_clock(void **state)
 {
     key names[2] = {fresh_key("step-lease"), fresh_key("step-lease")};
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *longer = NULL, *shorter = NULL;
-    int64_t until;
-
     (void)state;
     if (clock_decides())
         return;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = LATE_MS;
+    syncguard_lock *longer = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, names[0].text, &options, &longer, &err));
     options.ttl_ms = 300;
+    syncguard_lock *shorter = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, names[1].text, &options, &shorter, &err));
     atomic_store(&wall_shift_s, STEP_S);
     assert_true(syncguard_lock_held(longer));
     assert_between(1, LATE_MS, syncguard_lock_remaining_ms(longer));
     atomic_store(&wall_shift_s, -STEP_S);
-    until = now_ms() + LATE_MS;
+    int64_t until = now_ms() + LATE_MS;
     while (syncguard_lock_held(shorter) && now_ms() < until)
         sleep_ms(10);
     assert_false(syncguard_lock_held(shorter));
@@ -134,7 +128,6 @@ static void leases_do_not_follow_the_wall_clock(void **state)
 static bool check_ages(void *context, const syncguard_lock_info *info)
 {
     const char *key_hash = context;
-
     if (strcmp(info->key_hash, key_hash) != 0)
         return true;
     assert_between(0, LATE_MS, info->now_ms - info->acquired_at_ms);
@@ -146,15 +139,13 @@ static void ages_do_not_follow_the_wall_clock(void **state)
 {
     static const int steps[] = {STEP_S, -STEP_S};
     key name = fresh_key("step-age");
-    char key_hash[SYNCGUARD_HASH_SIZE];
-    syncguard_grant grant;
-    syncguard_lock_info info;
-
     (void)state;
     if (clock_decides())
         return;
+    char key_hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(name.text, key_hash));
-    grant = take(name.text, 60000);
+    syncguard_grant grant = take(name.text, 60000);
+    syncguard_lock_info info;
     for (int i = 0; i < 2; i++) {
         atomic_store(&wall_shift_s, steps[i]);
         assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
@@ -177,17 +168,16 @@ static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
 static void renewals_go_on(void **state)
 {
     key name = fresh_key("step-renewal");
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    atomic_int losses = 0;
-
     (void)state;
     if (clock_decides())
         return;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 2000;
     options.auto_extend = true;
     options.on_lost = note_loss;
+    atomic_int losses = 0;
     options.on_lost_context = &losses;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name.text, &options, &lock, &err));
     for (int i = 0; i < 34; i++) {
         atomic_store(&wall_shift_s, i % 16 < 8 ? -STEP_S : STEP_S);

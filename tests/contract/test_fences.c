@@ -13,14 +13,12 @@ static void check_fence(const char *fence)
 static void first_grant_is_1_and_each_next_is_higher(void **state)
 {
     key name = fresh_key("fence");
-    char previous[SYNCGUARD_FENCE_SIZE] = "000000000000000";
-
     (void)state;
+    char previous[SYNCGUARD_FENCE_SIZE] = "000000000000000";
     for (int i = 1; i <= 12; i++) {
-        char expected[SYNCGUARD_FENCE_SIZE];
         syncguard_grant grant = take(name.text, 30000);
-
         check_fence(grant.fence);
+        char expected[SYNCGUARD_FENCE_SIZE];
         snprintf(expected, sizeof expected, "%015d", i);
         assert_string_equal(grant.fence, expected);
         assert_true(strcmp(grant.fence, previous) > 0);
@@ -32,9 +30,9 @@ static void first_grant_is_1_and_each_next_is_higher(void **state)
 static void refused_attempts_do_not_move_the_counter(void **state)
 {
     key name = fresh_key("refused");
-    syncguard_grant grant = take(name.text, 30000), other;
-
+    syncguard_grant grant = take(name.text, 30000);
     (void)state;
+    syncguard_grant other;
     for (int i = 0; i < 40; i++)
         assert_status(SYNCGUARD_LOCKED,
                       syncguard_acquire(store, name.text, 1000, NULL, &other, &err));
@@ -48,12 +46,11 @@ static void extend_keeps_the_fence(void **state)
 {
     key name = fresh_key("kept");
     syncguard_grant grant = take(name.text, 5000);
-    syncguard_lock_info info;
-
     (void)state;
     for (int i = 0; i < 3; i++)
         assert_status(SYNCGUARD_OK,
                       syncguard_extend(store, grant.lock_id, 20000, NULL, NULL, &err));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     assert_string_equal(info.fence, grant.fence);
     give_back(&grant);
@@ -65,7 +62,6 @@ static void extend_keeps_the_fence(void **state)
 static bool find_raw(void *context, const syncguard_lock_info_raw *raw)
 {
     syncguard_lock_info_raw *wanted = context;
-
     if (strcmp(raw->lock_id, wanted->lock_id) != 0)
         return true;
     *wanted = *raw;
@@ -82,27 +78,26 @@ static void every_answer_carries_the_fence(void **state)
 {
     key name = fresh_key("carried");
     syncguard_grant grant = take(name.text, 30000);
-    syncguard_lock_info info;
-    syncguard_lock_info_raw raw, listed;
-    syncguard_lock *lock = NULL;
-    char fence[SYNCGUARD_FENCE_SIZE] = "";
-
     (void)state;
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     assert_string_equal(info.fence, grant.fence);
     assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &info, &err));
     assert_string_equal(info.fence, grant.fence);
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(store, grant.lock_id, NULL, &raw, &err));
     assert_string_equal(raw.info.fence, grant.fence);
+    syncguard_lock_info_raw listed;
     memset(&listed, 0, sizeof listed);
     memcpy(listed.lock_id, grant.lock_id, sizeof listed.lock_id);
     assert_status(SYNCGUARD_OK, syncguard_list_raw(store, NULL, find_raw, &listed, &err));
     assert_string_equal(listed.info.fence, grant.fence);
     give_back(&grant);
-
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name.text, NULL, &lock, &err));
     assert_string_equal(syncguard_lock_fence(lock), "000000000000002");
     syncguard_lock_dispose(lock);
+    char fence[SYNCGUARD_FENCE_SIZE] = "";
     assert_status(SYNCGUARD_OK,
                   syncguard_with_lock(store, name.text, NULL, copy_fence, fence, NULL, &err));
     assert_string_equal(fence, "000000000000003");
@@ -118,13 +113,12 @@ typedef struct climb {
 
 static void climb_once(climb *all)
 {
-    syncguard_error mine;
-    syncguard_lock *lock = NULL;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 30000;
     options.retry_delay_ms = 5;
+    syncguard_error mine;
+    syncguard_lock *lock = NULL;
     if (syncguard_lock_acquire(store, all->name.text, &options, &lock, &mine) != SYNCGUARD_OK) {
         atomic_fetch_add(&all->failures, 1);
         return;
@@ -148,9 +142,8 @@ static void climber(int index, void *context)
 
 static void fences_rise_with_many_threads(void **state)
 {
-    climb all;
-
     (void)state;
+    climb all;
     memset(&all, 0, sizeof all);
     all.name = fresh_key("climb");
     in_threads(CLIMBERS, climber, &all);
@@ -163,7 +156,6 @@ static void fences_rise_with_many_threads(void **state)
 static void fences_go_on_in_a_new_handle(void **state)
 {
     key name = fresh_key("handles");
-
     (void)state;
     if (!store_is_shared()) {
         not_applicable("counters of the memory backend end with its handle");
@@ -172,9 +164,8 @@ static void fences_go_on_in_a_new_handle(void **state)
     for (int i = 1; i <= 3; i++) {
         char expected[SYNCGUARD_FENCE_SIZE];
         syncguard_backend *handle = open_store(NULL);
-        syncguard_grant grant;
-
         snprintf(expected, sizeof expected, "%015d", i);
+        syncguard_grant grant;
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(handle, name.text, 30000, NULL, &grant, &err));
         assert_string_equal(grant.fence, expected);

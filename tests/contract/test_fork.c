@@ -10,16 +10,14 @@
 /* Runs fn in a forked child that does not exec; what it returned. */
 static int in_child(int (*fn)(void *), void *context)
 {
-    int status = 0;
-    pid_t pid;
-
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         alarm(20); /* a child that hangs must not hang the suite */
         _exit(fn(context));
     }
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (!WIFEXITED(status))
         fail_msg("the child ended by signal %d", WTERMSIG(status));
@@ -29,14 +27,12 @@ static int in_child(int (*fn)(void *), void *context)
 static int leave_scope(void *context)
 {
     SYNCGUARD_SCOPED syncguard_lock *lock = context;
-
     return syncguard_lock_held(lock) ? 1 : 0;
 }
 
 static int use_inherited(void *context)
 {
     syncguard_lock *lock = context;
-
     if (syncguard_lock_held(lock) || syncguard_lock_remaining_ms(lock) != 0)
         return 1;
     if (syncguard_lock_lost(lock) != SYNCGUARD_LOST_FORKED)
@@ -52,7 +48,6 @@ static int use_inherited(void *context)
 static int use_inherited_set(void *context)
 {
     syncguard_lock_set *set = context;
-
     if (syncguard_lock_set_held(set) || syncguard_lock_set_remaining_ms(set) != 0)
         return 1;
     if (syncguard_lock_set_lost(set) != SYNCGUARD_LOST_FORKED)
@@ -69,11 +64,10 @@ static void child_does_not_release_its_parents_set(void **state)
 {
     key first = fresh_key("fork-set"), second = fresh_key("fork-set");
     const char *const names[] = {first.text, second.text};
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock_set *set = NULL;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.auto_extend = true;
+    syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire_all(store, names, 2, &options, &set, &err));
     assert_int_equal(in_child(use_inherited_set, set), 0);
     assert_true(syncguard_lock_set_held(set));
@@ -86,18 +80,15 @@ static void child_does_not_release_its_parents_set(void **state)
 static void child_does_not_release_its_parents_lock(void **state)
 {
     key name = fresh_key("fork-scope");
+    (void)state;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     bool owned = false;
-
-    (void)state;
     for (int renewed = 0; renewed < 2; renewed++) {
-        int64_t expires;
-
         options.auto_extend = renewed == 1;
         assert_status(SYNCGUARD_OK,
                       syncguard_lock_acquire(store, name.text, &options, &lock, &err));
-        expires = syncguard_lock_expires_at_ms(lock);
+        int64_t expires = syncguard_lock_expires_at_ms(lock);
         assert_int_equal(in_child(leave_scope, lock), 0);
         assert_int_equal(in_child(use_inherited, lock), 0);
         assert_true(syncguard_lock_held(lock));
@@ -122,9 +113,8 @@ static void closing_in_a_child_leaves_the_parent_alone(void **state)
 {
     key name = fresh_key("fork-close");
     syncguard_backend *backend = open_store(NULL);
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, name.text, 30000, NULL, &grant, &err));
     assert_int_equal(in_child(close_inherited, backend), 0);
     assert_status(SYNCGUARD_OK, syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, &err));
@@ -148,7 +138,6 @@ static int use_backend(void *context)
     syncguard_grant grant;
     syncguard_error mine;
     syncguard_status status = syncguard_acquire(store, all->held.text, 1000, NULL, &grant, &mine);
-
     if (status == SYNCGUARD_E_INVALID_ARGUMENT)
         return CHILD_REFUSED;
     /* The memory backend starts empty, every other store knows the parent's lock. */
@@ -170,15 +159,13 @@ static int use_backend(void *context)
 static void child_makes_the_handle_its_own(void **state)
 {
     family all = {.held = fresh_key("fork-held"), .own = fresh_key("fork-own")};
-    syncguard_grant held = take(all.held.text, 30000), grant;
-    char ids[2 * CHILD_IDS][SYNCGUARD_LOCK_ID_SIZE];
-    int outcome;
-    bool owned = false;
-
+    syncguard_grant held = take(all.held.text, 30000);
     (void)state;
     assert_int_equal(pipe(all.answers), 0);
-    outcome = in_child(use_backend, &all);
+    int outcome = in_child(use_backend, &all);
     assert_int_equal(outcome, able()->works_in_child ? 0 : CHILD_REFUSED);
+    syncguard_grant grant;
+    char ids[2 * CHILD_IDS][SYNCGUARD_LOCK_ID_SIZE];
     if (outcome == 0) {
         for (int i = 0; i < CHILD_IDS; i++) {
             assert_int_equal(read(all.answers[0], ids[i], sizeof ids[i]), sizeof ids[i]);
@@ -193,6 +180,7 @@ static void child_makes_the_handle_its_own(void **state)
     }
     close(all.answers[0]);
     close(all.answers[1]);
+    bool owned = false;
     /* Whatever the child did, the parent's handle works on. */
     assert_status(SYNCGUARD_OK, syncguard_owns(store, held.lock_id, NULL, &owned, &err));
     assert_true(owned);
@@ -208,13 +196,12 @@ static int trigger_in_child(void *context)
 static void abort_in_a_child_does_not_reach_the_parent(void **state)
 {
     key name = fresh_key("fork-abort");
-    syncguard_abort *abort_object = NULL;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = abort_object;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(store, name.text, 30000, &call, &grant, &err));
     assert_int_equal(in_child(trigger_in_child, abort_object), 0);
     assert_false(syncguard_abort_triggered(abort_object));
@@ -233,10 +220,9 @@ static void *wait_in_parent(void *context)
 {
     waiting_parent *all = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_error mine;
-
     options.timeout_ms = 10000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    syncguard_error mine;
     all->status = syncguard_lock_acquire(all->backend, all->name.text, &options, &all->lock, &mine);
     return NULL;
 }
@@ -248,7 +234,6 @@ static void fork_in_the_middle_of_waiting(void **state)
     family child = {.held = fresh_key("fork-mid"), .own = fresh_key("fork-mid-own")};
     syncguard_grant holder = take(all.name.text, 30000), held = take(child.held.text, 30000);
     pthread_t thread = start_thread(wait_in_parent, &all);
-
     (void)state;
     sleep_ms(100);
     assert_int_equal(pipe(child.answers), 0);
@@ -266,20 +251,19 @@ static void fork_in_the_middle_of_waiting(void **state)
 static int refuse_in_child(void *context)
 {
     syncguard_call bad = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-    syncguard_error mine;
-    bool flag = false;
-
     bad.timeout_ms = -1;
+    syncguard_error mine;
     if (syncguard_lock_release(context, &bad, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
         syncguard_lock_extend(context, 0, NULL, NULL, &mine) != SYNCGUARD_E_INVALID_ARGUMENT)
         return 1;
+    syncguard_grant grant;
     if (syncguard_acquire(store, "", 1000, NULL, &grant, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
         strstr(mine.message, "key") == NULL)
         return 2;
     if (syncguard_release(store, "x", NULL, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
         strstr(mine.message, "lock id") == NULL)
         return 3;
+    bool flag = false;
     if (syncguard_is_locked(store, "k", &bad, &flag, &mine) != SYNCGUARD_E_INVALID_ARGUMENT ||
         strstr(mine.message, "timeout_ms") == NULL)
         return 4;
@@ -289,16 +273,14 @@ static int refuse_in_child(void *context)
 static void bad_arguments_are_refused_in_a_child(void **state)
 {
     key name = fresh_key("fork-bad");
-    syncguard_lock *lock = NULL;
-
     (void)state;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, NULL, &lock, &err));
     assert_int_equal(in_child(refuse_in_child, lock), 0);
     syncguard_lock_dispose(lock);
 }
 
-/* ---- a daemon: all descriptors closed, others opened ------------------------------------------
- */
+/* ---- a daemon: all descriptors closed, others opened ---- */
 
 #define OWN_FILES 12
 #define LAST_FD 256
@@ -328,14 +310,13 @@ static bool open_own(own_file *file, int number)
 static bool untouched(const own_file *file)
 {
     struct stat now;
-    char text[8];
-    uint64_t value = 0;
-
     if (fstat(file->fd, &now) != 0 || now.st_dev != file->opened.st_dev ||
         now.st_ino != file->opened.st_ino || now.st_mode != file->opened.st_mode)
         return false;
+    uint64_t value = 0;
     if (!S_ISREG(now.st_mode))
         return read(file->fd, &value, sizeof value) == sizeof value && value == 7;
+    char text[8];
     return now.st_size == 4 && lseek(file->fd, 0, SEEK_CUR) == 4 &&
            pread(file->fd, text, sizeof text, 0) == 4 && memcmp(text, "mine", 4) == 0;
 }
@@ -351,17 +332,16 @@ typedef struct daemon_state {
 static int use_as_daemon(daemon_state *all)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
+    options.auto_extend = true;
     syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.abort_object = all->abort_object;
     syncguard_lock *lock = NULL;
     syncguard_error mine;
-    bool locked = false;
-
-    options.auto_extend = true;
-    call.abort_object = all->abort_object;
     syncguard_status status =
         syncguard_lock_acquire(all->backend, all->own.text, &options, &lock, &mine);
     if (status != SYNCGUARD_OK)
         return status == SYNCGUARD_E_INVALID_ARGUMENT ? 0 : 1; /* the store refuses */
+    bool locked = false;
     if (syncguard_is_locked(all->backend, all->own.text, &call, &locked, &mine) != SYNCGUARD_OK ||
         !locked)
         return 2;
@@ -374,15 +354,14 @@ static int use_as_daemon(daemon_state *all)
 static int live_as_daemon(void *context)
 {
     daemon_state *all = context;
-    own_file files[OWN_FILES];
-    int outcome = 0;
-
     for (int fd = 3; fd < LAST_FD; fd++)
         close(fd);
+    own_file files[OWN_FILES];
     for (int i = 0; i < OWN_FILES; i++) {
         if (!open_own(&files[i], i))
             return 10;
     }
+    int outcome = 0;
     if (all->use)
         outcome = use_as_daemon(all);
     syncguard_lock_dispose(all->lock);
@@ -400,19 +379,18 @@ static void a_daemons_own_files_are_left_alone(void **state)
     daemon_state all = {.own = fresh_key("daemon-own")};
     waiting_parent waiter = {.name = fresh_key("daemon-wait")};
     key name = fresh_key("daemon");
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    bool locked = false;
-
     (void)state;
     /* Whatever the handle opens while it works: renewals, an abort object, a waiter that watches.
      */
     all.backend = waiter.backend = open_store(NULL);
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&all.abort_object, &err));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.auto_extend = true;
     assert_status(SYNCGUARD_OK,
                   syncguard_lock_acquire(all.backend, name.text, &options, &all.lock, &err));
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = all.abort_object;
+    bool locked = false;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(all.backend, name.text, &call, &locked, &err));
     syncguard_lock *holder = NULL;
     assert_status(SYNCGUARD_OK,

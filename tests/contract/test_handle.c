@@ -17,10 +17,9 @@ static void report(void *context, const syncguard_error *error, const char *name
 static syncguard_lock *take_handle(const char *name, int64_t ttl_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     options.ttl_ms = ttl_ms;
     options.on_release_error = report;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name, &options, &lock, &err));
     assert_non_null(lock);
     return lock;
@@ -29,7 +28,6 @@ static syncguard_lock *take_handle(const char *name, int64_t ttl_ms)
 static size_t releases_of(const char *lock_id)
 {
     event_filter filter = {SYNCGUARD_EVENT_RELEASE, NULL, lock_id};
-
     await_events(filter, 1, NULL);
     sleep_ms(30); /* for one too many */
     return count_events(filter, NULL);
@@ -38,15 +36,14 @@ static size_t releases_of(const char *lock_id)
 static void handle_tells_the_facts_of_the_grant(void **state)
 {
     key plain = fresh_key("facts");
-    char nfc[SYNCGUARD_KEY_SIZE], nfd[SYNCGUARD_KEY_SIZE];
-    syncguard_lock_info_raw raw;
-    syncguard_lock *lock;
-
     (void)state;
+    char nfc[SYNCGUARD_KEY_SIZE];
     snprintf(nfc, sizeof nfc, "%.400s\xC3\xA9", plain.text);
+    char nfd[SYNCGUARD_KEY_SIZE];
     snprintf(nfd, sizeof nfd, "%.400se\xCC\x81", plain.text);
-    lock = take_handle(nfd, 20000);
+    syncguard_lock *lock = take_handle(nfd, 20000);
     assert_string_equal(syncguard_lock_key(lock), nfc);
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, nfc, NULL, &raw, &err));
     assert_string_equal(syncguard_lock_id(lock), raw.lock_id);
     assert_string_equal(syncguard_lock_fence(lock), raw.info.fence);
@@ -62,16 +59,14 @@ static void release_is_once_and_later_ones_are_absent(void **state)
 {
     key name = fresh_key("handle-once");
     syncguard_lock *lock = take_handle(name.text, 20000);
-    char id[SYNCGUARD_LOCK_ID_SIZE];
-    syncguard_grant next;
-
     (void)state;
+    char id[SYNCGUARD_LOCK_ID_SIZE];
     memcpy(id, syncguard_lock_id(lock), sizeof id);
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
     assert_false(syncguard_lock_held(lock));
     assert_true(syncguard_lock_remaining_ms(lock) == 0);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_NO);
-    next = take(name.text, 20000);
+    syncguard_grant next = take(name.text, 20000);
     for (int i = 0; i < 3; i++)
         assert_status(SYNCGUARD_ABSENT, syncguard_lock_release(lock, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_lock_extend(lock, 5000, NULL, NULL, &err));
@@ -86,9 +81,8 @@ static void dispose_releases_once(void **state)
 {
     key name = fresh_key("dispose");
     syncguard_lock *lock = take_handle(name.text, 20000);
-    char id[SYNCGUARD_LOCK_ID_SIZE];
-
     (void)state;
+    char id[SYNCGUARD_LOCK_ID_SIZE];
     memcpy(id, syncguard_lock_id(lock), sizeof id);
     syncguard_lock_dispose(lock);
     check_locked(name.text, false);
@@ -103,12 +97,10 @@ static void scoped_dispose_is_idempotent(void **state)
 {
     key name = fresh_key("scoped");
     syncguard_lock *lock = take_handle(name.text, 20000);
-    syncguard_grant next;
-
     (void)state;
     syncguard_lock_dispose_scoped(&lock);
     assert_null(lock);
-    next = take(name.text, 20000);
+    syncguard_grant next = take(name.text, 20000);
     syncguard_lock_dispose_scoped(&lock);
     check_locked(name.text, true);
     give_back(&next);
@@ -118,13 +110,11 @@ static void absent_at_disposal_is_not_reported(void **state)
 {
     key name = fresh_key("absent");
     syncguard_lock *lock = take_handle(name.text, 20000);
-
     (void)state;
     atomic_store(&reported, 0);
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
     syncguard_lock_dispose(lock);
     assert_int_equal(atomic_load(&reported), 0);
-
     lock = take_handle(name.text, 20000);
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_lock_release(lock, NULL, &err));
@@ -136,14 +126,14 @@ static void handle_extends(void **state)
 {
     key name = fresh_key("handle-extend");
     syncguard_lock *lock = take_handle(name.text, 5000);
-    int64_t first = syncguard_lock_expires_at_ms(lock), expires = 0;
-    syncguard_lock_info info;
-
+    int64_t first = syncguard_lock_expires_at_ms(lock);
     (void)state;
+    int64_t expires = 0;
     assert_status(SYNCGUARD_OK, syncguard_lock_extend(lock, 40000, NULL, &expires, &err));
     assert_at_least(first + 20000, expires);
     assert_true(syncguard_lock_expires_at_ms(lock) == expires);
     assert_at_least(30000, syncguard_lock_remaining_ms(lock));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     assert_true(info.expires_at_ms == expires);
     assert_string_equal(info.fence, syncguard_lock_fence(lock));
@@ -158,12 +148,11 @@ static void aborted_extend_leaves_the_lock(void **state)
 {
     key name = fresh_key("abort-extend");
     syncguard_lock *lock = take_handle(name.text, 20000);
-    syncguard_abort *abort_object = NULL;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-
     (void)state;
+    syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
     syncguard_abort_trigger(abort_object);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = abort_object;
     assert_status(SYNCGUARD_E_ABORTED, syncguard_lock_extend(lock, 90000, &call, NULL, &err));
     assert_true(syncguard_lock_held(lock));
@@ -178,7 +167,6 @@ static void extend_that_finds_nothing_means_lost(void **state)
 {
     key name = fresh_key("extend-lost");
     syncguard_lock *lock = take_handle(name.text, 20000);
-
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_lock_extend(lock, 20000, NULL, NULL, &err));
@@ -193,9 +181,8 @@ static void handle_keeps_a_closed_backend_open(void **state)
 {
     key name = fresh_key("closed");
     syncguard_backend *backend = open_store(NULL);
-    syncguard_lock *lock = NULL;
-
     (void)state;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, name.text, NULL, &lock, &err));
     syncguard_close(backend);
     assert_true(syncguard_lock_held(lock));
@@ -220,7 +207,6 @@ static void use_handle(int index, void *context)
     shared_handle *all = context;
     syncguard_error mine;
     syncguard_status status;
-
     if (index % 2 == 0) {
         status = syncguard_lock_extend(all->lock, 20000, NULL, NULL, &mine);
         if (status == SYNCGUARD_OK || status == SYNCGUARD_ABSENT)
@@ -237,9 +223,8 @@ static void use_handle(int index, void *context)
 static void threads_share_a_handle(void **state)
 {
     key name = fresh_key("shared");
-    shared_handle all;
-
     (void)state;
+    shared_handle all;
     memset(&all, 0, sizeof all);
     all.lock = take_handle(name.text, 20000);
     in_threads(16, use_handle, &all);

@@ -44,7 +44,6 @@ static struct watch {
 static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     kept *one = context;
-
     atomic_store(&one->reason, reason);
     atomic_store(&one->told_at, now_ms());
     atomic_fetch_add(&one->told, 1);
@@ -56,9 +55,8 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
 
 static void keep(kept *one, const char *name, int64_t max_hold_ms)
 {
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-
     one->name = fresh_key(name);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL;
     options.auto_extend = true;
     options.max_hold_ms = max_hold_ms;
@@ -72,7 +70,6 @@ static void keep(kept *one, const char *name, int64_t max_hold_ms)
 static void remove_behind(kept *one)
 {
     char id[SYNCGUARD_LOCK_ID_SIZE];
-
     memcpy(id, syncguard_lock_id(one->lock), sizeof id);
     assert_status(SYNCGUARD_OK, syncguard_release(store, id, NULL, &err));
 }
@@ -95,7 +92,6 @@ static void set_up(void)
     memcpy(seen.renewed_fence_before, syncguard_lock_fence(seen.renewed.lock),
            SYNCGUARD_FENCE_SIZE);
     assert_status(SYNCGUARD_OK, syncguard_lock_extend(seen.extended.lock, 20000, NULL, NULL, &err));
-
     syncguard_lock_dispose(seen.disposed.lock);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(store, seen.disposed.name.text, NULL,
                                                     &seen.disposed_locked_at_once, &err));
@@ -122,7 +118,6 @@ static void judge(void)
 {
     syncguard_lock *renewed = seen.renewed.lock;
     syncguard_lock *removed = seen.removed.lock;
-
     seen.renewed_held = syncguard_lock_held(renewed);
     seen.renewed_last = syncguard_lock_expires_at_ms(renewed);
     seen.renewed_remaining = syncguard_lock_remaining_ms(renewed);
@@ -243,14 +238,13 @@ static void extend_by_hand_sets_the_length_of_renewals(void **state)
 
 static void renewals_are_events(void **state)
 {
-    event_filter filter = {SYNCGUARD_EVENT_EXTEND, NULL, NULL};
-
     (void)state;
     if (!contract.telemetry) {
         not_applicable("without the decorator there are no events");
         return;
     }
     need_watch();
+    event_filter filter = {SYNCGUARD_EVENT_EXTEND, NULL, NULL};
     assert_at_least(MANY, (int64_t)await_events(filter, MANY, NULL));
 }
 

@@ -17,7 +17,6 @@ typedef struct pauses {
 static void on_wait(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
 {
     pauses *all = context;
-
     if (all->calls < PAUSES) {
         all->attempts[all->calls] = attempts;
         all->at[all->calls] = now_ms();
@@ -33,7 +32,6 @@ static int64_t wait_in_vain(const char *name, syncguard_lock_options *options, p
 {
     syncguard_lock *lock = (syncguard_lock *)&err;
     int64_t started = now_ms();
-
     memset(all, 0, sizeof *all);
     options->on_wait = on_wait;
     options->on_wait_context = all;
@@ -49,14 +47,13 @@ static void ten_retries_are_eleven_attempts(void **state)
 {
     key name = fresh_key("eleven");
     syncguard_grant holder = take(name.text, 60000);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    pauses all;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.retry_delay_ms = 20;
     options.timeout_ms = 30000;
+    pauses all;
     wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 10);
     for (int i = 0; i < 10; i++) {
@@ -81,13 +78,12 @@ static void retries_used_up_is_acquisition_timeout(void **state)
 {
     key name = fresh_key("used-up");
     syncguard_grant holder = take(name.text, 60000);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    pauses all;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = 2;
     options.retry_delay_ms = 10;
     options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
+    pauses all;
     wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 2);
     give_back(&holder);
@@ -97,12 +93,10 @@ static void zero_retries_or_timeout_is_one_attempt(void **state)
 {
     key name = fresh_key("zero");
     syncguard_grant holder = take(name.text, 60000);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    pauses all;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = 0;
+    pauses all;
     wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(all.calls, 0);
     syncguard_lock_options_init(&options, sizeof options);
@@ -116,6 +110,7 @@ static void zero_retries_or_timeout_is_one_attempt(void **state)
     /* One attempt is enough for a free key. */
     options.max_retries = 0;
     options.timeout_ms = 0;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &options, &lock, &err));
     syncguard_lock_dispose(lock);
 }
@@ -124,14 +119,12 @@ static void timeout_ends_the_waiting(void **state)
 {
     key name = fresh_key("timeout");
     syncguard_grant holder = take(name.text, 60000);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    pauses all;
-    int64_t took;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 300;
-    took = wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
+    pauses all;
+    int64_t took = wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_between(290, 1300, took);
     /* A pause is cut to what is left. */
     options.retry_delay_ms = 60000;
@@ -156,14 +149,13 @@ static void pauses_follow_backoff_and_jitter(void **state)
 {
     key name = fresh_key("pauses");
     syncguard_grant holder = take(name.text, 60000);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    pauses all;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = 4;
     options.retry_delay_ms = 40;
     options.timeout_ms = 60000;
     options.jitter = SYNCGUARD_JITTER_NONE;
+    pauses all;
     wait_in_vain(name.text, &options, &all, SYNCGUARD_E_ACQUISITION_TIMEOUT);
     check_pauses(&all, 4, (int[]){39, 79, 159, 319}, (int[]){40, 80, 160, 320});
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
@@ -181,11 +173,9 @@ static void pauses_follow_backoff_and_jitter(void **state)
 static void bad_lock_options_are_refused(void **state)
 {
     key name = fresh_key("bad-options");
+    (void)state;
     syncguard_lock_options good = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock_options bad[13];
-    syncguard_lock *lock = NULL;
-
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         bad[i] = good;
     bad[0].size = 4;
@@ -201,6 +191,7 @@ static void bad_lock_options_are_refused(void **state)
     bad[10].ttl_ms = -7;
     bad[11].min_hold_ms = -1;
     bad[12].min_hold_ms = INT64_MAX;
+    syncguard_lock *lock = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         print_message("    bad options %zu\n", i);
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
@@ -216,7 +207,6 @@ static void try_answers_locked_at_once(void **state)
     syncguard_grant holder = take(name.text, 60000);
     syncguard_lock *lock = (syncguard_lock *)&err;
     int64_t started = now_ms();
-
     (void)state;
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, NULL, &lock, &err));
     assert_null(lock);
@@ -242,10 +232,9 @@ typedef struct job {
 static int work(void *context, syncguard_lock *lock)
 {
     job *task = context;
-    syncguard_error mine;
-
     task->ran++;
     task->held_inside = syncguard_lock_held(lock);
+    syncguard_error mine;
     if (syncguard_is_locked(store, task->name, NULL, &task->locked_inside, &mine) != SYNCGUARD_OK)
         task->locked_inside = false;
     if (task->release_inside)
@@ -258,9 +247,8 @@ static void callback_form_runs_and_releases(void **state)
 {
     key name = fresh_key("callback");
     job task = {.name = name.text, .result = 0};
-    int result = -1;
-
     (void)state;
+    int result = -1;
     for (int i = 0; i < 3; i++) {
         task.result = i * 21; /* also what a caller would call a failure */
         assert_status(SYNCGUARD_OK,
@@ -280,12 +268,11 @@ static void callback_form_does_not_run_without_the_lock(void **state)
 {
     key name = fresh_key("not-run");
     syncguard_grant holder = take(name.text, 60000);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     job task = {.name = name.text};
-    int result = 77;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 60;
+    int result = 77;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_with_lock(store, name.text, &options, work, &task, &result, &err));
     assert_int_equal(task.ran, 0);
@@ -296,15 +283,14 @@ static void callback_form_does_not_run_without_the_lock(void **state)
 static void abort_inside_the_work_does_not_stop_the_release(void **state)
 {
     key name = fresh_key("abort-work");
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_abort *abort_object = NULL;
     job task = {.name = name.text, .result = 5};
-    int result = 0;
-
     (void)state;
+    syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.abort_object = abort_object;
     task.trigger = abort_object;
+    int result = 0;
     assert_status(SYNCGUARD_OK,
                   syncguard_with_lock(store, name.text, &options, work, &task, &result, &err));
     assert_int_equal(result, 5);
@@ -315,7 +301,6 @@ static void abort_inside_the_work_does_not_stop_the_release(void **state)
 static bool early_return(const char *name, int way)
 {
     SYNCGUARD_SCOPED syncguard_lock *lock = NULL;
-
     if (syncguard_lock_try(store, name, NULL, &lock, &err) != SYNCGUARD_OK)
         return false;
     for (int i = 0; i < 2; i++) {
@@ -330,15 +315,13 @@ static bool early_return(const char *name, int way)
 static void scope_form_releases_on_every_way_out(void **state)
 {
     key name = fresh_key("scope");
-    syncguard_grant holder;
-
     (void)state;
     for (int way = 0; way < 3; way++) {
         assert_true(early_return(name.text, way));
         check_locked(name.text, false);
     }
     /* A scope that got nothing disposes of nothing. */
-    holder = take(name.text, 30000);
+    syncguard_grant holder = take(name.text, 30000);
     assert_false(early_return(name.text, 0));
     check_locked(name.text, true);
     give_back(&holder);

@@ -24,14 +24,12 @@ static const struct {
 
 static void malformed_ids_are_refused_by_every_operation(void **state)
 {
+    (void)state;
     syncguard_lock_info info;
     syncguard_lock_info_raw raw;
     bool owned = false;
-
-    (void)state;
     for (size_t i = 0; i < BAD_IDS; i++) {
         const char *id = bad_ids[i].id;
-
         print_message("    bad id: %s\n", bad_ids[i].what);
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(store, id, NULL, &err));
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
@@ -50,11 +48,10 @@ static void well_formed_unknown_ids_are_absent(void **state)
     /* The second has bits in its tail that no id of 16 bytes has: legal, and absent. */
     static const char *const ids[] = {FOREIGN_ID, "AAAAAAAAAAAAAAAAAAAAAB",
                                       "-_-_-_-_-_-_-_-_-_-_-_", "zzzzzzzzzzzzzzzzzzzzzz"};
+    (void)state;
     syncguard_lock_info info;
     syncguard_lock_info_raw raw;
     bool owned = true;
-
-    (void)state;
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         assert_true(syncguard_lock_id_valid(ids[i]));
         assert_status(SYNCGUARD_ABSENT, syncguard_release(store, ids[i], NULL, &err));
@@ -78,7 +75,6 @@ static void draw(int index, void *context)
     drawing *all = context;
     syncguard_error mine;
     syncguard_grant grant;
-
     for (int i = 0; i < DRAWS; i++) {
         if (syncguard_acquire(store, all->keys[index].text, 30000, NULL, &grant, &mine) !=
             SYNCGUARD_OK) {
@@ -98,7 +94,6 @@ static int compare_ids(const void *a, const void *b)
 static void ids_are_new_for_every_grant(void **state)
 {
     static drawing all;
-
     (void)state;
     for (int i = 0; i < DRAWERS; i++)
         all.keys[i] = fresh_key("draw");
@@ -118,8 +113,6 @@ static void possession_of_the_id_is_enough(void **state)
 {
     key name = fresh_key("possession");
     syncguard_grant grant = take(name.text, 30000);
-    syncguard_lock_info before, after;
-
     (void)state;
     if (!store_is_shared()) {
         give_back(&grant);
@@ -128,8 +121,10 @@ static void possession_of_the_id_is_enough(void **state)
     }
     assert_int_equal(in_other_process("is_locked", name.text), SYNCGUARD_LOCKED);
     assert_int_equal(in_other_process("acquire", name.text), SYNCGUARD_LOCKED);
+    syncguard_lock_info before;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &before, &err));
     assert_int_equal(in_other_process("extend", grant.lock_id), SYNCGUARD_OK);
+    syncguard_lock_info after;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &after, &err));
     assert_at_least(before.expires_at_ms + 1, after.expires_at_ms);
     assert_string_equal(after.fence, before.fence);
@@ -142,7 +137,6 @@ static void possession_of_the_id_is_enough(void **state)
 static bool find_hash(void *context, const syncguard_lock_info *info)
 {
     syncguard_lock_info *wanted = context;
-
     if (strcmp(info->key_hash, wanted->key_hash) != 0)
         return true;
     *wanted = *info;
@@ -152,24 +146,26 @@ static bool find_hash(void *context, const syncguard_lock_info *info)
 static void one_hash_stands_for_a_key_everywhere(void **state)
 {
     key plain = fresh_key("hash");
-    char nfc[SYNCGUARD_KEY_SIZE], nfd[SYNCGUARD_KEY_SIZE];
-    char hash[SYNCGUARD_HASH_SIZE], other[SYNCGUARD_HASH_SIZE], id_hash[SYNCGUARD_HASH_SIZE];
-    syncguard_lock_info by_key, by_id, listed;
-    syncguard_grant grant;
-
     (void)state;
+    char nfc[SYNCGUARD_KEY_SIZE];
     snprintf(nfc, sizeof nfc, "%.400s-\xC3\xA9\xF0\x9F\x94\x92", plain.text);
+    char nfd[SYNCGUARD_KEY_SIZE];
     snprintf(nfd, sizeof nfd, "%.400s-e\xCC\x81\xF0\x9F\x94\x92", plain.text);
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(nfc, hash));
+    char other[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(nfd, other));
     assert_string_equal(hash, other);
     assert_int_equal(strlen(hash), SYNCGUARD_HASH_CHARS);
     assert_int_equal(strspn(hash, "0123456789abcdef"), SYNCGUARD_HASH_CHARS);
-
-    grant = take(nfd, 30000);
+    syncguard_grant grant = take(nfd, 30000);
+    char id_hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(grant.lock_id, id_hash));
+    syncguard_lock_info by_key;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, nfc, NULL, &by_key, &err));
+    syncguard_lock_info by_id;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &by_id, &err));
+    syncguard_lock_info listed;
     memset(&listed, 0, sizeof listed);
     memcpy(listed.key_hash, hash, sizeof hash);
     assert_status(SYNCGUARD_OK, syncguard_list(store, NULL, find_hash, &listed, &err));
@@ -193,15 +189,8 @@ static void a_secret_makes_the_hashes_its_own(void **state)
 {
     static const char secret[] = "0123456789abcdef of this test";
     key name = fresh_key("keyed");
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_INIT;
-    char hash[SYNCGUARD_HASH_SIZE], plain[SYNCGUARD_HASH_SIZE], id_hash[SYNCGUARD_HASH_SIZE];
-    syncguard_lock_info by_key, listed;
-    syncguard_lock_info_raw by_id;
-    syncguard_grant grant;
-    syncguard_lock *lock = NULL;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.hash_secret = "too short";
     syncguard_backend *keyed = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
@@ -209,21 +198,29 @@ static void a_secret_makes_the_hashes_its_own(void **state)
     assert_null(strstr(err.message, "too short"));
     options.hash_secret = secret;
     keyed = open_store(&options);
+    char plain[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(name.text, plain));
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash_keyed(secret, name.text, hash));
     assert_string_not_equal(hash, plain);
-
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(keyed, name.text, 30000, NULL, &grant, &err));
+    char id_hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash_keyed(secret, grant.lock_id, id_hash));
+    syncguard_lock_info by_key;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(keyed, name.text, NULL, &by_key, &err));
+    syncguard_lock_info_raw by_id;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(keyed, grant.lock_id, NULL, &by_id, &err));
+    syncguard_lock_info listed;
     memcpy(listed.key_hash, hash, sizeof hash);
     assert_status(SYNCGUARD_OK, syncguard_list(keyed, NULL, find_hash, &listed, &err));
     assert_string_equal(by_key.key_hash, hash);
     assert_string_equal(by_key.lock_id_hash, id_hash);
     assert_string_equal(by_id.info.key_hash, hash);
     assert_string_equal(listed.lock_id_hash, id_hash);
+    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_INIT;
     waiting.timeout_ms = 0;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire(keyed, name.text, &waiting, &lock, &err));
     assert_string_equal(err.key_hash, hash);

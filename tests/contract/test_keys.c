@@ -11,28 +11,27 @@ static int never_called(void *context, syncguard_lock *lock)
 /* Every operation that takes a key must refuse this one, and leave its results alone or empty. */
 static void refused_everywhere(const char *bad, const char *what)
 {
-    syncguard_grant grant;
-    syncguard_lock_info info;
-    syncguard_lock_info_raw raw;
-    syncguard_lock *lock = NULL;
-    bool flag = false;
-    bool ran = false;
-
     print_message("    bad key: %s\n", what);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_acquire(store, bad, 1000, NULL, &grant, &err));
     assert_int_equal(err.code, SYNCGUARD_E_INVALID_ARGUMENT);
     assert_string_not_equal(err.message, "");
+    bool flag = false;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_is_locked(store, bad, NULL, &flag, &err));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_get_by_key(store, bad, NULL, &info, &err));
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_get_by_key_raw(store, bad, NULL, &raw, &err));
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_lock_acquire(store, bad, NULL, &lock, &err));
     assert_null(lock);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_lock_try(store, bad, NULL, &lock, &err));
     assert_null(lock);
+    bool ran = false;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_with_lock(store, bad, NULL, never_called, &ran, NULL, &err));
     assert_false(ran);
@@ -41,18 +40,18 @@ static void refused_everywhere(const char *bad, const char *what)
 static void nfc_and_nfd_spellings_are_one_key(void **state)
 {
     key plain = fresh_key("cafe");
-    key nfc, nfd;
-    syncguard_lock_info_raw raw;
-    syncguard_grant grant, second;
-
     (void)state;
+    key nfc;
     snprintf(nfc.text, sizeof nfc.text, "%.400s-\xC3\xA9", plain.text);
+    key nfd;
     snprintf(nfd.text, sizeof nfd.text, "%.400s-e\xCC\x81", plain.text);
-    grant = take(nfd.text, 30000);
+    syncguard_grant grant = take(nfd.text, 30000);
+    syncguard_grant second;
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(store, nfc.text, 1000, NULL, &second, &err));
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(store, nfd.text, 1000, NULL, &second, &err));
     check_locked(nfc.text, true);
     check_locked(nfd.text, true);
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, nfd.text, NULL, &raw, &err));
     assert_string_equal(raw.key, nfc.text);
     give_back(&grant);
@@ -62,14 +61,13 @@ static void nfc_and_nfd_spellings_are_one_key(void **state)
 static void limit_is_512_bytes(void **state)
 {
     key longest = fresh_key_of(512);
-    char over[514];
-    syncguard_lock_info_raw raw;
     syncguard_grant grant = take(longest.text, 30000);
-
     (void)state;
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(store, grant.lock_id, NULL, &raw, &err));
     assert_string_equal(raw.key, longest.text);
     give_back(&grant);
+    char over[514];
     memset(over, 'x', 513);
     over[513] = '\0';
     refused_everywhere(over, "513 bytes");
@@ -79,15 +77,11 @@ static void limit_counts_after_normalising(void **state)
 {
     key start = fresh_key("shrinks");
     size_t length = strlen(start.text);
-    char raw[1024], grown[200];
-    size_t used = 0;
-    syncguard_lock_info_raw info;
-    syncguard_grant grant;
-
     (void)state;
+    char raw[1024];
     /* e and an accent are 3 bytes that become 2. */
     memcpy(raw, start.text, length);
-    used = length;
+    size_t used = length;
     if (length % 2 == 1)
         raw[used++] = 'x';
     for (size_t final = used; final < 512; final += 2) {
@@ -96,7 +90,8 @@ static void limit_counts_after_normalising(void **state)
     }
     raw[used] = '\0';
     assert_true(used > 600);
-    grant = take(raw, 30000);
+    syncguard_grant grant = take(raw, 30000);
+    syncguard_lock_info_raw info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, raw, NULL, &info, &err));
     assert_int_equal(strlen(info.key), 512);
     give_back(&grant);
@@ -104,7 +99,7 @@ static void limit_counts_after_normalising(void **state)
     /* One more character is one too many. */
     memcpy(raw + used, "e\xCC\x81", 4);
     refused_everywhere(raw, "514 bytes after NFC");
-
+    char grown[200];
     /* U+1D160 decomposes for good: 4 bytes become 12, so 172 become 516. */
     for (size_t i = 0; i < 43; i++)
         memcpy(grown + 4 * i, "\xF0\x9D\x85\xA0", 4);
@@ -139,7 +134,6 @@ static void bad_keys_are_refused_by_every_operation(void **state)
         {"caf\xE9", "Latin-1"},
     };
     char *huge = malloc(SYNCGUARD_MAX_RAW_KEY_BYTES + 2);
-
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         refused_everywhere(bad[i].bytes, bad[i].what);
@@ -195,20 +189,18 @@ static void strange_characters_come_back_unchanged(void **state)
         "ABORTED",
         "42P01",
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
         key start = fresh_key("odd");
         key odd;
-        syncguard_lock_info_raw by_key, by_id;
-        syncguard_grant grant;
-
         snprintf(odd.text, sizeof odd.text, "%.300s%s", start.text, tails[i]);
-        grant = take(odd.text, 30000);
+        syncguard_grant grant = take(odd.text, 30000);
         check_locked(odd.text, true);
         check_locked(start.text, false);
+        syncguard_lock_info_raw by_key;
         assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, odd.text, NULL, &by_key, &err));
         assert_string_equal(by_key.key, odd.text);
+        syncguard_lock_info_raw by_id;
         assert_status(SYNCGUARD_OK,
                       syncguard_get_by_id_raw(store, grant.lock_id, NULL, &by_id, &err));
         assert_string_equal(by_id.key, odd.text);
@@ -220,17 +212,15 @@ static void strange_characters_come_back_unchanged(void **state)
 static void names_that_stores_reserve_work(void **state)
 {
     static const char *const names[] = {".", "..", "__x__", "/", "a/b", "*", "-", "0", "null"};
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 20000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.ttl_ms = 5000;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         SYNCGUARD_SCOPED syncguard_lock *lock = NULL;
-        syncguard_lock_info_raw raw;
-
         assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, names[i], &options, &lock, &err));
+        syncguard_lock_info_raw raw;
         assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, names[i], NULL, &raw, &err));
         assert_string_equal(raw.key, names[i]);
         assert_string_equal(raw.lock_id, syncguard_lock_id(lock));
@@ -242,14 +232,12 @@ static void long_keys_have_counters_of_their_own(void **state)
 {
     key first = fresh_key_of(512);
     key second = first;
-
     (void)state;
     second.text[511] = 'y';
     for (int round = 1; round <= 2; round++) {
         char expected[SYNCGUARD_FENCE_SIZE];
         syncguard_grant a = take(first.text, 30000);
         syncguard_grant b = take(second.text, 30000);
-
         snprintf(expected, sizeof expected, "%015d", round);
         assert_string_equal(a.fence, expected);
         assert_string_equal(b.fence, expected);
@@ -261,15 +249,14 @@ static void long_keys_have_counters_of_their_own(void **state)
 static void case_and_space_tell_keys_apart(void **state)
 {
     key lower = fresh_key("case");
-    key upper = lower, padded;
-    syncguard_grant a, b, c;
-
+    key upper = lower;
     (void)state;
     upper.text[0] = 'C';
+    key padded;
     snprintf(padded.text, sizeof padded.text, "%.500s ", lower.text);
-    a = take(lower.text, 30000);
-    b = take(upper.text, 30000);
-    c = take(padded.text, 30000);
+    syncguard_grant a = take(lower.text, 30000);
+    syncguard_grant b = take(upper.text, 30000);
+    syncguard_grant c = take(padded.text, 30000);
     give_back(&a);
     give_back(&b);
     give_back(&c);

@@ -10,11 +10,9 @@ static bool contains(const void *bytes, size_t size, const char *text)
 static void is_locked_follows_the_lock(void **state)
 {
     key name = fresh_key("state");
-    syncguard_grant grant;
-
     (void)state;
     check_locked(name.text, false);
-    grant = take(name.text, 30000);
+    syncguard_grant grant = take(name.text, 30000);
     for (int i = 0; i < 10; i++)
         check_locked(name.text, true);
     give_back(&grant);
@@ -28,11 +26,11 @@ static void reading_changes_nothing(void **state)
 {
     key name = fresh_key("readonly");
     syncguard_grant grant = take(name.text, 30000);
-    syncguard_lock_info info, first;
-    bool owned = false;
-
     (void)state;
+    syncguard_lock_info first;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &first, &err));
+    syncguard_lock_info info;
+    bool owned = false;
     for (int i = 0; i < 30; i++) {
         check_locked(name.text, true);
         assert_status(SYNCGUARD_OK, syncguard_owns(store, grant.lock_id, NULL, &owned, &err));
@@ -56,10 +54,10 @@ static void lookups_by_key_and_by_id_agree(void **state)
 {
     key name = fresh_key("agree");
     syncguard_grant grant = take(name.text, 30000);
-    syncguard_lock_info by_key, by_id;
-
     (void)state;
+    syncguard_lock_info by_key;
     memset(&by_key, 0, sizeof by_key);
+    syncguard_lock_info by_id;
     memset(&by_id, 0, sizeof by_id);
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &by_key, &err));
     assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &by_id, &err));
@@ -84,7 +82,6 @@ static void check_ages(const syncguard_lock_info *info, int64_t ttl_ms, int64_t 
 {
     const int64_t rounding_ms = 20;
     int64_t passed_ms = now_ms() - began + rounding_ms;
-
     assert_between(0, passed_ms, info->now_ms - info->acquired_at_ms);
     assert_between(ttl_ms - passed_ms, ttl_ms + rounding_ms, info->expires_at_ms - info->now_ms);
 }
@@ -94,17 +91,17 @@ static void lookups_tell_the_time_of_the_store(void **state)
     key name = fresh_key("now");
     int64_t began = now_ms();
     syncguard_grant grant = take(name.text, 300000);
-    syncguard_lock_info info, later;
-    syncguard_lock_info_raw raw;
-
     (void)state;
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(store, name.text, NULL, &info, &err));
     check_ages(&info, 300000, began);
     sleep_ms(300);
+    syncguard_lock_info later;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id(store, grant.lock_id, NULL, &later, &err));
     check_ages(&later, 300000, began);
     assert_at_least(250, later.now_ms - info.now_ms);
     assert_status(SYNCGUARD_OK, syncguard_extend(store, grant.lock_id, 600000, NULL, NULL, &err));
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, name.text, NULL, &raw, &err));
     check_ages(&raw.info, 600000, began);
     give_back(&grant);
@@ -113,18 +110,17 @@ static void lookups_tell_the_time_of_the_store(void **state)
 static void raw_twins_tell_key_id_and_owner(void **state)
 {
     key name = fresh_key("raw");
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *labelled;
-    syncguard_lock_info info;
-    syncguard_lock_info_raw by_key, by_id;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.owner = "worker-\xC3\xA9 \"7\"@host:123";
-    labelled = open_store(&options);
+    syncguard_backend *labelled = open_store(&options);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(labelled, name.text, 30000, NULL, &grant, &err));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(labelled, name.text, NULL, &info, &err));
+    syncguard_lock_info_raw by_key;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(labelled, name.text, NULL, &by_key, &err));
+    syncguard_lock_info_raw by_id;
     assert_status(SYNCGUARD_OK,
                   syncguard_get_by_id_raw(labelled, grant.lock_id, NULL, &by_id, &err));
     assert_string_equal(by_key.key, name.text);
@@ -139,7 +135,6 @@ static void raw_twins_tell_key_id_and_owner(void **state)
     assert_true(by_id.info.expires_at_ms == info.expires_at_ms);
     assert_true(by_key.info.acquired_at_ms == info.acquired_at_ms);
     assert_false(contains(&info, sizeof info, "worker"));
-
     assert_status(SYNCGUARD_OK, syncguard_extend(labelled, grant.lock_id, 40000, NULL, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(labelled, name.text, NULL, &by_key, &err));
     assert_string_equal(by_key.owner, options.owner);
@@ -152,18 +147,16 @@ static void raw_twins_tell_key_id_and_owner(void **state)
 static void an_owner_does_not_outlive_its_grant(void **state)
 {
     key name = fresh_key("owner");
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_lock_info_raw raw;
-    syncguard_backend *labelled;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.owner = "first";
-    labelled = open_store(&options);
+    syncguard_backend *labelled = open_store(&options);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(labelled, name.text, 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(labelled, grant.lock_id, NULL, &err));
     syncguard_close(labelled);
     grant = take(name.text, 30000);
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, name.text, NULL, &raw, &err));
     assert_string_equal(raw.owner, "");
     give_back(&grant);
@@ -172,16 +165,15 @@ static void an_owner_does_not_outlive_its_grant(void **state)
 static void owns_is_true_only_for_the_holder(void **state)
 {
     key name = fresh_key("owns");
-    syncguard_grant first = take(name.text, 30000), second;
-    bool owned = false;
-
+    syncguard_grant first = take(name.text, 30000);
     (void)state;
+    bool owned = false;
     assert_status(SYNCGUARD_OK, syncguard_owns(store, first.lock_id, NULL, &owned, &err));
     assert_true(owned);
     give_back(&first);
     assert_status(SYNCGUARD_OK, syncguard_owns(store, first.lock_id, NULL, &owned, &err));
     assert_false(owned);
-    second = take(name.text, 30000);
+    syncguard_grant second = take(name.text, 30000);
     assert_status(SYNCGUARD_OK, syncguard_owns(store, first.lock_id, NULL, &owned, &err));
     assert_false(owned);
     assert_status(SYNCGUARD_OK, syncguard_owns(store, second.lock_id, NULL, &owned, &err));
@@ -204,7 +196,6 @@ typedef struct listing {
 static bool on_info(void *context, const syncguard_lock_info *info)
 {
     listing *all = context;
-
     all->calls++;
     for (int i = 0; i < LISTED; i++) {
         if (strcmp(info->key_hash, all->hashes[i]) != 0)
@@ -222,7 +213,6 @@ static bool on_info(void *context, const syncguard_lock_info *info)
 static bool on_raw(void *context, const syncguard_lock_info_raw *raw)
 {
     listing *all = context;
-
     all->calls++;
     for (int i = 0; i < LISTED; i++) {
         if (strcmp(raw->key, all->names[i].text) != 0)
@@ -245,7 +235,6 @@ static void forget_seen(listing *all)
 static void list_shows_live_locks_only(void **state)
 {
     static listing all;
-
     (void)state;
     for (int i = 0; i < LISTED; i++) {
         all.names[i] = fresh_key("list");
@@ -257,13 +246,11 @@ static void list_shows_live_locks_only(void **state)
     assert_int_equal(all.mismatches, 0);
     for (int i = 0; i < LISTED; i++)
         assert_int_equal(all.seen[i], i > 0 ? 1 : 0);
-
     forget_seen(&all);
     assert_status(SYNCGUARD_OK, syncguard_list_raw(store, NULL, on_raw, &all, &err));
     assert_int_equal(all.mismatches, 0);
     for (int i = 0; i < LISTED; i++)
         assert_int_equal(all.seen[i], i > 0 ? 1 : 0);
-
     forget_seen(&all);
     all.stop_after = 3;
     assert_status(SYNCGUARD_OK, syncguard_list(store, NULL, on_info, &all, &err));
@@ -280,7 +267,6 @@ static void list_shows_live_locks_only(void **state)
 static bool dawdle(void *context, const syncguard_lock_info *info)
 {
     int *seen = context;
-
     (void)info;
     (*seen)++;
     sleep_ms(10);
@@ -291,16 +277,15 @@ static bool dawdle(void *context, const syncguard_lock_info *info)
 static void each_page_of_a_listing_has_its_own_time(void **state)
 {
     static syncguard_grant grants[PAGED];
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    int seen = 0;
-
     (void)state;
     for (int i = 0; i < PAGED; i++) {
         key name = fresh_key("page");
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(store, name.text, 600000, NULL, &grants[i], &err));
     }
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 1000;
+    int seen = 0;
     assert_status(SYNCGUARD_OK, syncguard_list(store, &call, dawdle, &seen, &err));
     assert_true(seen >= PAGED);
     for (int i = 0; i < PAGED; i++)
@@ -317,7 +302,6 @@ static void count_finding(void *context, const syncguard_finding *finding)
 {
     int *bad = context;
     bool fine = finding->severity == SYNCGUARD_FINE;
-
     if (finding->severity > SYNCGUARD_BLOCK || !one_line(finding->topic) ||
         strchr(finding->topic, ' ') != NULL || !one_line(finding->text) ||
         one_line(finding->why) == fine || one_line(finding->change) == fine)
@@ -326,9 +310,8 @@ static void count_finding(void *context, const syncguard_finding *finding)
 
 static void examine_reports_in_one_form(void **state)
 {
-    int bad = 0;
-
     (void)state;
+    int bad = 0;
     assert_status(SYNCGUARD_OK, syncguard_examine(store, NULL, count_finding, &bad, &err));
     assert_int_equal(bad, 0);
 }

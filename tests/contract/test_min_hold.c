@@ -6,11 +6,10 @@
 static syncguard_lock *hold(const char *name, int64_t ttl_ms, int64_t min_hold_ms, bool renewed)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     options.ttl_ms = ttl_ms;
     options.min_hold_ms = min_hold_ms;
     options.auto_extend = renewed;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name, &options, &lock, &err));
     return lock;
 }
@@ -18,7 +17,6 @@ static syncguard_lock *hold(const char *name, int64_t ttl_ms, int64_t min_hold_m
 static syncguard_lock_info_raw stored(const char *name)
 {
     syncguard_lock_info_raw info;
-
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(store, name, NULL, &info, &err));
     return info;
 }
@@ -26,25 +24,23 @@ static syncguard_lock_info_raw stored(const char *name)
 static void early_release_keeps_the_key_locked(void **state)
 {
     key name = fresh_key("early");
-    syncguard_lock_options patient = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
-    syncguard_lock *lock = hold(name.text, 60000, 2000, true), *next = NULL;
+    syncguard_lock *lock = hold(name.text, 60000, 2000, true);
     int64_t granted = now_ms(), first_expiry = syncguard_lock_expires_at_ms(lock);
-    syncguard_lock_info_raw info;
-
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
     assert_false(syncguard_lock_held(lock));
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_NO);
     assert_true(syncguard_lock_remaining_ms(lock) == 0);
-    info = stored(name.text);
+    syncguard_lock_info_raw info = stored(name.text);
     assert_string_equal(info.lock_id, syncguard_lock_id(lock));
     assert_true(info.info.expires_at_ms == syncguard_lock_expires_at_ms(lock));
     assert_at_most(first_expiry - 30000, info.info.expires_at_ms);
+    syncguard_lock *next = NULL;
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, NULL, &next, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_lock_release(lock, NULL, &err));
     syncguard_lock_dispose(lock);
     check_locked(name.text, true);
-
+    syncguard_lock_options patient = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &patient, &next, &err));
     assert_at_least(2000, now_ms() - granted);
     syncguard_lock_dispose(next);
@@ -55,7 +51,6 @@ static void release_after_the_minimum_frees_the_key(void **state)
 {
     key name = fresh_key("late");
     syncguard_lock *lock = hold(name.text, 60000, 1, false);
-
     (void)state;
     sleep_ms(20);
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
@@ -68,11 +63,10 @@ static void minimum_may_exceed_the_lease(void **state)
 {
     key name = fresh_key("longer");
     syncguard_lock *lock = hold(name.text, 5000, 60000, false);
-    syncguard_lock_info_raw before = stored(name.text), after;
-
+    syncguard_lock_info_raw before = stored(name.text);
     (void)state;
     syncguard_lock_dispose(lock);
-    after = stored(name.text);
+    syncguard_lock_info_raw after = stored(name.text);
     assert_string_equal(after.info.fence, before.info.fence);
     assert_at_least(before.info.acquired_at_ms + 40000, after.info.expires_at_ms);
     /* Whoever has the id can end it. */
@@ -85,16 +79,13 @@ static void minimum_of_a_removed_lock_is_over(void **state)
 {
     key name = fresh_key("removed");
     syncguard_lock *lock = hold(name.text, 60000, 60000, false);
-    syncguard_grant next;
-    syncguard_lock_info_raw before, after;
-
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
-    next = take(name.text, 30000);
-    before = stored(name.text);
+    syncguard_grant next = take(name.text, 30000);
+    syncguard_lock_info_raw before = stored(name.text);
     assert_status(SYNCGUARD_ABSENT, syncguard_lock_release(lock, NULL, &err));
     syncguard_lock_dispose(lock);
-    after = stored(name.text);
+    syncguard_lock_info_raw after = stored(name.text);
     assert_string_equal(after.lock_id, next.lock_id);
     assert_true(after.info.expires_at_ms == before.info.expires_at_ms);
     give_back(&next);
@@ -105,11 +96,9 @@ static void detached_lock_has_no_minimum(void **state)
     key name = fresh_key("detached");
     syncguard_lock *lock = hold(name.text, 30000, 60000, false);
     int64_t expires = syncguard_lock_expires_at_ms(lock);
-    syncguard_lock_info_raw info;
-
     (void)state;
     syncguard_lock_detach(lock);
-    info = stored(name.text);
+    syncguard_lock_info_raw info = stored(name.text);
     assert_true(info.info.expires_at_ms == expires);
     assert_status(SYNCGUARD_OK, syncguard_release(store, info.lock_id, NULL, &err));
 }
@@ -134,7 +123,6 @@ static void *wait_for_it(void *argument)
 {
     waiter *self = argument;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(50000);
-
     options.on_wait = count_pause;
     options.on_wait_context = self;
     self->status = syncguard_lock_acquire(store, self->name, &options, &self->lock, NULL);
@@ -150,7 +138,6 @@ static void waiter_gets_the_key_after_the_minimum(void **state)
     syncguard_lock *lock = hold(name.text, 60000, 2000, false);
     int64_t granted = now_ms();
     pthread_t thread = start_thread(wait_for_it, &one);
-
     (void)state;
     while (atomic_load(&one.pauses) == 0 && now_ms() < granted + 30000)
         sleep_ms(2);
@@ -162,8 +149,7 @@ static void waiter_gets_the_key_after_the_minimum(void **state)
     syncguard_lock_dispose(one.lock);
 }
 
-/* ---- every extend that lets a lock end earlier -------------------------------------------------
- */
+/* ---- every extend that lets a lock end earlier ---- */
 
 #define KEYS 7
 #define MIN_HOLD_MS 2000
@@ -197,7 +183,6 @@ static void count_patience(void *context, int attempts, int64_t waited_ms, int64
 static syncguard_lock_options patience(patient *self)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(50000);
-
     if (able()->wakes_waiters) {
         options.retry_delay_ms = PAUSE_MS;
         options.backoff = SYNCGUARD_BACKOFF_FIXED;
@@ -212,15 +197,14 @@ static syncguard_lock_options patience(patient *self)
 static void wait_in_queue(patient *self, const syncguard_lock_options *options)
 {
     syncguard_queue *queue = NULL;
-    syncguard_completion done;
-    struct pollfd fd = {-1, POLLIN, 0};
-
     self->status = syncguard_queue_open(store, NULL, &queue, NULL);
     if (self->status != SYNCGUARD_OK)
         return;
     self->status = syncguard_lock_acquire_async(queue, self->name.text, options, NULL, NULL, NULL);
     atomic_fetch_add(&self->pauses, 1);
+    struct pollfd fd = {-1, POLLIN, 0};
     fd.fd = syncguard_queue_fd(queue);
+    syncguard_completion done;
     if (self->status == SYNCGUARD_OK)
         self->status = poll(&fd, 1, 50000) == 1 && syncguard_queue_next(queue, &done)
                            ? done.status
@@ -236,7 +220,6 @@ static void *wait_patiently(void *argument)
     patient *self = argument;
     syncguard_lock_options options = patience(self);
     const char *names[] = {self->name.text, self->free_name.text};
-
     if (self->how == IN_A_QUEUE) {
         options.on_wait = NULL;
         wait_in_queue(self, &options);
@@ -255,11 +238,10 @@ static void *wait_patiently(void *argument)
 static syncguard_lock *hold_for(syncguard_backend *backend, const patient *one, int64_t min_hold_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     options.ttl_ms = 60000;
     options.min_hold_ms = min_hold_ms;
     options.slots = one->how == FOR_A_SLOT ? 2 : 0;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_try(backend, one->name.text, &options, &lock, &err));
     return lock;
 }
@@ -279,29 +261,26 @@ static void earlier_end_reaches_waiters(void **state)
 {
     static const way ways[KEYS] = {FOR_A_LOCK, FOR_A_SLOT, FOR_A_SET, IN_A_QUEUE,
                                    FOR_A_LOCK, FOR_A_LOCK, FOR_A_LOCK};
-    patient waiters[KEYS];
-    syncguard_lock *locks[KEYS], *slot;
-    pthread_t threads[KEYS];
     syncguard_backend *other = store_is_shared() ? open_store(NULL) : store;
-    int64_t end;
-
     (void)state;
+    patient waiters[KEYS];
     memset(waiters, 0, sizeof waiters);
+    syncguard_lock *locks[KEYS];
     for (int i = 0; i < KEYS; i++) {
         waiters[i].how = ways[i];
         waiters[i].name = fresh_key("earlier");
         waiters[i].free_name = fresh_key("earlier-free");
         locks[i] = hold_for(i < 5 ? other : store, &waiters[i], i < 4 ? MIN_HOLD_MS : 0);
     }
-    slot = hold_for(other, &waiters[1], 0);
+    syncguard_lock *slot = hold_for(other, &waiters[1], 0);
+    pthread_t threads[KEYS];
     for (int i = 0; i < KEYS; i++)
         threads[i] = start_thread(wait_patiently, &waiters[i]);
-    end = now_ms() + 10000;
+    int64_t end = now_ms() + 10000;
     for (int i = 0; i < KEYS; i++)
         while (atomic_load(&waiters[i].pauses) == 0 && now_ms() < end)
             sleep_ms(2);
     sleep_ms(200); /* from the callback, or the queue's thread, into the pause */
-
     for (int i = 0; i < 4; i++)
         let_end(locks[i]);
     if (store_is_shared())

@@ -5,7 +5,6 @@
 static const char *url_with(const char *query)
 {
     static char url[4096];
-
     snprintf(url, sizeof url, "%s%c%s", contract.url, strchr(contract.url, '?') != NULL ? '&' : '?',
              query);
     return url;
@@ -14,7 +13,6 @@ static const char *url_with(const char *query)
 static void refused_url(const char *url, const char *named, const char *hidden)
 {
     syncguard_backend *backend = (syncguard_backend *)&err;
-
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(url, NULL, &backend, &err));
     assert_int_equal(err.code, SYNCGUARD_E_INVALID_ARGUMENT);
     assert_null(backend);
@@ -57,9 +55,8 @@ static void unknown_schemes_are_refused(void **state)
 
 static void good_url_options_are_taken(void **state)
 {
-    syncguard_backend *backend = NULL;
-
     (void)state;
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_OK,
                   syncguard_open(url_with("timeout_ms=4000&dispose_timeout_ms=500&cleanup=true"),
                                  NULL, &backend, &err));
@@ -70,7 +67,6 @@ static void good_url_options_are_taken(void **state)
 static void refused_options(const syncguard_options *options)
 {
     syncguard_backend *backend = NULL;
-
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_open(contract.url, options, &backend, &err));
     assert_null(backend);
@@ -78,10 +74,8 @@ static void refused_options(const syncguard_options *options)
 
 static void bad_option_structs_are_refused(void **state)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    char owner[SYNCGUARD_MAX_OWNER_BYTES + 2];
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.timeout_ms = 0;
     refused_options(&options);
     options.timeout_ms = -1;
@@ -95,6 +89,7 @@ static void bad_option_structs_are_refused(void **state)
     options.size = 0;
     refused_options(&options);
     syncguard_options_init(&options, sizeof options);
+    char owner[SYNCGUARD_MAX_OWNER_BYTES + 2];
     memset(owner, 'o', sizeof owner - 1);
     owner[sizeof owner - 1] = '\0';
     options.owner = owner;
@@ -112,12 +107,11 @@ static void longer_structs_of_newer_programs_are_read(void **state)
         syncguard_options known;
         char unknown[64];
     } longer;
-    syncguard_backend *backend = NULL;
-
     (void)state;
     memset(&longer, 0, sizeof longer);
     syncguard_options_init(&longer.known, sizeof longer);
     assert_int_equal(longer.known.size, sizeof longer);
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(contract.url, &longer.known, &backend, &err));
     syncguard_close(backend);
     longer.unknown[5] = 1;
@@ -127,11 +121,10 @@ static void longer_structs_of_newer_programs_are_read(void **state)
 static void calls_are_checked(void **state)
 {
     key name = fresh_key("call");
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = -1;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_acquire(store, name.text, 1000, &call, &grant, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(store, FOREIGN_ID, &call, &err));
@@ -147,29 +140,24 @@ static void calls_are_checked(void **state)
 
 static void init_functions_agree_with_their_macros(void **state)
 {
-    const syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    const syncguard_call call = SYNCGUARD_CALL_INIT;
-    const syncguard_lock_options lock = SYNCGUARD_LOCK_OPTIONS_INIT;
-    const syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_options options_twin;
-    syncguard_call call_twin;
-    syncguard_lock_options lock_twin;
-    syncguard_telemetry_options telemetry_twin;
-
     (void)state;
+    syncguard_options options_twin;
     syncguard_options_init(&options_twin, sizeof options_twin);
+    const syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     assert_true(options_twin.size == options.size);
     assert_true(options_twin.timeout_ms == 5000 && options.timeout_ms == 5000);
     assert_true(options_twin.dispose_timeout_ms == 0 && options.dispose_timeout_ms == 0);
     assert_true(!options_twin.cleanup_in_is_locked && !options.cleanup_in_is_locked);
     assert_null(options_twin.owner);
     assert_true(options_twin.log == NULL && options_twin.on_release_error == NULL);
-
+    syncguard_call call_twin;
     syncguard_call_init(&call_twin, sizeof call_twin);
+    const syncguard_call call = SYNCGUARD_CALL_INIT;
     assert_true(call_twin.size == call.size && call_twin.timeout_ms == call.timeout_ms);
     assert_null(call_twin.abort_object);
-
+    syncguard_lock_options lock_twin;
     syncguard_lock_options_init(&lock_twin, sizeof lock_twin);
+    const syncguard_lock_options lock = SYNCGUARD_LOCK_OPTIONS_INIT;
     assert_true(lock_twin.size == lock.size);
     assert_true(lock_twin.ttl_ms == 30000 && lock.ttl_ms == 30000);
     assert_true(lock_twin.max_retries == 10 && lock.max_retries == 10);
@@ -182,8 +170,9 @@ static void init_functions_agree_with_their_macros(void **state)
     assert_true(!lock_twin.auto_extend && !lock_twin.retry_unavailable);
     assert_true(lock_twin.max_hold_ms == 0 && lock.max_hold_ms == 0);
     assert_true(lock_twin.abort_object == NULL && lock_twin.on_lost == NULL);
-
+    syncguard_telemetry_options telemetry_twin;
     syncguard_telemetry_options_init(&telemetry_twin, sizeof telemetry_twin);
+    const syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     assert_true(telemetry_twin.size == telemetry.size);
     assert_true(telemetry_twin.queue_length == 1024 && telemetry.queue_length == 1024);
     assert_true(!telemetry_twin.include_raw && telemetry_twin.on_event == NULL);
@@ -193,7 +182,6 @@ static void capabilities_name_the_store(void **state)
 {
     const syncguard_capabilities *known = able();
     size_t length = strcspn(contract.url, ":+");
-
     (void)state;
     assert_non_null(known);
     assert_true(known->supports_fencing);
@@ -206,7 +194,6 @@ static void capabilities_name_the_store(void **state)
 static void constants_of_library_and_header_agree(void **state)
 {
     const syncguard_constants *constants = syncguard_constants_get();
-
     (void)state;
     assert_string_equal(constants->version, SYNCGUARD_VERSION_STRING);
     assert_true(constants->max_key_bytes == 512);
@@ -244,14 +231,13 @@ static void statuses_have_the_names_of_the_specification(void **state)
 static void errors_do_not_show_keys(void **state)
 {
     key name = fresh_key("s3cretkey");
-    syncguard_abort *abort_object = NULL;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
     syncguard_abort_trigger(abort_object);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = abort_object;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_ABORTED,
                   syncguard_acquire(store, name.text, 1000, &call, &grant, &err));
     assert_null(memmem(&err, sizeof err, "s3cretkey", 9));

@@ -106,12 +106,11 @@ static void a_loss_is_one_completion(void **state)
     (void)state;
     key name = fresh_key("queue-lost");
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_completion done;
     options.auto_extend = true;
     options.ttl_ms = 1500;
     syncguard_lock *lock = get(&name, &options);
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
-    done = next_is(SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
+    syncguard_completion done = next_is(SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
     assert_ptr_equal(done.lock, lock);
     assert_int_equal(done.lost, SYNCGUARD_LOST_ABSENT);
     assert_false(syncguard_lock_held(lock));

@@ -26,9 +26,8 @@ typedef struct duels {
 
 static void act_with_old_id(const duels *all, duel *one, int shift)
 {
-    syncguard_error mine;
-
     sleep_until_ms(one->dies_at + shift);
+    syncguard_error mine;
     if (all->extending)
         one->old_answer = syncguard_extend(store, one->old.lock_id, 30000, NULL, NULL, &mine);
     else
@@ -38,10 +37,9 @@ static void act_with_old_id(const duels *all, duel *one, int shift)
 /* Who extends may keep it for good; after a release it must be had in the end. */
 static void take_it_over(const duels *all, duel *one)
 {
-    syncguard_error mine;
     int64_t patience_ms = all->extending ? 60 : 5000;
-
     sleep_until_ms(one->dies_at - 6);
+    syncguard_error mine;
     do {
         one->new_answer = syncguard_acquire(store, one->name.text, 30000, NULL, &one->new, &mine);
         if (one->new_answer == SYNCGUARD_LOCKED)
@@ -53,7 +51,6 @@ static void duellist(int index, void *context)
 {
     duels *all = context;
     duel *one = &all->each[index / 2];
-
     if (index % 2 == 0)
         act_with_old_id(all, one, index / 2 % 13 - 6);
     else
@@ -64,7 +61,6 @@ static void duellist(int index, void *context)
 static void begin(duel *one)
 {
     syncguard_status status = SYNCGUARD_E_NETWORK_TIMEOUT;
-
     for (int i = 0; i < 20 && status == SYNCGUARD_E_NETWORK_TIMEOUT; i++) {
         one->name = fresh_key("duel");
         status = syncguard_acquire(store, one->name.text, TTL, NULL, &one->old, &err);
@@ -85,15 +81,14 @@ static void run_duels(duels *all, bool extending)
 static void extend_and_take_over_never_both_succeed(void **state)
 {
     static duels all;
-    int extended = 0, taken = 0;
-
     (void)state;
     run_duels(&all, true);
+    int extended = 0;
+    int taken = 0;
     for (int i = 0; i < DUELS; i++) {
         duel *one = &all.each[i];
         bool kept = one->old_answer == SYNCGUARD_OK;
         bool lost = one->new_answer == SYNCGUARD_OK;
-
         assert_true(kept || one->old_answer == SYNCGUARD_ABSENT);
         assert_true(lost || one->new_answer == SYNCGUARD_LOCKED);
         assert_false(kept && lost);
@@ -111,17 +106,15 @@ static void extend_and_take_over_never_both_succeed(void **state)
 static void release_never_removes_the_next_owner(void **state)
 {
     static duels all;
-
     (void)state;
     run_duels(&all, false);
     for (int i = 0; i < DUELS; i++) {
         duel *one = &all.each[i];
-        bool owned = false;
-
         assert_true(one->old_answer == SYNCGUARD_OK || one->old_answer == SYNCGUARD_ABSENT);
         /* Released or expired: either way the key was to be had. */
         assert_int_equal(one->new_answer, SYNCGUARD_OK);
         assert_string_equal(one->new.fence, "000000000000002");
+        bool owned = false;
         assert_status(SYNCGUARD_OK, syncguard_owns(store, one->new.lock_id, NULL, &owned, &err));
         assert_true(owned);
         give_back(&one->new);
@@ -145,12 +138,10 @@ static void enter_and_leave(int index, void *context)
     section *all = context;
     syncguard_error mine;
     syncguard_grant grant;
-
     for (int i = 0; i < ROUNDS; i++) {
         int which = (index + i) % 3;
         syncguard_status status =
             syncguard_acquire(store, all->names[which].text, 30000, NULL, &grant, &mine);
-
         if (status == SYNCGUARD_LOCKED)
             continue;
         if (status != SYNCGUARD_OK) {
@@ -169,9 +160,8 @@ static void enter_and_leave(int index, void *context)
 
 static void never_two_holders_of_a_key(void **state)
 {
-    section all;
-
     (void)state;
+    section all;
     memset(&all, 0, sizeof all);
     for (int i = 0; i < 3; i++)
         all.names[i] = fresh_key("section");

@@ -32,7 +32,6 @@ static void hear_too_much(void)
 static void hear(const char *text)
 {
     size_t length = strlen(text);
-
     pthread_mutex_lock(&heard.mutex);
     if (heard.length + length + 1 <= sizeof heard.text) {
         memcpy(heard.text + heard.length, text, length);
@@ -101,19 +100,18 @@ static void use(syncguard_backend *backend, const char *name, const char *id,
                 const syncguard_call *call)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_lock_info info;
-    syncguard_grant grant;
-    bool flag;
-
     options.max_retries = 1;
     options.retry_delay_ms = 5;
     options.timeout_ms = 200;
     options.abort_object = call->abort_object;
+    syncguard_grant grant;
     did(syncguard_acquire(backend, name, 30000, call, &grant, &err)); /* held, or refused */
+    syncguard_lock *lock = NULL;
     did(syncguard_lock_acquire(backend, name, &options, &lock, &err));
     syncguard_lock_dispose(lock);
+    bool flag;
     did(syncguard_is_locked(backend, name, call, &flag, &err));
+    syncguard_lock_info info;
     did(syncguard_get_by_key(backend, name, call, &info, &err));
     (void)hear_lock(NULL, &info);
     did(syncguard_get_by_id(backend, id, call, &info, &err));
@@ -131,7 +129,6 @@ static void use(syncguard_backend *backend, const char *name, const char *id,
 static void hear_metrics(syncguard_backend *backend)
 {
     static char text[1 << 16];
-
     if (syncguard_telemetry_prometheus(backend, text, sizeof text) >= sizeof text)
         hear_too_much();
     hear(text);
@@ -139,13 +136,13 @@ static void hear_metrics(syncguard_backend *backend)
 
 static syncguard_backend *open_heard(const char *url)
 {
-    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *bare = NULL, *decorated = NULL;
-
     options.log = hear_log;
+    syncguard_backend *bare = NULL;
     did(syncguard_open(url, &options, &bare, &err));
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     telemetry.on_event = hear_event;
+    syncguard_backend *decorated = NULL;
     if (bare != NULL)
         assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &telemetry, &decorated, &err));
     return decorated;
@@ -183,7 +180,6 @@ static void show_output(hidden *h)
 static void expect_silence(const char *secret)
 {
     const char *at = memmem(heard.text, heard.length, secret, strlen(secret));
-
     assert_false(heard.full);
     if (at != NULL)
         fail_msg("a secret was told: %.60s", at > heard.text + 20 ? at - 20 : heard.text);
@@ -191,19 +187,18 @@ static void expect_silence(const char *secret)
 
 static void keys_and_ids_are_told_nowhere(void **state)
 {
-    syncguard_backend *backend;
-    syncguard_call call = SYNCGUARD_CALL_INIT, brief = SYNCGUARD_CALL_INIT;
-    syncguard_call aborted = SYNCGUARD_CALL_INIT;
-    syncguard_abort *abort_object = NULL;
     key name = fresh_key(MARK);
-    char bad[600] = MARK "\xFF";
-    syncguard_grant grant;
-    hidden output;
-
     (void)state;
     hear_nothing_yet();
+    hidden output;
     hide_output(&output);
-    backend = open_heard(contract.url);
+    syncguard_backend *backend = open_heard(contract.url);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    syncguard_call brief = SYNCGUARD_CALL_INIT;
+    syncguard_call aborted = SYNCGUARD_CALL_INIT;
+    syncguard_abort *abort_object = NULL;
+    char bad[600] = MARK "\xFF";
+    syncguard_grant grant;
     if (backend != NULL &&
         syncguard_acquire(backend, name.text, 60000, NULL, &grant, &err) == SYNCGUARD_OK &&
         syncguard_abort_create(&abort_object, NULL) == SYNCGUARD_OK) {
@@ -231,18 +226,15 @@ static void keys_and_ids_are_told_nowhere(void **state)
 /* Wherever a URL has a place for one; the server may take it, ignore it or refuse it. */
 static void passwords_are_told_nowhere(void **state)
 {
-    syncguard_call call = SYNCGUARD_CALL_INIT;
     const char *rest = strstr(contract.url, "://");
     const char *at = rest != NULL ? strchr(rest, '@') : NULL;
-    char urls[3][4200];
-    hidden output;
-
     (void)state;
     if (rest == NULL) {
         not_applicable("its URL has no place for a password");
         return;
     }
     rest += 3;
+    char urls[3][4200];
     snprintf(urls[0], sizeof urls[0], "%.*slocker:" PASSWORD "@%s", (int)(rest - contract.url),
              contract.url, at != NULL ? at + 1 : rest);
     snprintf(urls[1], sizeof urls[1], "%s%cpassword=" PASSWORD, contract.url,
@@ -250,7 +242,9 @@ static void passwords_are_told_nowhere(void **state)
     snprintf(urls[2], sizeof urls[2], "%.*slocker:" PASSWORD "@[bad/%s", (int)(rest - contract.url),
              contract.url, rest);
     hear_nothing_yet();
+    hidden output;
     hide_output(&output);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     for (int i = 0; i < 3; i++) {
         syncguard_backend *backend = open_heard(urls[i]);
         if (backend != NULL)

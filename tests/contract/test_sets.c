@@ -12,7 +12,6 @@ typedef struct names {
 static void name_keys(names *all)
 {
     key stem = fresh_key("set");
-
     for (int i = 0; i < KEYS; i++) {
         snprintf(all->texts[i].text, sizeof all->texts[i].text, "%.400s/%c", stem.text, 'a' + i);
         all->list[i] = all->texts[i].text;
@@ -28,7 +27,6 @@ static void check_all_locked(const names *all, bool expected)
 static syncguard_lock_set *take_all(const names *all, const syncguard_lock_options *options)
 {
     syncguard_lock_set *set = NULL;
-
     assert_status(SYNCGUARD_OK,
                   syncguard_lock_acquire_all(store, all->list, KEYS, options, &set, &err));
     return set;
@@ -36,20 +34,18 @@ static syncguard_lock_set *take_all(const names *all, const syncguard_lock_optio
 
 static void keys_are_locked_once_and_in_order(void **state)
 {
-    names all;
-    key composed = fresh_key("caf\xc3\xa9"), decomposed;
-    syncguard_lock_set *set = NULL;
-    syncguard_lock *lock = NULL;
-    char *accent;
-
+    key composed = fresh_key("caf\xc3\xa9");
     (void)state;
+    names all;
     name_keys(&all);
-    accent = strstr(composed.text, "\xc3\xa9");
+    char *accent = strstr(composed.text, "\xc3\xa9");
     assert_non_null(accent);
+    key decomposed;
     snprintf(decomposed.text, sizeof decomposed.text, "%.*se\xcc\x81%s",
              (int)(accent - composed.text), composed.text, accent + 2);
     const char *given[] = {decomposed.text, all.list[2], all.list[0], all.list[2],
                            composed.text,   all.list[1], all.list[0]};
+    syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire_all(store, given, 7, NULL, &set, &err));
     assert_int_equal(syncguard_lock_set_count(set), 4);
     for (size_t i = 1; i < 4; i++)
@@ -67,8 +63,8 @@ static void keys_are_locked_once_and_in_order(void **state)
     assert_at_least(1, syncguard_lock_set_remaining_ms(set));
     assert_int_equal(syncguard_lock_set_lost(set), SYNCGUARD_LOST_NO);
     check_all_locked(&all, true);
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, all.list[1], NULL, &lock, &err));
-
     assert_status(SYNCGUARD_OK, syncguard_lock_set_extend(set, 60000, NULL, &err));
     assert_at_least(30000, syncguard_lock_set_remaining_ms(set));
     assert_status(SYNCGUARD_OK, syncguard_lock_set_release(set, NULL, &err));
@@ -81,18 +77,17 @@ static void keys_are_locked_once_and_in_order(void **state)
 
 static void all_are_given_back_if_one_is_held(void **state)
 {
-    names all;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300);
-    syncguard_lock_set *set = NULL;
-    char hash[SYNCGUARD_HASH_SIZE];
-
     (void)state;
+    names all;
     name_keys(&all);
     syncguard_grant holder = take(all.list[1], 60000);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300);
     options.min_hold_ms = 60000; /* does not count for what nobody got */
+    syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire_all(store, all.list, KEYS, &options, &set, &err));
     assert_null(set);
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(all.list[1], hash));
     assert_string_equal(err.key_hash, hash);
     check_locked(all.list[0], false);
@@ -109,19 +104,17 @@ static void all_are_given_back_if_one_is_held(void **state)
 
 static void bad_sets_are_refused(void **state)
 {
+    (void)state;
     names all;
+    name_keys(&all);
     const char *many[SYNCGUARD_LOCK_SET_MAX + 1];
     key texts[SYNCGUARD_LOCK_SET_MAX];
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock_set *set = NULL;
-
-    (void)state;
-    name_keys(&all);
     for (int i = 0; i < SYNCGUARD_LOCK_SET_MAX; i++) {
         texts[i] = fresh_key("many");
         many[i] = texts[i].text;
     }
     many[SYNCGUARD_LOCK_SET_MAX] = all.list[0];
+    syncguard_lock_set *set = NULL;
     assert_status(
         SYNCGUARD_E_INVALID_ARGUMENT,
         syncguard_lock_acquire_all(store, many, SYNCGUARD_LOCK_SET_MAX + 1, NULL, &set, &err));
@@ -135,13 +128,13 @@ static void bad_sets_are_refused(void **state)
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_lock_acquire_all(store, all.list, KEYS, NULL, &set, &err));
     check_locked(all.list[0], false);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 0;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_lock_acquire_all(store, many, 2, &options, &set, &err));
     assert_null(set);
     syncguard_lock_set_dispose(NULL);
     assert_int_equal(syncguard_lock_set_release(NULL, NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);
-
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire_all(store, many, SYNCGUARD_LOCK_SET_MAX,
                                                            NULL, &set, &err));
     assert_int_equal(syncguard_lock_set_count(set), SYNCGUARD_LOCK_SET_MAX);
@@ -156,7 +149,6 @@ typedef struct late_release {
 static void *release_later(void *argument)
 {
     const late_release *self = argument;
-
     sleep_ms(self->after_ms);
     return (void *)(intptr_t)syncguard_release(store, self->grant.lock_id, NULL, NULL);
 }
@@ -164,13 +156,12 @@ static void *release_later(void *argument)
 /* Keys that were locked early have the whole lease, too. */
 static void leases_begin_together(void **state)
 {
-    names all;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
-
     (void)state;
+    names all;
     name_keys(&all);
     late_release last = {take(all.list[2], 60000), 1500};
     pthread_t thread = start_thread(release_later, &last);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
     options.ttl_ms = 10000;
     syncguard_lock_set *set = take_all(&all, &options);
     int64_t newest = syncguard_lock_remaining_ms(syncguard_lock_set_at(set, 2));
@@ -182,16 +173,15 @@ static void leases_begin_together(void **state)
 
 static void one_deadline_counts_for_all(void **state)
 {
-    names all;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(2500);
-    syncguard_lock_set *set = NULL;
-
     (void)state;
+    names all;
     name_keys(&all);
     syncguard_grant held = take(all.list[2], 60000);
     late_release second = {take(all.list[1], 60000), 1500};
     pthread_t thread = start_thread(release_later, &second);
     int64_t begun = now_ms();
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(2500);
+    syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire_all(store, all.list, KEYS, &options, &set, &err));
     int64_t took = now_ms() - begun;
@@ -211,7 +201,6 @@ typedef struct loss {
 static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason reason)
 {
     loss *self = context;
-
     (void)lock;
     self->reason = reason;
     if (self->dispose) {
@@ -225,7 +214,6 @@ static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
 static void lose(const names *all, int index)
 {
     syncguard_lock_info_raw info;
-
     assert_status(SYNCGUARD_OK,
                   syncguard_get_by_key_raw(store, all->list[index], NULL, &info, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(store, info.lock_id, NULL, &err));
@@ -234,13 +222,12 @@ static void lose(const names *all, int index)
 static void one_lost_key_loses_the_set_and_is_told_once(void **state)
 {
     for (int dispose = 0; dispose < 2; dispose++) {
-        names all;
-        syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
         loss seen = {.dispose = dispose != 0};
         int64_t until = now_ms() + 20000;
-
         (void)state;
+        names all;
         name_keys(&all);
+        syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
         options.ttl_ms = 1500;
         options.auto_extend = true;
         options.on_lost = note_loss;
@@ -273,11 +260,10 @@ static void one_lost_key_loses_the_set_and_is_told_once(void **state)
 
 static void minimum_hold_of_a_set(void **state)
 {
-    names all;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-
     (void)state;
+    names all;
     name_keys(&all);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.min_hold_ms = 60000;
     syncguard_lock_set_dispose(take_all(&all, &options));
     check_all_locked(&all, true);
@@ -296,7 +282,6 @@ static void take_in_own_order(int index, void *context)
 {
     crowd *self = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
-
     for (int round = 0; round < 5; round++) {
         const char *pair[] = {self->all.list[(index + round) % KEYS],
                               self->all.list[(index + round + 1 + index % 2) % KEYS]};
@@ -313,9 +298,8 @@ static void take_in_own_order(int index, void *context)
 
 static void opposite_orders_do_not_deadlock(void **state)
 {
-    crowd all;
-
     (void)state;
+    crowd all;
     memset(&all, 0, sizeof all);
     name_keys(&all.all);
     in_threads(6, take_in_own_order, &all);

@@ -8,7 +8,6 @@
 static key slot_key(const char *name, int slot)
 {
     key made;
-
     assert_status(SYNCGUARD_OK, syncguard_slot_key(name, slot, made.text, &err));
     return made;
 }
@@ -16,7 +15,6 @@ static key slot_key(const char *name, int slot)
 static syncguard_lock_options slots_of(int count, int64_t wait_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(wait_ms);
-
     options.slots = count;
     return options;
 }
@@ -24,7 +22,6 @@ static syncguard_lock_options slots_of(int count, int64_t wait_ms)
 static syncguard_lock *take_slot(const char *name, const syncguard_lock_options *options)
 {
     syncguard_lock *lock = NULL;
-
     assert_status(SYNCGUARD_OK, syncguard_lock_try(store, name, options, &lock, &err));
     return lock;
 }
@@ -33,7 +30,6 @@ static syncguard_lock *take_slot(const char *name, const syncguard_lock_options 
 static void take_all_slots(const char *name, syncguard_lock *locks[SLOTS])
 {
     syncguard_lock_options options = slots_of(SLOTS, 0);
-
     memset(locks, 0, SLOTS * sizeof *locks);
     for (int i = 0; i < SLOTS; i++) {
         syncguard_lock *lock = take_slot(name, &options);
@@ -54,10 +50,8 @@ static void no_more_than_so_many_hold_a_name(void **state)
 {
     key name = fresh_key("slots");
     syncguard_lock_options options = slots_of(SLOTS, 100);
-    syncguard_lock *locks[SLOTS], *more = NULL;
-    char hash[SYNCGUARD_HASH_SIZE];
-
     (void)state;
+    syncguard_lock *locks[SLOTS];
     take_all_slots(name.text, locks);
     for (int i = 0; i < SLOTS; i++) {
         key expected = slot_key(name.text, i + 1);
@@ -66,10 +60,12 @@ static void no_more_than_so_many_hold_a_name(void **state)
         check_locked(expected.text, true);
     }
     check_locked(name.text, false);
+    syncguard_lock *more = NULL;
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, &options, &more, &err));
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire(store, name.text, &options, &more, &err));
     assert_non_null(strstr(err.message, "all 3 slots are held"));
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(name.text, hash));
     assert_string_equal(err.key_hash, hash);
     assert_status(SYNCGUARD_OK, syncguard_lock_release(locks[1], NULL, &err));
@@ -84,12 +80,12 @@ static void callers_may_disagree_on_the_number(void **state)
 {
     key name = fresh_key("disagree");
     syncguard_lock_options one = slots_of(1, 0), two = slots_of(2, 0);
-    syncguard_lock *first = take_slot(name.text, &one), *second = NULL, *none = NULL;
-
+    syncguard_lock *first = take_slot(name.text, &one);
     (void)state;
     assert_int_equal(syncguard_lock_slot(first), 1);
+    syncguard_lock *none = NULL;
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, &one, &none, &err));
-    second = take_slot(name.text, &two);
+    syncguard_lock *second = take_slot(name.text, &two);
     assert_int_equal(syncguard_lock_slot(second), 2);
     assert_status(SYNCGUARD_LOCKED, syncguard_lock_try(store, name.text, &two, &none, &err));
     syncguard_lock_dispose(first);
@@ -103,13 +99,12 @@ static void bad_slots_are_refused(void **state)
     const char *two[] = {name.text, longer.text};
     const char *one[] = {name.text, name.text};
     syncguard_lock_options options = slots_of(SYNCGUARD_SLOTS_MAX, 0);
-    syncguard_lock_set *set = NULL;
-    syncguard_lock *lock = NULL;
-
     (void)state;
     syncguard_lock_dispose(take_slot(name.text, &options));
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_lock_try(store, longer.text, &options, &lock, &err));
+    syncguard_lock_set *set = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_lock_try_all(store, two, 2, &options, &set, &err));
     assert_status(SYNCGUARD_OK, syncguard_lock_try_all(store, one, 2, &options, &set, &err));
@@ -137,7 +132,6 @@ static void *wait_for_slot(void *argument)
 {
     waiter *self = argument;
     syncguard_lock_options options = slots_of(SLOTS, 30000);
-
     self->status = syncguard_lock_acquire(self->backend, self->name, &options, &self->lock, NULL);
     return NULL;
 }
@@ -145,7 +139,6 @@ static void *wait_for_slot(void *argument)
 static void check_woken(syncguard_backend *backend, const char *name)
 {
     syncguard_lock *locks[SLOTS];
-
     take_all_slots(name, locks);
     for (int i = 0; i < SLOTS; i++) {
         waiter self = {.backend = backend, .name = name};
@@ -164,7 +157,6 @@ static void check_woken(syncguard_backend *backend, const char *name)
 static void release_of_any_slot_ends_the_waiting(void **state)
 {
     key name = fresh_key("woken");
-
     (void)state;
     check_woken(store, name.text);
 }
@@ -172,14 +164,12 @@ static void release_of_any_slot_ends_the_waiting(void **state)
 static void release_by_another_handle_ends_the_waiting(void **state)
 {
     key name = fresh_key("woken elsewhere");
-    syncguard_backend *other;
-
     (void)state;
     if (!store_is_shared()) {
         not_applicable("handles of this store share nothing");
         return;
     }
-    other = open_store(NULL);
+    syncguard_backend *other = open_store(NULL);
     check_woken(other, name.text);
     syncguard_close(other);
 }
@@ -190,15 +180,14 @@ static void expiry_of_any_slot_ends_the_waiting(void **state)
     key name = fresh_key("expiry");
     key second = slot_key(name.text, 2);
     syncguard_lock_options options = slots_of(SLOTS, 30000);
-    syncguard_grant gone = take(second.text, 1500), first, third;
-    syncguard_lock *lock = NULL;
-
+    syncguard_grant gone = take(second.text, 1500);
     (void)state;
     key other = slot_key(name.text, 1);
-    first = take(other.text, 60000);
+    syncguard_grant first = take(other.text, 60000);
     other = slot_key(name.text, 3);
-    third = take(other.text, 60000);
+    syncguard_grant third = take(other.text, 60000);
     int64_t begun = now_ms();
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(store, name.text, &options, &lock, &err));
     assert_int_equal(syncguard_lock_slot(lock), 2);
     assert_at_most(15000, now_ms() - begun);
@@ -219,16 +208,13 @@ static void slot_is_renewed_lost_and_kept_as_any_lock(void **state)
 {
     key name = fresh_key("kept");
     syncguard_lock_options options = slots_of(SLOTS, 0);
-    atomic_int losses = 0;
-    syncguard_lock *lock;
-    key text;
-
     (void)state;
     options.ttl_ms = 1500;
     options.auto_extend = true;
     options.on_lost = count_loss;
+    atomic_int losses = 0;
     options.on_lost_context = &losses;
-    lock = take_slot(name.text, &options);
+    syncguard_lock *lock = take_slot(name.text, &options);
     sleep_ms(3000);
     assert_true(syncguard_lock_held(lock));
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
@@ -237,11 +223,10 @@ static void slot_is_renewed_lost_and_kept_as_any_lock(void **state)
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);
     assert_int_equal(atomic_load(&losses), 1);
-
     options = slots_of(1, 0);
     options.min_hold_ms = 60000;
     lock = take_slot(name.text, &options);
-    text = slot_key(name.text, 1);
+    key text = slot_key(name.text, 1);
     assert_status(SYNCGUARD_OK, syncguard_lock_release(lock, NULL, &err));
     check_locked(text.text, true);
     assert_status(SYNCGUARD_OK, syncguard_release(store, syncguard_lock_id(lock), NULL, &err));
@@ -258,9 +243,9 @@ static void callback_form_takes_a_slot(void **state)
 {
     key name = fresh_key("callback");
     syncguard_lock_options options = slots_of(SLOTS, 1000);
-    int slot = 0, result = 0;
-
     (void)state;
+    int slot = 0;
+    int result = 0;
     assert_status(SYNCGUARD_OK,
                   syncguard_with_lock(store, name.text, &options, note_slot, &slot, &result, &err));
     assert_int_equal(result, 7);
@@ -273,18 +258,17 @@ static void requests_of_a_queue_take_slots(void **state)
 {
     key name = fresh_key("requests");
     syncguard_lock_options options = slots_of(SLOTS, 30000);
-    syncguard_queue *queue = NULL;
-    syncguard_lock *locks[SLOTS];
-    syncguard_completion done;
-
     (void)state;
+    syncguard_lock *locks[SLOTS];
     take_all_slots(name.text, locks);
+    syncguard_queue *queue = NULL;
     assert_status(SYNCGUARD_OK, syncguard_queue_open(store, NULL, &queue, &err));
     for (int i = 0; i < SLOTS; i++)
         assert_status(SYNCGUARD_OK,
                       syncguard_lock_acquire_async(queue, name.text, &options, NULL, NULL, &err));
     sleep_ms(300);
     dispose_all(locks);
+    syncguard_completion done;
     for (int i = 0; i < SLOTS; i++) {
         struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
         assert_int_equal(poll(&fd, 1, 30000), 1);
@@ -309,7 +293,6 @@ static void take_in_turn(int index, void *context)
 {
     crowd *self = context;
     syncguard_lock_options options = slots_of(SLOTS, 60000);
-
     (void)index;
     for (int round = 0; round < 5; round++) {
         syncguard_lock *lock = NULL;
@@ -328,9 +311,8 @@ static void take_in_turn(int index, void *context)
 
 static void crowd_shares_the_slots(void **state)
 {
-    crowd all;
-
     (void)state;
+    crowd all;
     memset(&all, 0, sizeof all);
     all.name = fresh_key("crowd");
     in_threads(8, take_in_turn, &all);

@@ -10,9 +10,9 @@
 /* A decorated handle over the suite's URL. */
 static syncguard_backend *decorate(const syncguard_telemetry_options *options)
 {
-    syncguard_backend *bare = NULL, *decorated = NULL;
-
+    syncguard_backend *bare = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(contract.url, NULL, &bare, &err));
+    syncguard_backend *decorated = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, options, &decorated, &err));
     assert_non_null(decorated);
     return decorated;
@@ -21,7 +21,6 @@ static syncguard_backend *decorate(const syncguard_telemetry_options *options)
 static syncguard_backend *decorate_recording(bool include_raw)
 {
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-
     options.on_event = record_event;
     options.include_raw = include_raw;
     return decorate(&options);
@@ -31,7 +30,6 @@ static void check_event(event_filter filter, size_t number, bool ok, syncguard_e
 {
     syncguard_event event;
     size_t found = await_events(filter, number, &event);
-
     assert_int_equal(found, number);
     assert_int_equal(event.ok, ok);
     assert_int_equal(event.reason, reason);
@@ -47,14 +45,12 @@ static void every_operation_is_an_event(void **state)
 {
     syncguard_backend *watched = decorate_recording(false);
     key name = fresh_key("events"), idle = fresh_key("idle");
-    syncguard_grant grant, other;
-    syncguard_lock_info info;
-    bool flag = false;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(watched, name.text, 30000, NULL, &grant, &err));
     check_event((event_filter){SYNCGUARD_EVENT_ACQUIRE, name.text, grant.lock_id}, 1, true,
                 SYNCGUARD_REASON_NONE);
+    syncguard_grant other;
     assert_status(SYNCGUARD_LOCKED,
                   syncguard_acquire(watched, name.text, 30000, NULL, &other, &err));
     check_event((event_filter){SYNCGUARD_EVENT_ACQUIRE, name.text, NULL}, 2, false,
@@ -62,12 +58,14 @@ static void every_operation_is_an_event(void **state)
     assert_status(SYNCGUARD_OK, syncguard_extend(watched, grant.lock_id, 30000, NULL, NULL, &err));
     check_event((event_filter){SYNCGUARD_EVENT_EXTEND, NULL, grant.lock_id}, 1, true,
                 SYNCGUARD_REASON_NONE);
+    bool flag = false;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(watched, name.text, NULL, &flag, &err));
     check_event((event_filter){SYNCGUARD_EVENT_IS_LOCKED, name.text, NULL}, 1, true,
                 SYNCGUARD_REASON_NONE);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(watched, idle.text, NULL, &flag, &err));
     check_event((event_filter){SYNCGUARD_EVENT_IS_LOCKED, idle.text, NULL}, 1, false,
                 SYNCGUARD_REASON_NONE);
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(watched, name.text, NULL, &info, &err));
     check_event((event_filter){SYNCGUARD_EVENT_LOOKUP, name.text, NULL}, 1, true,
                 SYNCGUARD_REASON_NONE);
@@ -103,16 +101,14 @@ static bool skip_info(void *context, const syncguard_lock_info *info)
 
 static void list_and_refused_arguments_are_no_events(void **state)
 {
-    event_filter any = {-1, NULL, NULL};
     syncguard_backend *watched = decorate_recording(false);
-    syncguard_grant grant;
-    size_t before;
-    int calls = 0;
-
     (void)state;
     sleep_ms(100);
-    before = count_events(any, NULL);
+    event_filter any = {-1, NULL, NULL};
+    size_t before = count_events(any, NULL);
+    int calls = 0;
     assert_status(SYNCGUARD_OK, syncguard_list(watched, NULL, skip_info, &calls, &err));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_acquire(watched, "", 1000, NULL, &grant, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_release(watched, "x", NULL, &err));
@@ -125,10 +121,8 @@ static void expired_locks_have_their_reason(void **state)
 {
     syncguard_backend *watched = decorate_recording(false);
     key names[2] = {fresh_key("expired"), fresh_key("expired")};
-    syncguard_grant grants[2];
-    syncguard_event event;
-
     (void)state;
+    syncguard_grant grants[2];
     for (int i = 0; i < 2; i++)
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(watched, names[i].text, 600, NULL, &grants[i], &err));
@@ -136,6 +130,7 @@ static void expired_locks_have_their_reason(void **state)
     assert_status(SYNCGUARD_ABSENT, syncguard_release(watched, grants[0].lock_id, NULL, &err));
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(watched, grants[1].lock_id, 1000, NULL, NULL, &err));
+    syncguard_event event;
     for (int i = 0; i < 2; i++) {
         event_filter filter = {i == 0 ? SYNCGUARD_EVENT_RELEASE : SYNCGUARD_EVENT_EXTEND, NULL,
                                grants[i].lock_id};
@@ -151,14 +146,12 @@ static void expired_locks_have_their_reason(void **state)
 static void raw_names_only_if_asked_for(void **state)
 {
     key name = fresh_key("s3cret");
+    event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
+    (void)state;
     syncguard_event event;
     syncguard_grant grant;
-    event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
-
-    (void)state;
     for (int raw = 0; raw < 2; raw++) {
         syncguard_backend *watched = decorate_recording(raw == 1);
-
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(watched, name.text, 30000, NULL, &grant, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(watched, grant.lock_id, NULL, &err));
@@ -182,7 +175,6 @@ typedef struct slow_listener {
 static void listen_slowly(void *context, const syncguard_event *event)
 {
     slow_listener *self = context;
-
     (void)event;
     atomic_fetch_add(&self->calls, 1);
     while (atomic_load(&self->blocked))
@@ -191,18 +183,16 @@ static void listen_slowly(void *context, const syncguard_event *event)
 
 static void blocked_callback_delays_nobody(void **state)
 {
-    slow_listener listener = {.blocked = true};
-    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *watched;
     key name = fresh_key("slow");
-    bool flag = false;
-    int64_t worst = 0;
-
     (void)state;
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = listen_slowly;
+    slow_listener listener = {.blocked = true};
     options.on_event_context = &listener;
     options.queue_length = 10;
-    watched = decorate(&options);
+    syncguard_backend *watched = decorate(&options);
+    bool flag = false;
+    int64_t worst = 0;
     for (int i = 0; i < 200; i++) {
         int64_t started = now_ms();
         assert_status(SYNCGUARD_OK, syncguard_is_locked(watched, name.text, NULL, &flag, &err));
@@ -222,20 +212,18 @@ static void errors_are_events_too(void **state)
     syncguard_backend *watched = decorate_recording(false);
     key name = fresh_key("error");
     event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_event event;
-    syncguard_grant grant;
-    syncguard_status status;
-
     (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     /* The shortest deadline: a remote store can hardly keep it, a near one does. */
     call.timeout_ms = 1;
-    status = syncguard_acquire(watched, name.text, 30000, &call, &grant, &err);
+    syncguard_grant grant;
+    syncguard_status status = syncguard_acquire(watched, name.text, 30000, &call, &grant, &err);
     if (status == SYNCGUARD_OK)
         assert_status(SYNCGUARD_OK, syncguard_release(watched, grant.lock_id, NULL, &err));
     else
         assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
     syncguard_close(watched); /* delivers what is queued */
+    syncguard_event event;
     /* None if the millisecond was over before anything could be sent. */
     if (count_events(filter, &event) > 0) {
         assert_int_equal(event.ok, status == SYNCGUARD_OK);
@@ -262,17 +250,15 @@ static void names_of_events(void **state)
 static double sample(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
-
     return at != NULL ? strtod(at + strlen(words), NULL) : -1;
 }
 
 /* One line of the exposition format: a comment, or a name, labels and a value. */
 static bool well_formed(const char *line, size_t length)
 {
-    size_t at = 0;
-
     if (length > 7 && (strncmp(line, "# HELP ", 7) == 0 || strncmp(line, "# TYPE ", 7) == 0))
         return true;
+    size_t at = 0;
     while (at < length && (isalnum((unsigned char)line[at]) || line[at] == '_'))
         at++;
     if (at == 0)
@@ -307,7 +293,6 @@ static void check_format(const char *text)
 static double sample_of(const char *text, const char *name, const char *labels)
 {
     char series[300];
-
     snprintf(series, sizeof series, "%s{backend=\"%s\",handle=\"metrics-1\"%s%s}", name,
              syncguard_capabilities_get(store)->backend, labels[0] != '\0' ? "," : "", labels);
     return sample(text, series);
@@ -315,32 +300,30 @@ static double sample_of(const char *text, const char *name, const char *labels)
 
 static void counters_in_prometheus_text(void **state)
 {
-    syncguard_backend *bare = NULL, *counted = NULL;
-    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     key name = fresh_key("metrics");
-    syncguard_lock *lock = NULL, *second = NULL;
-    char small[64], *text;
-    double failed;
-    size_t length;
-
     (void)state;
+    syncguard_backend *bare = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(contract.url, NULL, &bare, &err));
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     telemetry.handle_name = "metrics-1";
+    syncguard_backend *counted = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &telemetry, &counted, &err));
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(counted, name.text, NULL, &lock, &err));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = 2;
     options.retry_delay_ms = 5;
+    syncguard_lock *second = NULL;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire(counted, name.text, &options, &second, &err));
     syncguard_lock_dispose(lock);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(counted, FOREIGN_ID, NULL, &err));
-
-    length = syncguard_telemetry_prometheus(counted, NULL, 0);
+    size_t length = syncguard_telemetry_prometheus(counted, NULL, 0);
     assert_true(length > 1000);
+    char small[64];
     assert_true(syncguard_telemetry_prometheus(counted, small, sizeof small) == length);
     assert_int_equal(strlen(small), sizeof small - 1);
-    text = malloc(length + 1);
+    char *text = malloc(length + 1);
     assert_non_null(text);
     assert_true(syncguard_telemetry_prometheus(counted, text, length + 1) == length);
     assert_int_equal(strlen(text), length);
@@ -350,8 +333,8 @@ static void counters_in_prometheus_text(void **state)
                           "type=\"acquire\",result=\"ok\",reason=\"\",error=\"\"") == 1);
     /* Three counted tries, one after joining the waiters, and some after notifications without
      * effect. */
-    failed = sample_of(text, "syncguard_operations_total",
-                       "type=\"acquire\",result=\"fail\",reason=\"locked\",error=\"\"");
+    double failed = sample_of(text, "syncguard_operations_total",
+                              "type=\"acquire\",result=\"fail\",reason=\"locked\",error=\"\"");
     assert_true(failed >= 3 && failed <= 6);
     assert_true(sample_of(text, "syncguard_operations_total",
                           "type=\"release\",result=\"ok\",reason=\"\",error=\"\"") == 1);
@@ -372,7 +355,6 @@ static void keep_loss(void *context, syncguard_log_level level, const char *mess
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     char *line = context;
-
     pthread_mutex_lock(&mutex);
     if (level == SYNCGUARD_LOG_ERROR && line[0] == '\0')
         snprintf(line, 300, "%s", message);
@@ -384,7 +366,6 @@ static bool await_sample(const syncguard_backend *counted, const char *name, con
                          double value)
 {
     static char text[65536];
-
     for (int i = 0; i < 3000; i++) {
         (void)syncguard_telemetry_prometheus(counted, text, sizeof text);
         if (sample_of(text, name, labels) == value)
@@ -399,23 +380,22 @@ static bool await_sample(const syncguard_backend *counted, const char *name, con
 static void lost_locks_are_counted_and_logged(void **state)
 {
     static char line[300];
-    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_options common = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *bare = NULL, *counted = NULL;
     key name = fresh_key("taken-away");
-    char hash[SYNCGUARD_HASH_SIZE];
-    syncguard_lock *lock = NULL;
-
     (void)state;
     line[0] = '\0';
+    syncguard_options common = SYNCGUARD_OPTIONS_INIT;
     common.log = keep_loss;
     common.log_context = line;
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     telemetry.handle_name = "metrics-1";
+    syncguard_backend *bare = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(contract.url, &common, &bare, &err));
+    syncguard_backend *counted = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &telemetry, &counted, &err));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 6000;
     options.auto_extend = true;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(counted, name.text, &options, &lock, &err));
     assert_true(await_sample(counted, "syncguard_locks_held", "", 1));
     assert_status(SYNCGUARD_OK, syncguard_release(counted, syncguard_lock_id(lock), NULL, &err));
@@ -426,6 +406,7 @@ static void lost_locks_are_counted_and_logged(void **state)
     syncguard_lock_dispose(lock);
     assert_true(await_sample(counted, "syncguard_locks_lost_total", "reason=\"absent\"", 1));
     syncguard_close(counted); /* the thread that logs has ended */
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(name.text, hash));
     assert_non_null(strstr(line, hash));
     assert_null(strstr(line, name.text));
@@ -435,7 +416,6 @@ static void lost_locks_are_counted_and_logged(void **state)
 static void first_series(const syncguard_backend *backend, char line[300])
 {
     static char text[32768];
-
     assert_in_range(syncguard_telemetry_prometheus(backend, text, sizeof text), 1, sizeof text - 1);
     const char *at = text;
     while (*at == '#')
@@ -446,9 +426,8 @@ static void first_series(const syncguard_backend *backend, char line[300])
 static void two_handles_have_series_of_their_own(void **state)
 {
     syncguard_backend *one = decorate(NULL), *other = decorate(NULL);
-    char series[2][300];
-
     (void)state;
+    char series[2][300];
     first_series(one, series[0]);
     first_series(other, series[1]);
     assert_string_not_equal(series[0], series[1]);
@@ -458,14 +437,13 @@ static void two_handles_have_series_of_their_own(void **state)
 
 static void bad_telemetry_options_are_refused(void **state)
 {
-    syncguard_backend *bare = NULL, *decorated = NULL;
-    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     key name = fresh_key("not-wrapped");
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_backend *bare = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(contract.url, NULL, &bare, &err));
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.size = 2;
+    syncguard_backend *decorated = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_telemetry_wrap(bare, &options, &decorated, &err));
     assert_null(decorated);
@@ -489,6 +467,7 @@ static void bad_telemetry_options_are_refused(void **state)
     }
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_telemetry_wrap(NULL, NULL, &decorated, &err));
+    syncguard_grant grant;
     /* The bare handle is still the caller's, and works. */
     assert_status(SYNCGUARD_OK, syncguard_acquire(bare, name.text, 1000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(bare, grant.lock_id, NULL, &err));
@@ -500,17 +479,17 @@ static void bad_telemetry_options_are_refused(void **state)
 
 static void decorators_can_be_stacked(void **state)
 {
-    syncguard_backend *inner = decorate_recording(false), *outer = NULL;
+    syncguard_backend *inner = decorate_recording(false);
     key name = fresh_key("stacked");
     event_filter filter = {SYNCGUARD_EVENT_ACQUIRE, name.text, NULL};
-    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     (void)state;
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = record_event;
+    syncguard_backend *outer = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(inner, &options, &outer, &err));
     assert_string_equal(syncguard_capabilities_get(outer)->backend,
                         syncguard_capabilities_get(store)->backend);
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(outer, name.text, NULL, &lock, &err));
     syncguard_lock_dispose(lock);
     syncguard_close(outer);

@@ -17,7 +17,6 @@
 static int64_t tolerance_ms(void)
 {
     const char *other = getenv("CONTRACT_TOLERANCE_MS");
-
     return other != NULL ? strtoll(other, NULL, 10) : SYNCGUARD_TIME_TOLERANCE_MS;
 }
 
@@ -63,7 +62,6 @@ typedef struct search {
 static bool find(void *context, const syncguard_lock_info *info)
 {
     search *wanted = context;
-
     if (strcmp(info->key_hash, wanted->hash) == 0)
         wanted->found = true;
     return !wanted->found;
@@ -73,7 +71,6 @@ static bool is_listed(syncguard_backend *backend, const char *name)
 {
     char hash[SYNCGUARD_HASH_SIZE];
     search wanted = {hash, false};
-
     assert_true(syncguard_hash(name, hash));
     assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, find, &wanted, &err));
     return wanted.found;
@@ -82,11 +79,10 @@ static bool is_listed(syncguard_backend *backend, const char *name)
 static look look_at(const char *name, const syncguard_grant *grant)
 {
     look at;
-    syncguard_lock_info info;
-
     memset(&at, 0, sizeof at);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(store, name, NULL, &at.locked, &err));
     assert_status(SYNCGUARD_OK, syncguard_owns(store, grant->lock_id, NULL, &at.owned, &err));
+    syncguard_lock_info info;
     at.by_key = syncguard_get_by_key(store, name, NULL, &info, &err);
     at.by_id = syncguard_get_by_id(store, grant->lock_id, NULL, &info, &err);
     at.listed = is_listed(store, name);
@@ -108,11 +104,10 @@ enum { LOOKED_AT, RELEASED_INSIDE, EXTENDED_INSIDE, RELEASED_LATE, EXTENDED_LATE
 
 static void look_inside(const key *names, const syncguard_grant *grants)
 {
-    syncguard_grant refused;
-
     seen.release_inside = syncguard_release(store, grants[RELEASED_INSIDE].lock_id, NULL, &err);
     seen.extend_inside = syncguard_extend(store, grants[EXTENDED_INSIDE].lock_id, 30000, NULL,
                                           &seen.extended_to, &err);
+    syncguard_grant refused;
     seen.acquire_inside =
         syncguard_acquire(store, names[LOOKED_AT].text, 1000, NULL, &refused, &err);
     seen.inside = look_at(names[LOOKED_AT].text, &grants[LOOKED_AT]);
@@ -121,7 +116,6 @@ static void look_inside(const key *names, const syncguard_grant *grants)
 static void look_outside(const key *names, const syncguard_grant *grants)
 {
     const char *old_id = grants[TAKEN].lock_id;
-
     seen.outside = look_at(names[LOOKED_AT].text, &grants[LOOKED_AT]);
     seen.release_outside = syncguard_release(store, grants[RELEASED_LATE].lock_id, NULL, &err);
     seen.extend_outside =
@@ -154,39 +148,36 @@ static void look_with_cleanup(syncguard_backend *cleaner, const char *name)
 
 static void run_timeline(void)
 {
-    key names[LOCKS], handle_name = fresh_key("time-handle"), clean_name = fresh_key("time-clean");
-    syncguard_grant grants[LOCKS], dead;
-    syncguard_lock *lock = NULL;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_options cleaning = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *cleaner;
-    int64_t first, last, tolerance = tolerance_ms();
-
+    key handle_name = fresh_key("time-handle"), clean_name = fresh_key("time-clean");
+    int64_t tolerance = tolerance_ms();
     memset(&seen, 0, sizeof seen);
+    syncguard_options cleaning = SYNCGUARD_OPTIONS_INIT;
     cleaning.cleanup_in_is_locked = true;
-    cleaner = open_store(&cleaning);
+    syncguard_backend *cleaner = open_store(&cleaning);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL;
     options.on_release_error = count_release_error;
-
-    first = now_ms();
+    int64_t first = now_ms();
+    syncguard_grant dead;
     assert_status(SYNCGUARD_OK,
                   syncguard_acquire(cleaner, clean_name.text, CLEAN_TTL, NULL, &dead, &err));
+    syncguard_lock *lock = NULL;
     seen.handle_acquire = syncguard_lock_try(store, handle_name.text, &options, &lock, &err);
     assert_status(SYNCGUARD_OK, seen.handle_acquire);
     seen.handle_held = syncguard_lock_held(lock);
+    key names[LOCKS];
+    syncguard_grant grants[LOCKS];
     for (int i = 0; i < LOCKS; i++) {
         names[i] = fresh_key("time");
         grants[i] = take(names[i].text, TTL);
     }
-    last = now_ms();
-
+    int64_t last = now_ms();
     sleep_until_ms(last + TTL + tolerance - INSIDE_MS);
     look_inside(names, grants);
     seen.inside_late_ms = now_ms() - (first + TTL + tolerance - INSIDE_END_MS);
     seen.handle_held_late = syncguard_lock_held(lock);
     seen.handle_remaining_late = syncguard_lock_remaining_ms(lock);
     seen.handle_lost_late = syncguard_lock_lost(lock);
-
     sleep_until_ms(last + TTL + tolerance + OUTSIDE_MS);
     look_outside(names, grants);
     syncguard_lock_dispose(lock);

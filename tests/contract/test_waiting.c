@@ -25,7 +25,6 @@ static void count_pause(void *context, int attempts, int64_t waited_ms, int64_t 
 static void *wait_for_it(void *argument)
 {
     waiter *self = argument;
-
     self->status = syncguard_lock_acquire(self->backend, self->name, &self->options, &self->lock,
                                           &self->error);
     self->ended = now_ms();
@@ -51,7 +50,6 @@ static void start_waiter(waiter *self, syncguard_backend *backend, const char *n
 static void await_pause(waiter *self)
 {
     int64_t until = now_ms() + 5000;
-
     while (atomic_load(&self->pauses) == 0 && now_ms() < until)
         sleep_ms(2);
     assert_at_least(1, atomic_load(&self->pauses));
@@ -61,7 +59,6 @@ static void await_pause(waiter *self)
 static void release_wakes_a_waiter(void **state)
 {
     key name = fresh_key("wake");
-
     (void)state;
     if (!able()->wakes_waiters) {
         not_applicable("this store cannot tell of releases: waiters poll");
@@ -70,12 +67,10 @@ static void release_wakes_a_waiter(void **state)
     for (int i = 0; i < 3; i++) {
         syncguard_grant holder = take(name.text, 60000);
         waiter one;
-        int64_t released;
-
         start_waiter(&one, store, name.text);
         one.thread = start_thread(wait_for_it, &one);
         await_pause(&one);
-        released = now_ms();
+        int64_t released = now_ms();
         give_back(&holder);
         pthread_join(one.thread, NULL);
         check_status(one.status, SYNCGUARD_OK, "waiting acquire", __FILE__, __LINE__);
@@ -87,24 +82,21 @@ static void release_wakes_a_waiter(void **state)
 static void release_by_another_handle_wakes_a_waiter(void **state)
 {
     key name = fresh_key("wake-other");
-    syncguard_backend *other;
-    syncguard_grant holder;
-    waiter one;
-    int64_t released;
-
     (void)state;
     if (!store_is_shared() || !able()->wakes_waiters) {
         not_applicable("no other handle sees this store, or it cannot tell of releases");
         return;
     }
-    other = open_store(NULL);
+    syncguard_backend *other = open_store(NULL);
+    syncguard_grant holder;
+    waiter one;
     for (int i = 0; i < 2; i++) {
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(other, name.text, 60000, NULL, &holder, &err));
         start_waiter(&one, store, name.text);
         one.thread = start_thread(wait_for_it, &one);
         await_pause(&one);
-        released = now_ms();
+        int64_t released = now_ms();
         if (i == 0)
             assert_status(SYNCGUARD_OK, syncguard_release(other, holder.lock_id, NULL, &err));
         else
@@ -120,12 +112,10 @@ static void release_by_another_handle_wakes_a_waiter(void **state)
 static void expiry_wakes_a_waiter(void **state)
 {
     key name = fresh_key("expiry");
-    syncguard_grant crashed;
     int64_t taken = now_ms();
-    waiter one;
-
     (void)state;
-    crashed = take(name.text, 700); /* its holder will never say a word again */
+    syncguard_grant crashed = take(name.text, 700); /* its holder will never say a word again */
+    waiter one;
     start_waiter(&one, store, name.text);
     one.thread = start_thread(wait_for_it, &one);
     pthread_join(one.thread, NULL);
@@ -150,9 +140,8 @@ typedef struct crowd_state {
 static void queue_up(int index, void *context)
 {
     crowd_state *all = context;
-    waiter one;
-
     (void)index;
+    waiter one;
     start_waiter(&one, store, all->name.text);
     if (!able()->wakes_waiters)
         one.options.retry_delay_ms = 20;
@@ -171,13 +160,11 @@ static void queue_up(int index, void *context)
 
 static void many_waiters_are_all_served_one_at_a_time(void **state)
 {
-    crowd_state all;
-    int64_t started;
-
     (void)state;
+    crowd_state all;
     memset(&all, 0, sizeof all);
     all.name = fresh_key("crowd");
-    started = now_ms();
+    int64_t started = now_ms();
     in_threads(CROWD, queue_up, &all);
     assert_int_equal(atomic_load(&all.failures), 0);
     assert_int_equal(atomic_load(&all.overlaps), 0);
@@ -191,23 +178,22 @@ static void abort_ends_a_pause_at_once(void **state)
 {
     key name = fresh_key("abort-pause");
     syncguard_grant holder = take(name.text, 60000);
-    syncguard_abort *mine = NULL, *others = NULL;
-    waiter aborted, bystander;
-    int64_t triggered;
-
     (void)state;
+    syncguard_abort *mine = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&mine, &err));
+    syncguard_abort *others = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&others, &err));
+    waiter aborted;
     start_waiter(&aborted, store, name.text);
     aborted.options.abort_object = mine;
+    waiter bystander;
     start_waiter(&bystander, store, name.text);
     bystander.options.abort_object = others;
     aborted.thread = start_thread(wait_for_it, &aborted);
     bystander.thread = start_thread(wait_for_it, &bystander);
     await_pause(&aborted);
     await_pause(&bystander);
-
-    triggered = now_ms();
+    int64_t triggered = now_ms();
     syncguard_abort_trigger(mine);
     pthread_join(aborted.thread, NULL);
     assert_int_equal(aborted.status, SYNCGUARD_E_ABORTED);
@@ -231,11 +217,11 @@ static void waiters_of_different_keys_do_not_disturb_each_other(void **state)
 {
     key busy = fresh_key("busy"), free_soon = fresh_key("free-soon");
     syncguard_grant long_holder = take(busy.text, 60000), holder = take(free_soon.text, 60000);
-    waiter stuck, lucky;
-
     (void)state;
+    waiter stuck;
     start_waiter(&stuck, store, busy.text);
     stuck.options.timeout_ms = 900;
+    waiter lucky;
     start_waiter(&lucky, store, free_soon.text);
     if (!able()->wakes_waiters)
         lucky.options.retry_delay_ms = 50;

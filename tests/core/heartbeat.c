@@ -23,11 +23,11 @@ syncguard_lock *take_renewed(fake_backend *p, const char *key, int64_t ttl_ms, i
     options.auto_extend = true;
     options.max_hold_ms = max_hold_ms;
     options.on_lost = on_lost;
-    syncguard_lock *lock = NULL;
-    syncguard_error err;
     atomic_store(&losses_told, 0);
     dispose_when_told = false;
     close_when_told = NULL;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
     assert_int_equal(syncguard_lock_acquire(&p->base, key, &options, &lock, &err), SYNCGUARD_OK);
     return lock;
 }

@@ -5,13 +5,11 @@
 
 int main(int argc, char **argv)
 {
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
-    syncguard_status status;
-
     if (argc != 2)
         return 2;
-    status = syncguard_open(argv[1], NULL, &backend, &err);
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
+    syncguard_status status = syncguard_open(argv[1], NULL, &backend, &err);
     printf("%s: %s\n", syncguard_status_name(status), err.message);
     syncguard_close(backend);
     return 0;

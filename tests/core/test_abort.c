@@ -14,16 +14,14 @@
 static bool readable(syncguard_abort *abort_object)
 {
     struct pollfd fd = {syncguard_abort_fd(abort_object), POLLIN, 0};
-
     return poll(&fd, 1, 0) == 1;
 }
 
 static void test_basics(void **state)
 {
+    (void)state;
     syncguard_abort *a = NULL;
     syncguard_error err;
-
-    (void)state;
     assert_int_equal(syncguard_abort_create(&a, &err), SYNCGUARD_OK);
     assert_false(syncguard_abort_triggered(a));
     assert_false(readable(a));
@@ -54,7 +52,6 @@ static int compare(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a;
     int64_t y = *(const int64_t *)b;
-
     return x < y ? -1 : x > y;
 }
 
@@ -62,7 +59,6 @@ static void *strike(void *argument)
 {
     struct timespec pause = {0, 2000000};
     pthread_t target = *(pthread_t *)argument;
-
     nanosleep(&pause, NULL);
     pthread_kill(target, SIGUSR1);
     return NULL;
@@ -72,23 +68,19 @@ static void *strike(void *argument)
 static void test_signal(void **state)
 {
     enum { ROUNDS = 21 };
-    struct sigaction action;
-    int64_t took[ROUNDS];
-    int i;
-
     (void)state;
+    struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handler;
     assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
-    for (i = 0; i < ROUNDS; i++) {
-        syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
+    int64_t took[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
         pthread_t self = pthread_self();
-        pthread_t other;
-        int64_t start;
-
         assert_int_equal(syncguard_abort_create(&in_handler, NULL), SYNCGUARD_OK);
+        syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
         limits.abort_object = in_handler;
-        start = syncguard_clock_ns();
+        int64_t start = syncguard_clock_ns();
+        pthread_t other;
         assert_int_equal(pthread_create(&other, NULL, strike, &self), 0);
         assert_int_equal(syncguard_wait_until(start + 30000 * SYNCGUARD_NS_PER_MS, &limits, NULL),
                          SYNCGUARD_E_ABORTED);
@@ -104,12 +96,11 @@ static void test_signal(void **state)
 
 static int in_child(int (*work)(syncguard_abort *), syncguard_abort *a)
 {
-    int status = -1;
     pid_t child = fork();
-
     assert_true(child >= 0);
     if (child == 0)
         _exit(work(a));
+    int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
@@ -128,7 +119,6 @@ static int child_triggers(syncguard_abort *a)
 static int child_triggers_after_use(syncguard_abort *a)
 {
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), a};
-
     if (readable(a))
         return 1;
     syncguard_abort_trigger(a);
@@ -143,16 +133,14 @@ static int child_sees_old_trigger(syncguard_abort *a)
 static int grandchild(syncguard_abort *a)
 {
     int first = child_triggers_after_use(a);
-
     return first != 0 ? first : in_child(child_sees_old_trigger, a);
 }
 
 /* A child's object is a copy: triggers do not cross. */
 static void test_fork(void **state)
 {
-    syncguard_abort *a = NULL;
-
     (void)state;
+    syncguard_abort *a = NULL;
     assert_int_equal(syncguard_abort_create(&a, NULL), SYNCGUARD_OK);
     assert_int_equal(in_child(child_triggers, a), 0);
     assert_int_equal(in_child(child_triggers_after_use, a), 0);
@@ -167,7 +155,6 @@ static void test_fork(void **state)
 static int parent_triggers(syncguard_abort *a)
 {
     struct pollfd fd = {syncguard_abort_fd(a), POLLIN, 0};
-
     kill(getppid(), SIGUSR2);
     /* Whatever the parent does, this side stays quiet. */
     return poll(&fd, 1, 300) == 0 && !syncguard_abort_triggered(a) ? 0 : 1;
@@ -175,10 +162,9 @@ static int parent_triggers(syncguard_abort *a)
 
 static void test_fork_parent(void **state)
 {
-    struct sigaction action;
-
     (void)state;
     assert_int_equal(syncguard_abort_create(&in_handler, NULL), SYNCGUARD_OK);
+    struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handler;
     action.sa_flags = SA_RESTART;
@@ -192,9 +178,7 @@ static void test_fork_parent(void **state)
 static int without_descriptors(syncguard_abort *a)
 {
     struct rlimit few;
-    syncguard_abort *more = NULL;
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), a};
-
     if (getrlimit(RLIMIT_NOFILE, &few) != 0)
         return 1;
     few.rlim_cur = 32;
@@ -202,6 +186,7 @@ static int without_descriptors(syncguard_abort *a)
         return 1;
     while (dup(0) >= 0)
         ;
+    syncguard_abort *more = NULL;
     if (syncguard_abort_create(&more, NULL) != SYNCGUARD_E_RATE_LIMITED || more != NULL)
         return 2;
     /* The child's own descriptor cannot be made: the wait fails instead of not being abortable. */
@@ -210,9 +195,8 @@ static int without_descriptors(syncguard_abort *a)
 
 static void test_no_descriptor(void **state)
 {
-    syncguard_abort *a = NULL;
-
     (void)state;
+    syncguard_abort *a = NULL;
     assert_int_equal(syncguard_abort_create(&a, NULL), SYNCGUARD_OK);
     assert_int_equal(in_child(without_descriptors, a), 0);
     syncguard_abort_free(a);
@@ -225,6 +209,5 @@ int main(void)
         cmocka_unit_test(test_fork),          cmocka_unit_test(test_fork_parent),
         cmocka_unit_test(test_no_descriptor),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

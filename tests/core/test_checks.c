@@ -27,12 +27,11 @@ static void count_event(void *context, const syncguard_event *event)
 static syncguard_backend *open_counted(atomic_int *reached)
 {
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *decorated = NULL;
     fake_backend *p = fake_backend_open(NULL);
-
     options.on_event = count_event;
     options.on_event_context = reached;
     assert_non_null(p);
+    syncguard_backend *decorated = NULL;
     assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &decorated, NULL), SYNCGUARD_OK);
     return decorated;
 }
@@ -42,24 +41,23 @@ static void use_everything(syncguard_backend *backend, const char *key, const ch
                            int64_t ttl_ms, syncguard_abort *abort_object, syncguard_status expected)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_grant grant;
-    syncguard_lock_info info;
-    syncguard_lock_info_raw raw;
-    syncguard_lock *lock = NULL;
-    bool flag = false;
-
     call.abort_object = abort_object;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.abort_object = abort_object;
     options.ttl_ms = ttl_ms;
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(backend, key, ttl_ms, &call, &grant, NULL), expected);
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(backend, key, &options, &lock, NULL), expected);
     assert_int_equal(syncguard_lock_try(backend, key, &options, &lock, NULL), expected);
     assert_int_equal(syncguard_extend(backend, id, ttl_ms, &call, NULL, NULL), expected);
     if (ttl_ms <= 0)
         return;
+    bool flag = false;
     assert_int_equal(syncguard_is_locked(backend, key, &call, &flag, NULL), expected);
+    syncguard_lock_info info;
     assert_int_equal(syncguard_get_by_key(backend, key, &call, &info, NULL), expected);
+    syncguard_lock_info_raw raw;
     assert_int_equal(syncguard_get_by_key_raw(backend, key, &call, &raw, NULL), expected);
     assert_int_equal(syncguard_release(backend, id, &call, NULL), expected);
     assert_int_equal(syncguard_get_by_id(backend, id, &call, &info, NULL), expected);
@@ -71,12 +69,11 @@ static void bad_input_reaches_no_store(void **state)
 {
     atomic_int reached = 0;
     syncguard_backend *backend = open_counted(&reached);
-    const syncguard_status bad = SYNCGUARD_E_INVALID_ARGUMENT;
-    char over[514];
-
     (void)state;
+    char over[514];
     memset(over, 'x', 513);
     over[513] = '\0';
+    const syncguard_status bad = SYNCGUARD_E_INVALID_ARGUMENT;
     use_everything(backend, NULL, NULL, 1000, NULL, bad);
     use_everything(backend, "", "", 1000, NULL, bad);
     use_everything(backend, over, "AAAAAAAAAAAAAAAAAAAAA", 1000, NULL, bad);
@@ -93,9 +90,8 @@ static void triggered_abort_reaches_no_store(void **state)
 {
     atomic_int reached = 0;
     syncguard_backend *backend = open_counted(&reached);
-    syncguard_abort *abort_object = NULL;
-
     (void)state;
+    syncguard_abort *abort_object = NULL;
     assert_int_equal(syncguard_abort_create(&abort_object, NULL), SYNCGUARD_OK);
     syncguard_abort_trigger(abort_object);
     use_everything(backend, "k", GOOD_ID, 1000, abort_object, SYNCGUARD_E_ABORTED);
@@ -114,7 +110,6 @@ typedef struct warnings {
 static void note_warning(void *context, syncguard_log_level level, const char *message)
 {
     warnings *all = context;
-
     if (level < SYNCGUARD_LOG_WARN)
         return;
     all->count++;
@@ -132,7 +127,6 @@ int64_t __wrap_syncguard_clock_ns(void)
 static fake_backend *open_noting(warnings *seen)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-
     options.log = note_warning;
     options.log_context = seen;
     return fake_backend_open(&options);
@@ -141,12 +135,10 @@ static fake_backend *open_noting(warnings *seen)
 static void high_counters_are_warned_of_once(void **state)
 {
     warnings seen = {0};
-    char hash[SYNCGUARD_HASH_SIZE];
-    syncguard_grant grant;
     fake_backend *p = open_noting(&seen);
-
     (void)state;
     atomic_store(&p->fence, SYNCGUARD_FENCE_WARN - 1);
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(&p->base, "s3cret", 1000, NULL, &grant, NULL), SYNCGUARD_OK);
     assert_string_equal(grant.fence, "090000000000000");
     assert_int_equal(seen.count, 0);
@@ -154,6 +146,7 @@ static void high_counters_are_warned_of_once(void **state)
         assert_int_equal(syncguard_acquire(&p->base, "s3cret", 1000, NULL, &grant, NULL),
                          SYNCGUARD_OK);
     assert_int_equal(seen.count, 1); /* per key and minute */
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash("s3cret", hash));
     assert_non_null(strstr(seen.last, hash));
     assert_null(strstr(seen.last, "s3cret"));
@@ -168,12 +161,10 @@ static void many_high_counters_are_warned_of(void **state)
 {
     enum { KEYS = 1024 };
     warnings seen = {0};
-    syncguard_grant grant;
     fake_backend *p = open_noting(&seen);
-    char hash[SYNCGUARD_HASH_SIZE];
-
     (void)state;
     atomic_store(&p->fence, SYNCGUARD_FENCE_WARN);
+    syncguard_grant grant;
     for (int round = 1; round <= 3; round++) {
         for (int i = 0; i < KEYS; i++) {
             char key[32];
@@ -187,6 +178,7 @@ static void many_high_counters_are_warned_of(void **state)
     assert_int_equal(syncguard_acquire(&p->base, "one more", 1000, NULL, &grant, NULL),
                      SYNCGUARD_OK);
     assert_int_equal(seen.count, 3 * KEYS + 1);
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash("one more", hash));
     assert_non_null(strstr(seen.last, hash));
     syncguard_close(&p->base);
@@ -200,6 +192,5 @@ int main(void)
         cmocka_unit_test(high_counters_are_warned_of_once),
         cmocka_unit_test(many_high_counters_are_warned_of),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,18 +46,17 @@ static void count_line(void *context, syncguard_log_level level, const char *mes
 static void nobody_notices_a_slow_and_failing_cleanup(void **state)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend_ops ops;
-    syncguard_error err;
-    bool locked = true;
     (void)state;
     options.cleanup_in_is_locked = true;
     options.log = count_line;
     fake_backend *p = fake_backend_open(&options);
     assert_non_null(p);
-    ops = *p->base.ops;
+    syncguard_backend_ops ops = *p->base.ops;
     ops.is_locked = dead;
     ops.cleanup = fail_late;
     p->base.ops = &ops;
+    syncguard_error err;
+    bool locked = true;
     assert_int_equal(syncguard_is_locked(&p->base, "k", NULL, &locked, &err), SYNCGUARD_OK);
     atomic_store(&answered, true);
     assert_false(locked);
@@ -81,16 +80,15 @@ static syncguard_status one_expired(syncguard_backend *backend, const syncguard_
 
 static void pruning_reports_what_failed(void **state)
 {
-    syncguard_backend_ops ops;
-    syncguard_error err;
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     assert_non_null(p);
-    ops = *p->base.ops;
+    syncguard_backend_ops ops = *p->base.ops;
     ops.list_expired = one_expired;
     ops.cleanup = fail_late;
     p->base.ops = &ops;
     atomic_store(&answered, true);
+    syncguard_error err;
     assert_int_equal(syncguard_prune(&p->base, NULL, false, NULL, NULL, &err),
                      SYNCGUARD_E_AUTH_FAILED);
     assert_int_equal(err.code, SYNCGUARD_E_AUTH_FAILED);

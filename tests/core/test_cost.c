@@ -71,17 +71,17 @@ int64_t __wrap_syncguard_random_below(int64_t limit)
 
 static void all_operations(syncguard_backend *backend)
 {
-    syncguard_grant grant, other;
-    syncguard_lock *lock = NULL;
-    bool locked = false;
-
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(backend, "k", 30000, NULL, &grant, NULL), SYNCGUARD_OK);
+    syncguard_grant other;
     assert_int_equal(syncguard_acquire(backend, "k", 30000, NULL, &other, NULL), SYNCGUARD_LOCKED);
+    bool locked = false;
     assert_int_equal(syncguard_is_locked(backend, "k", NULL, &locked, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_extend(backend, grant.lock_id, 30000, NULL, NULL, NULL),
                      SYNCGUARD_OK);
     assert_int_equal(syncguard_release(backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_release(backend, grant.lock_id, NULL, NULL), SYNCGUARD_ABSENT);
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(backend, "k", NULL, &lock, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
 }
@@ -94,22 +94,20 @@ static void ignore(void *context, const syncguard_event *event)
 
 static void nothing_is_hashed_without_a_listener(void **state)
 {
-    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *bare = NULL, *decorated = NULL;
-
     (void)state;
+    syncguard_backend *bare = NULL;
     assert_int_equal(syncguard_memory_open(NULL, &bare, NULL), SYNCGUARD_OK);
     atomic_store(&hashes, 0);
     all_operations(bare);
     assert_int_equal(atomic_load(&hashes), 0);
-
+    syncguard_backend *decorated = NULL;
     /* Counters alone need no hash either. */
     assert_int_equal(syncguard_telemetry_wrap(bare, NULL, &decorated, NULL), SYNCGUARD_OK);
     all_operations(decorated);
     assert_int_equal(atomic_load(&hashes), 0);
     syncguard_close(decorated);
-
     assert_int_equal(syncguard_memory_open(NULL, &bare, NULL), SYNCGUARD_OK);
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = ignore;
     assert_int_equal(syncguard_telemetry_wrap(bare, &options, &decorated, NULL), SYNCGUARD_OK);
     all_operations(decorated);
@@ -134,10 +132,10 @@ static void *count_realloc(void *block, size_t size)
 /* Counters need no memory of their own, with or without telemetry. */
 static void counting_allocates_nothing(void **state)
 {
-    syncguard_backend *bare = NULL, *decorated = NULL;
-    int counts[2];
-
     (void)state;
+    syncguard_backend *bare = NULL;
+    syncguard_backend *decorated = NULL;
+    int counts[2];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(syncguard_memory_open(NULL, &bare, NULL), SYNCGUARD_OK);
         decorated = bare;
@@ -155,14 +153,13 @@ static void counting_allocates_nothing(void **state)
 /* Each is a system call. With slots one of them has to be chosen. */
 static void free_lock_needs_no_random_number(void **state)
 {
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_lock *lock = NULL;
-
     (void)state;
+    syncguard_backend *backend = NULL;
     assert_int_equal(syncguard_memory_open(NULL, &backend, NULL), SYNCGUARD_OK);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.auto_extend = false;
     atomic_store(&random_numbers, 0);
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(backend, "k", &options, &lock, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
     assert_int_equal(atomic_load(&random_numbers), 0);
@@ -176,7 +173,6 @@ static void free_lock_needs_no_random_number(void **state)
 static long peak_kb(void)
 {
     struct rusage usage;
-
     getrusage(RUSAGE_SELF, &usage);
     return usage.ru_maxrss;
 }
@@ -185,18 +181,17 @@ static void absurd_keys_are_not_read(void **state)
 {
     const size_t size = (size_t)100 << 20;
     char *key = malloc(size + 1);
-    syncguard_backend *backend = NULL;
-    struct timespec before, after;
-    syncguard_grant grant;
-    double best_ms = 0;
-    long peak;
-
     (void)state;
     assert_non_null(key);
     memset(key, 'k', size);
     key[size] = '\0';
+    syncguard_backend *backend = NULL;
     assert_int_equal(syncguard_memory_open(NULL, &backend, NULL), SYNCGUARD_OK);
-    peak = peak_kb();
+    long peak = peak_kb();
+    struct timespec before;
+    struct timespec after;
+    syncguard_grant grant;
+    double best_ms = 0;
     for (int i = 0; i < 20; i++) {
         clock_gettime(CLOCK_MONOTONIC, &before);
         assert_int_equal(syncguard_acquire(backend, key, 1000, NULL, &grant, NULL),
@@ -216,13 +211,12 @@ static void absurd_keys_are_not_read(void **state)
 int main(void)
 {
     const syncguard_allocator counting = {count_malloc, count_realloc, free};
+    syncguard_allocator_set(&counting);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_hashed_without_a_listener),
         cmocka_unit_test(counting_allocates_nothing),
         cmocka_unit_test(free_lock_needs_no_random_number),
         cmocka_unit_test(absurd_keys_are_not_read),
     };
-
-    syncguard_allocator_set(&counting);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

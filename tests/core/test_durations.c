@@ -49,6 +49,5 @@ int main(void)
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_both_agree),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,9 +21,8 @@ static void test_names(void **state)
 
 static void test_fail(void **state)
 {
-    syncguard_error err;
-
     (void)state;
+    syncguard_error err;
     memset(&err, 'x', sizeof err);
     assert_int_equal(syncguard_fail(&err, SYNCGUARD_E_AUTH_FAILED, "28P01", "no %s", "entry"),
                      SYNCGUARD_E_AUTH_FAILED);
@@ -54,20 +53,17 @@ static void test_fail(void **state)
 /* Cut at a character boundary, control characters replaced. */
 static void test_fail_cut(void **state)
 {
+    (void)state;
     char text[600];
     syncguard_error err;
-    int shift;
     size_t i;
-    size_t length;
-
-    (void)state;
-    for (shift = 0; shift < 4; shift++) {
+    for (int shift = 0; shift < 4; shift++) {
         memset(text, 'a', (size_t)shift);
         for (i = (size_t)shift; i + 4 < sizeof text; i += 4)
             memcpy(text + i, "\xF0\x9F\x98\x80", 4);
         text[i] = '\0';
         syncguard_fail(&err, SYNCGUARD_E_INTERNAL, text, "%s", text);
-        length = strlen(err.message);
+        size_t length = strlen(err.message);
         assert_true(length < sizeof err.message && length >= sizeof err.message - 4);
         assert_int_equal((length - (size_t)shift) % 4, 0);
         length = strlen(err.native);
@@ -110,13 +106,11 @@ static void test_allocator(void **state)
     static const syncguard_allocator counting = {count_malloc, count_realloc, count_free};
     static const syncguard_allocator system = {malloc, realloc, free};
     static const syncguard_allocator broken = {count_malloc, NULL, count_free};
-    char *text;
-
     (void)state;
     syncguard_allocator_set(&counting);
     syncguard_allocator_set(NULL);
     syncguard_allocator_set(&broken);
-    text = syncguard_strdup("hello");
+    char *text = syncguard_strdup("hello");
     assert_string_equal(text, "hello");
     errno = ENOENT;
     syncguard_free(text);
@@ -129,12 +123,9 @@ static void test_allocator(void **state)
 
 static void test_alloc(void **state)
 {
-    unsigned char *block;
-    char *text;
-
     (void)state;
     assert_null(syncguard_calloc(SIZE_MAX / 2, 3));
-    block = syncguard_calloc(0, 8);
+    unsigned char *block = syncguard_calloc(0, 8);
     assert_non_null(block);
     syncguard_free(block);
     block = syncguard_malloc(0);
@@ -148,7 +139,7 @@ static void test_alloc(void **state)
     syncguard_free(block);
     assert_null(syncguard_strdup(NULL));
     assert_null(syncguard_strndup(NULL, 3));
-    text = syncguard_strndup("abcdef", 3);
+    char *text = syncguard_strndup("abcdef", 3);
     assert_string_equal(text, "abc");
     syncguard_free(text);
     text = syncguard_strndup("ab", 30);
@@ -163,6 +154,5 @@ int main(void)
         cmocka_unit_test(test_fail_cut),  cmocka_unit_test(test_alloc),
         cmocka_unit_test(test_allocator),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

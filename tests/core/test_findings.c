@@ -38,7 +38,6 @@ static void hosts_of_this_machine(void **state)
                                          "127.example.org",
                                          "127.0.0.1.example.org",
                                          "localhost.example.org"};
-
     (void)state;
     assert_true(syncguard_host_is_local(NULL));
     for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
@@ -76,7 +75,6 @@ static void clocks_may_differ_by_a_second(void **state)
         {1400000, 500000, SYNCGUARD_FINE},
         {-1600000, 500000, SYNCGUARD_WARN},
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         syncguard_report_clock(&to, cases[i].offset_us, cases[i].error_us);
@@ -97,7 +95,6 @@ static void clocks_of_replicas_may_differ_by_half_a_second(void **state)
         {499999, 0, ""},      {-499999, 0, ""},           {900000, 500000, ""},
         {500000, 0, "ahead"}, {1100000, 500000, "ahead"}, {-20000000, 1000, "behind"},
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bool fine = cases[i].why[0] == '\0';
@@ -120,6 +117,5 @@ int main(void)
         cmocka_unit_test(clocks_may_differ_by_a_second),
         cmocka_unit_test(clocks_of_replicas_may_differ_by_half_a_second),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

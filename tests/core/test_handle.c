@@ -261,11 +261,11 @@ static void an_extend_and_a_loss_are_never_both_believed(void **state)
     fake_backend *p = fake_backend_open(NULL);
     p->on_extend = answer_at_the_end;
     for (int round = 0; round < 200; round++) {
-        pthread_t thread;
         syncguard_lock *lock = take(p, 1000, false);
         atomic_store(&lock->lease, syncguard_clock_ns() + 2 * SYNCGUARD_NS_PER_MS);
         atomic_store(&heard, SYNCGUARD_LOST_NO);
         atomic_store(&asking, true);
+        pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, ask, lock), 0);
         syncguard_status status = syncguard_lock_extend(lock, 60000, NULL, NULL, NULL);
         atomic_store(&asking, false);

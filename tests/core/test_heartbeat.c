@@ -95,7 +95,6 @@ static void the_end_of_max_hold_hurries_nobody_else(void **state)
     assert_in_range(atomic_load(&limit_ms), 4000, 5000); /* half of the TTL would be 3000 */
     syncguard_lock_dispose(limited);
     syncguard_lock_dispose(lock);
-
     int64_t now = syncguard_clock_ns();
     int64_t end = now + TTL_MS / 4 * SYNCGUARD_NS_PER_MS;
     syncguard_lock late = {
@@ -148,7 +147,6 @@ static void every_lease_ends_with_max_hold(void **state)
     assert_true(atomic_load(&latest_end_ns) >= hold_end);
     assert_true(atomic_load(&latest_end_ns) < hold_end + 1000 * SYNCGUARD_NS_PER_MS);
     syncguard_lock_dispose(lock);
-
     lock = take_renewed(p, "k", TTL_MS, 10 * TTL_MS);
     assert_int_equal(syncguard_lock_extend(lock, 100 * TTL_MS, NULL, NULL, NULL), SYNCGUARD_OK);
     assert_in_range(syncguard_lock_remaining_ms(lock), 2 * TTL_MS, 10 * TTL_MS);

@@ -138,7 +138,6 @@ static void a_loss_triggers_the_abort_object(void **state)
     fake_backend *p = fake_backend_open(NULL);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
-    syncguard_lock *other = NULL;
     syncguard_abort *lost = NULL;
     assert_int_equal(syncguard_abort_create(&lost, NULL), SYNCGUARD_OK);
     options.abort_on_lost = lost;
@@ -155,6 +154,7 @@ static void a_loss_triggers_the_abort_object(void **state)
     assert_int_equal(poll(&fd, 1, 0), 1);
     options = (syncguard_lock_options)SYNCGUARD_LOCK_OPTIONS_INIT;
     options.abort_object = lost;
+    syncguard_lock *other = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "o", &options, &other, NULL),
                      SYNCGUARD_E_ABORTED);
     assert_int_equal(syncguard_lock_lost(lock), SYNCGUARD_LOST_ABSENT);

@@ -87,7 +87,7 @@ static void wait_for_all(fake_backend *p, int64_t after_ns)
     assert_true(all_begun_ns(p) > after_ns);
 }
 
-/* ---- a connection was replaced --------------------------------------------------------------- */
+/* ---- a connection was replaced ---- */
 
 static void a_reconnect_renews_all(void **state)
 {
@@ -206,7 +206,7 @@ static void many_locks_less_often(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- those with little time left come first -------------------------------------------------- */
+/* ---- those with little time left come first ---- */
 
 #define MANY (12 * SYNCGUARD_BATCH_MAX)
 #define BRIEF 5
@@ -242,10 +242,10 @@ static syncguard_status take_time(fake_backend *p, syncguard_extend_op *op, sync
 static fake_backend *open_with_many(int64_t ttl_ms, int ms)
 {
     fake_backend *p = open_server();
-    char key[16];
     atomic_store(&pause_ms, ms);
     atomic_store(&others, 0);
     atomic_store(&briefs, 0);
+    char key[16];
     for (int i = 0; i < MANY; i++) {
         snprintf(key, sizeof key, "k%d", i);
         many[i] = take_renewed(p, key, ttl_ms, 0);
@@ -335,7 +335,7 @@ static void so_is_a_lock_whose_lease_is_the_longest(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- requests that are under way meanwhile --------------------------------------------------- */
+/* ---- requests that are under way meanwhile ---- */
 
 /* Undecided in a batch; alone it takes long. */
 static syncguard_status extend_stuck(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
@@ -391,7 +391,7 @@ static void a_grant_under_way_is_renewed(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- idle connections ------------------------------------------------------------------------ */
+/* ---- idle connections ---- */
 
 static void an_idle_connection_that_ends_renews_all(void **state)
 {
@@ -413,7 +413,7 @@ static void an_idle_connection_that_ends_renews_all(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- the clock of the server ----------------------------------------------------------------- */
+/* ---- the clock of the server ---- */
 
 static void a_clock_that_jumps_renews_all(void **state)
 {
@@ -423,23 +423,19 @@ static void a_clock_that_jumps_renews_all(void **state)
     int64_t expiries[LOCKS];
     syncguard_grant grant;
     take_locks(p, locks, expiries);
-
     atomic_store(&ahead_ms, 400); /* less than a lock tolerates */
     assert_int_equal(syncguard_acquire(&p->base, "a", 1000, NULL, &grant, NULL), SYNCGUARD_OK);
     sleep_ms(300);
     assert_int_equal(atomic_load(&p->batches), 0);
-
     atomic_store(&ahead_ms, 5000); /* a grant shows it */
     assert_int_equal(syncguard_acquire(&p->base, "b", 1000, NULL, &grant, NULL), SYNCGUARD_OK);
     all_are_renewed(locks, expiries);
-
     for (int i = 0; i < LOCKS; i++)
         expiries[i] = syncguard_lock_expires_at_ms(locks[i]);
     atomic_store(&ahead_ms, -5000); /* an extend does */
     assert_int_equal(syncguard_extend(&p->base, grant.lock_id, 1000, NULL, NULL, NULL),
                      SYNCGUARD_OK);
     all_are_renewed(locks, expiries);
-
     for (int i = 0; i < LOCKS; i++)
         expiries[i] = syncguard_lock_expires_at_ms(locks[i]);
     atomic_store(&ahead_ms, 5000); /* an extend of a lock handle */
@@ -457,10 +453,10 @@ static void a_renewal_shows_the_jump(void **state)
     syncguard_lock *locks[LOCKS];
     int64_t expiries[LOCKS];
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *brief = NULL;
     take_locks(p, locks, expiries);
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
+    syncguard_lock *brief = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "brief", &options, &brief, NULL),
                      SYNCGUARD_OK);
     atomic_store(&ahead_ms, 5000);

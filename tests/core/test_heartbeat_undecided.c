@@ -36,11 +36,11 @@ static void a_batch_that_was_given_up_is_not_repeated_one_by_one(void **state)
     (void)state;
     static syncguard_lock *locks[GIVEN_UP];
     fake_backend *p = fake_backend_open(NULL);
-    char key[16];
     atomic_store(&last_batch, 0);
     atomic_store(&extends_seen, 0);
     atomic_store(&busy_until_ns, 0);
     atomic_store(&p->on_extend, busy_after_it_was_given_up);
+    char key[16];
     for (int i = 0; i < GIVEN_UP; i++) {
         snprintf(key, sizeof key, "k%d", i);
         locks[i] = take_renewed(p, key, TTL_MS, 0);
@@ -126,12 +126,12 @@ static syncguard_status only_alone(fake_backend *p, syncguard_extend_op *op, syn
 static void many_that_are_decided_alone_survive(void **state)
 {
     (void)state;
-    syncguard_lock *locks[10 * MANY];
     fake_backend *p = fake_backend_open(NULL);
-    char key[16];
     atomic_store(&singles, 0);
     p->batch_answers = true;
     atomic_store(&p->on_extend, only_alone);
+    syncguard_lock *locks[10 * MANY];
+    char key[16];
     for (int i = 0; i < 10 * MANY; i++) {
         snprintf(key, sizeof key, "k%d", i);
         locks[i] = take_renewed(p, key, TTL_MS, 0);

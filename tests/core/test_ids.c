@@ -44,18 +44,16 @@ static void test_unique(void **state)
 {
     enum { COUNT = 10000 };
     char(*ids)[SYNCGUARD_LOCK_ID_SIZE] = calloc(COUNT, sizeof *ids);
-    int i;
-
     (void)state;
     assert_non_null(ids);
     calls = 0;
-    for (i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COUNT; i++) {
         assert_int_equal(syncguard_lock_id_draw(ids[i], NULL), SYNCGUARD_OK);
         assert_true(syncguard_lock_id_valid(ids[i]));
     }
     assert_int_equal(calls, COUNT);
     qsort(ids, COUNT, sizeof *ids, compare);
-    for (i = 1; i < COUNT; i++)
+    for (int i = 1; i < COUNT; i++)
         assert_string_not_equal(ids[i - 1], ids[i]);
     free(ids);
 }
@@ -63,11 +61,10 @@ static void test_unique(void **state)
 /* I-ID-02: no substitute for randomness */
 static void test_no_randomness(void **state)
 {
-    char id[SYNCGUARD_LOCK_ID_SIZE] = "x";
-    syncguard_error err;
-
     (void)state;
     failing = ENOSYS;
+    char id[SYNCGUARD_LOCK_ID_SIZE] = "x";
+    syncguard_error err;
     assert_int_equal(syncguard_lock_id_draw(id, &err), SYNCGUARD_E_INTERNAL);
     assert_int_equal(err.code, SYNCGUARD_E_INTERNAL);
     assert_string_equal(id, "");
@@ -84,17 +81,16 @@ static void test_no_randomness(void **state)
 /* I-ID-02: an acquire without randomness fails and stores nothing */
 static void test_acquire_without(void **state)
 {
-    syncguard_backend *backend = NULL;
-    syncguard_grant grant;
-    syncguard_error err;
-    bool locked = true;
-
     (void)state;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
     assert_int_equal(syncguard_open("memory:", NULL, &backend, &err), SYNCGUARD_OK);
     failing = ENOSYS;
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                      SYNCGUARD_E_INTERNAL);
     failing = 0;
+    bool locked = true;
     assert_int_equal(syncguard_is_locked(backend, "k", NULL, &locked, &err), SYNCGUARD_OK);
     assert_false(locked);
     assert_int_equal(syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -107,36 +103,32 @@ static void test_fork(void **state)
 {
     enum { COUNT = 1000 };
     static char ids[2 * COUNT][SYNCGUARD_LOCK_ID_SIZE];
-    char warm[SYNCGUARD_LOCK_ID_SIZE];
-    int ends[2];
-    pid_t child;
-    int status = 0;
-    size_t got = 0;
-    int i;
-
     (void)state;
+    char warm[SYNCGUARD_LOCK_ID_SIZE];
     assert_int_equal(syncguard_lock_id_draw(warm, NULL), SYNCGUARD_OK);
+    int ends[2];
     assert_int_equal(pipe(ends), 0);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
-    for (i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COUNT; i++) {
         if (syncguard_lock_id_draw(ids[i], NULL) != SYNCGUARD_OK)
             _exit(1);
     }
     if (child == 0)
         _exit(write(ends[1], ids, sizeof ids / 2) == (ssize_t)(sizeof ids / 2) ? 0 : 1);
     close(ends[1]);
+    size_t got = 0;
     while (got < sizeof ids / 2) {
         ssize_t n = read(ends[0], (char *)ids[COUNT] + got, sizeof ids / 2 - got);
-
         assert_true(n > 0);
         got += (size_t)n;
     }
     close(ends[0]);
+    int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     qsort(ids, 2 * COUNT, sizeof *ids, compare);
-    for (i = 1; i < 2 * COUNT; i++)
+    for (int i = 1; i < 2 * COUNT; i++)
         assert_string_not_equal(ids[i - 1], ids[i]);
 }
 
@@ -148,6 +140,5 @@ int main(void)
         cmocka_unit_test(test_acquire_without),
         cmocka_unit_test(test_fork),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,11 +20,9 @@ static _Atomic int64_t wall_shift_ms;
 int clock_gettime(clockid_t id, struct timespec *out)
 {
     int64_t shift = id == CLOCK_REALTIME ? wall_shift_ms : boot_shift_ms;
-    int64_t ns;
-
     if (syscall(SYS_clock_gettime, id, out) != 0)
         return -1;
-    ns = out->tv_nsec + shift % 1000 * 1000000;
+    int64_t ns = out->tv_nsec + shift % 1000 * 1000000;
     out->tv_sec += shift / 1000 + (ns >= 1000000000) - (ns < 0);
     out->tv_nsec = (long)((ns + 1000000000) % 1000000000);
     return 0;
@@ -34,7 +32,6 @@ static syncguard_backend *open_memory(void)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
-
     assert_int_equal(syncguard_open("memory:", NULL, &backend, &err), SYNCGUARD_OK);
     return backend;
 }
@@ -73,12 +70,10 @@ static syncguard_status release(syncguard_backend *b, const char *id, syncguard_
 static void test_expiry(void **state)
 {
     syncguard_backend *b = open_memory();
-    syncguard_acquire_op op;
-    syncguard_release_op gone;
     syncguard_extend_op extend = {.lock_id = id_a, .ttl_ms = 1000};
     syncguard_lookup_op lookup = {.lock_id = id_a};
-
     (void)state;
+    syncguard_acquire_op op;
     assert_int_equal(acquire(b, "k", id_a, 1000, &op), SYNCGUARD_OK);
     assert_int_equal(op.fence, 1);
     assert_int_equal(acquire(b, "k", id_b, 1000, &op), SYNCGUARD_LOCKED);
@@ -92,6 +87,7 @@ static void test_expiry(void **state)
     assert_int_equal(b->ops->lookup(b, &lookup, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(b->ops->extend(b, &extend, NULL), SYNCGUARD_ABSENT);
     assert_int_equal(extend.reason, SYNCGUARD_REASON_EXPIRED);
+    syncguard_release_op gone;
     assert_int_equal(release(b, id_a, &gone), SYNCGUARD_ABSENT);
     assert_int_equal(gone.reason, SYNCGUARD_REASON_EXPIRED);
     assert_int_equal(release(b, id_b, &gone), SYNCGUARD_ABSENT);
@@ -111,9 +107,8 @@ static void test_expiry(void **state)
 static void test_wall_step(void **state)
 {
     syncguard_backend *b = open_memory();
-    syncguard_acquire_op op;
-
     (void)state;
+    syncguard_acquire_op op;
     assert_int_equal(acquire(b, "k", id_a, 5000, &op), SYNCGUARD_OK);
     wall_shift_ms = INT64_C(3600000);
     assert_int_equal(acquire(b, "k", id_b, 5000, &op), SYNCGUARD_LOCKED);
@@ -128,12 +123,11 @@ static void test_wall_step(void **state)
 static void test_same_id(void **state)
 {
     syncguard_backend *b = open_memory();
-    syncguard_acquire_op first;
-    syncguard_acquire_op again;
-
     (void)state;
+    syncguard_acquire_op first;
     assert_int_equal(acquire(b, "k", id_a, 5000, &first), SYNCGUARD_OK);
     pass(10);
+    syncguard_acquire_op again;
     assert_int_equal(acquire(b, "k", id_a, 5000, &again), SYNCGUARD_OK);
     assert_int_equal(again.fence, first.fence);
     assert_int_equal(again.expires_at_ms, first.expires_at_ms);
@@ -144,13 +138,11 @@ static void test_same_id(void **state)
 static void test_extend(void **state)
 {
     syncguard_backend *b = open_memory();
-    syncguard_acquire_op op;
     syncguard_lookup_op before = {.lock_id = id_a};
-    syncguard_lookup_op after = {.key = "k", .key_length = 1};
     syncguard_extend_op items[2] = {{.lock_id = id_a, .ttl_ms = 5000},
                                     {.lock_id = id_b, .ttl_ms = 5000}};
-
     (void)state;
+    syncguard_acquire_op op;
     assert_int_equal(acquire(b, "k", id_a, 60000, &op), SYNCGUARD_OK);
     assert_int_equal(b->ops->lookup(b, &before, NULL), SYNCGUARD_OK);
     assert_int_equal(before.record.expires_at_ms - before.record.acquired_at_ms, 60000);
@@ -159,6 +151,7 @@ static void test_extend(void **state)
     assert_int_equal(b->ops->extend(b, &items[1], NULL), SYNCGUARD_ABSENT);
     assert_int_equal(items[1].reason, SYNCGUARD_REASON_NOT_FOUND);
     assert_true(items[0].first_sent_ns > 0);
+    syncguard_lookup_op after = {.key = "k", .key_length = 1};
     assert_int_equal(b->ops->lookup(b, &after, NULL), SYNCGUARD_OK);
     assert_string_equal(after.record.fence, before.record.fence);
     assert_string_equal(after.record.lock_id, id_a);
@@ -172,12 +165,11 @@ static void test_extend(void **state)
 static void test_cleanup(void **state)
 {
     syncguard_backend *b = open_memory();
-    syncguard_acquire_op op;
-    syncguard_is_locked_op seen = {.key = "k", .key_length = 1};
     syncguard_cleanup_op clean = {.key = "k", .key_length = 1, .lock_id = id_a};
-
     (void)state;
+    syncguard_acquire_op op;
     assert_int_equal(acquire(b, "k", id_a, 1000, &op), SYNCGUARD_OK);
+    syncguard_is_locked_op seen = {.key = "k", .key_length = 1};
     assert_int_equal(b->ops->is_locked(b, &seen, NULL), SYNCGUARD_OK);
     assert_true(seen.locked);
     pass(2900);
@@ -207,11 +199,10 @@ static void test_cleanup(void **state)
 static void test_undo(void **state)
 {
     syncguard_backend *b = open_memory();
-    syncguard_acquire_op op;
-    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
-
     (void)state;
+    syncguard_acquire_op op;
     assert_int_equal(acquire(b, "k", id_a, 60000, &op), SYNCGUARD_OK);
+    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
     assert_int_equal(b->ops->undo(b, "k", 1, id_a, 0, &limits, NULL), SYNCGUARD_OK);
     assert_int_equal(b->ops->undo(b, "k", 1, id_a, 0, &limits, NULL), SYNCGUARD_OK);
     assert_int_equal(acquire(b, "k", id_b, 60000, &op), SYNCGUARD_OK);
@@ -228,7 +219,6 @@ typedef struct seen {
 static bool note(void *context, const syncguard_record *record)
 {
     seen *s = context;
-
     s->count++;
     memcpy(s->owner, record->owner, sizeof s->owner);
     return s->count != s->stop_after;
@@ -238,19 +228,17 @@ static bool note(void *context, const syncguard_record *record)
 static void test_list(void **state)
 {
     syncguard_backend *b = open_memory();
-    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
+    (void)state;
     syncguard_acquire_op op;
     char key[32];
     char id[SYNCGUARD_LOCK_ID_SIZE];
-    seen s = {0, 0, ""};
-    int i;
-
-    (void)state;
-    for (i = 0; i < 10000; i++) {
+    for (int i = 0; i < 10000; i++) {
         snprintf(key, sizeof key, "key-%d", i);
         snprintf(id, sizeof id, "%022d", i);
         assert_int_equal(acquire(b, key, id, (i % 10) != 0 ? 1000 : 60000, &op), SYNCGUARD_OK);
     }
+    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
+    seen s = {0, 0, ""};
     assert_int_equal(b->ops->list(b, &limits, note, &s, NULL), SYNCGUARD_OK);
     assert_int_equal(s.count, 10000);
     pass(3000);
@@ -285,25 +273,22 @@ static void test_separate(void **state)
 {
     syncguard_backend *b = open_memory();
     syncguard_backend *other = open_memory();
-    syncguard_grant grant;
-    syncguard_grant second;
-    int status = -1;
-    pid_t child;
-
     (void)state;
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(b, "k", 60000, NULL, &grant, NULL), SYNCGUARD_OK);
+    syncguard_grant second;
     assert_int_equal(syncguard_acquire(other, "k", 60000, NULL, &second, NULL), SYNCGUARD_OK);
     syncguard_close(other);
-    child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         bool empty = syncguard_release(b, grant.lock_id, NULL, NULL) == SYNCGUARD_ABSENT &&
                      syncguard_acquire(b, "k", 60000, NULL, &second, NULL) == SYNCGUARD_OK &&
                      strcmp(second.fence, "000000000000001") == 0;
-
         syncguard_close(b);
         _exit(empty ? 0 : 1);
     }
+    int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     assert_int_equal(syncguard_release(b, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
@@ -318,11 +303,8 @@ static void *contend(void *argument)
 {
     syncguard_backend *b = argument;
     syncguard_grant grant;
-    int i;
-
-    for (i = 0; i < 3000; i++) {
+    for (int i = 0; i < 3000; i++) {
         char key[2] = {(char)('a' + i % 3), '\0'};
-
         if (syncguard_acquire(b, key, 60000, NULL, &grant, NULL) != SYNCGUARD_OK)
             continue;
         if (i % 3 == 0 && atomic_fetch_add(&holders, 1) != 0)
@@ -340,20 +322,17 @@ static void *contend(void *argument)
 static void test_threads(void **state)
 {
     syncguard_backend *b = open_memory();
-    pthread_t threads[8];
-    int64_t sum = 0;
-    int i;
-
     (void)state;
-    for (i = 0; i < 8; i++)
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, contend, b), 0);
-    for (i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
     assert_int_equal(overlaps, 0);
-    for (i = 0; i < 3; i++) {
+    int64_t sum = 0;
+    for (int i = 0; i < 3; i++) {
         char key[2] = {(char)('a' + i), '\0'};
         syncguard_grant grant;
-
         assert_int_equal(syncguard_acquire(b, key, 60000, NULL, &grant, NULL), SYNCGUARD_OK);
         sum += strtoll(grant.fence, NULL, 10) - 1;
     }
@@ -370,6 +349,5 @@ int main(void)
         cmocka_unit_test(test_list),    cmocka_unit_test(test_separate),
         cmocka_unit_test(test_threads),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,8 @@ enum { COUNT = 5000 };
 
 static bool find(const sg_memory_table *table, int number, uint64_t hash)
 {
-    sg_memory_node *node;
-
-    for (node = sg_memory_table_first(table, hash); node != NULL; node = node->next) {
+    for (sg_memory_node *node = sg_memory_table_first(table, hash); node != NULL;
+         node = node->next) {
         if (((item *)(void *)node)->number == number)
             return true;
     }
@@ -30,25 +29,23 @@ static uint64_t hash_of(int number)
 static void test_grow(void **state)
 {
     item *items = calloc(COUNT, sizeof *items);
-    sg_memory_table table;
-    int i;
-
     (void)state;
     assert_non_null(items);
+    sg_memory_table table;
     assert_true(sg_memory_table_init(&table));
-    for (i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COUNT; i++) {
         items[i].number = i;
         sg_memory_table_add(&table, &items[i].node, hash_of(i));
     }
     assert_int_equal(table.count, COUNT);
     assert_true(table.bucket_count >= COUNT / 2);
-    for (i = 0; i < COUNT; i++)
+    for (int i = 0; i < COUNT; i++)
         assert_true(find(&table, i, hash_of(i)));
-    for (i = 0; i < COUNT; i += 2)
+    for (int i = 0; i < COUNT; i += 2)
         sg_memory_table_remove(&table, &items[i].node);
     sg_memory_table_remove(&table, &items[0].node);
     assert_int_equal(table.count, COUNT / 2);
-    for (i = 0; i < COUNT; i++)
+    for (int i = 0; i < COUNT; i++)
         assert_int_equal(find(&table, i, hash_of(i)), i % 2);
     sg_memory_table_free(&table);
     sg_memory_table_free(&table);
@@ -59,24 +56,19 @@ static void test_grow(void **state)
 static void test_spread(void **state)
 {
     item *items = calloc(COUNT, sizeof *items);
-    sg_memory_table table;
-    char key[64];
-    int i;
-    int longest = 0;
-
     (void)state;
     assert_non_null(items);
+    sg_memory_table table;
     assert_true(sg_memory_table_init(&table));
-    for (i = 0; i < COUNT; i++) {
+    char key[64];
+    for (int i = 0; i < COUNT; i++) {
         int length = snprintf(key, sizeof key, "billing:customer:%08d", i);
-
         sg_memory_table_add(&table, &items[i].node, sg_memory_table_hash(key, (size_t)length, 7));
     }
-    for (i = 0; i < COUNT; i++) {
-        sg_memory_node *node;
+    int longest = 0;
+    for (int i = 0; i < COUNT; i++) {
         int chain = 0;
-
-        for (node = sg_memory_table_first(&table, items[i].node.hash); node != NULL;
+        for (sg_memory_node *node = sg_memory_table_first(&table, items[i].node.hash); node != NULL;
              node = node->next)
             chain++;
         longest = chain > longest ? chain : longest;
@@ -100,26 +92,23 @@ static void test_no_memory(void **state)
 {
     static const syncguard_allocator failing = {fail_malloc, realloc, free};
     item *items = calloc(COUNT, sizeof *items);
-    sg_memory_table table;
-    int i;
-
     (void)state;
     assert_non_null(items);
     syncguard_allocator_set(&failing);
+    sg_memory_table table;
     for (left = 0; left < 2; left++) {
         int before = left;
-
         assert_false(sg_memory_table_init(&table));
         left = before;
     }
     left = 2;
     assert_true(sg_memory_table_init(&table));
     /* It cannot grow any more, but it goes on working. */
-    for (i = 0; i < COUNT; i++) {
+    for (int i = 0; i < COUNT; i++) {
         items[i].number = i;
         sg_memory_table_add(&table, &items[i].node, hash_of(i));
     }
-    for (i = 0; i < COUNT; i++)
+    for (int i = 0; i < COUNT; i++)
         assert_true(find(&table, i, hash_of(i)));
     sg_memory_table_free(&table);
     left = -1;
@@ -133,6 +122,5 @@ int main(void)
         cmocka_unit_test(test_spread),
         cmocka_unit_test(test_no_memory),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@
 
 #define KEY "the-s3cret-key"
 
-/* ---- the log, and the text ------------------------------------------------------------------ */
+/* ---- the log, and the text ---- */
 
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char log_lines[4000][300];
@@ -67,15 +67,14 @@ static fake_backend *fake;
 
 static syncguard_backend *open_counted(void)
 {
-    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *decorated = NULL;
-
     options.log = keep_line;
     log_count = 0;
     fake = fake_backend_open(&options);
     assert_non_null(fake);
+    syncguard_telemetry_options telemetry = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     telemetry.handle_name = "h";
+    syncguard_backend *decorated = NULL;
     assert_int_equal(syncguard_telemetry_wrap(&fake->base, &telemetry, &decorated, NULL),
                      SYNCGUARD_OK);
     return decorated;
@@ -116,15 +115,15 @@ static syncguard_lock *take(syncguard_backend *backend, const char *key, int64_t
                             bool auto_extend, int64_t max_hold_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
     options.ttl_ms = ttl_ms;
     options.auto_extend = auto_extend;
     options.max_hold_ms = max_hold_ms;
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(backend, key, &options, &lock, NULL), SYNCGUARD_OK);
     return lock;
 }
 
-/* ---- held and waiting ----------------------------------------------------------------------- */
+/* ---- held and waiting ---- */
 
 static atomic_bool key_is_held;
 
@@ -150,25 +149,23 @@ static void *wait_for_key(void *argument)
 static void held_and_waiting(void **state)
 {
     syncguard_backend *backend = open_counted();
-    pthread_t waiter;
-    void *done = NULL;
-
     (void)state;
     syncguard_lock *lock = take(backend, "a", 30000, false, 0);
     syncguard_lock *detached = take(backend, "b", 30000, false, 0);
     assert_int_equal(value(backend, "syncguard_locks_held", ""), 2);
     atomic_store(&key_is_held, true);
     fake->on_acquire = held;
+    pthread_t waiter;
     assert_int_equal(pthread_create(&waiter, NULL, wait_for_key, backend), 0);
     assert_true(wait_for_value(backend, "syncguard_acquires_waiting", "", 1));
     assert_int_equal(value(backend, "syncguard_locks_held", ""), 2);
     atomic_store(&key_is_held, false);
+    void *done = NULL;
     pthread_join(waiter, &done);
     assert_ptr_equal(done, backend);
     assert_int_equal(value(backend, "syncguard_acquires_waiting", ""), 0);
     assert_int_equal(value(backend, "syncguard_wait_seconds_count", ""), 3);
     assert_int_equal(value(backend, "syncguard_hold_seconds_count", ""), 1);
-
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     assert_int_equal(value(backend, "syncguard_locks_held", ""), 1);
     syncguard_lock_dispose(lock);
@@ -184,18 +181,17 @@ static void nothing_is_counted_without_telemetry(void **state)
 {
     fake_backend *p = fake_backend_open(NULL);
     const sg_counters *counters = p->base.core->counters;
-    const sg_counters zero = {.on = false};
-
     (void)state;
     syncguard_lock *lock = take(&p->base, "k", 30000, false, 0);
     syncguard_backend_reconnected(&p->base);
     sg_lock_lose(lock, SYNCGUARD_LOST_ABSENT);
     syncguard_lock_dispose(lock);
+    const sg_counters zero = {.on = false};
     assert_memory_equal(counters, &zero, sizeof zero);
     syncguard_close(&p->base);
 }
 
-/* ---- losses --------------------------------------------------------------------------------- */
+/* ---- losses ---- */
 
 static syncguard_status gone(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
@@ -212,14 +208,14 @@ static syncguard_status not_there(fake_backend *p, syncguard_release_op *op, syn
 static void a_renewal_finds_the_lock_gone(void **state)
 {
     syncguard_backend *backend = open_counted();
-    char hash[SYNCGUARD_HASH_SIZE], line[300];
-
     (void)state;
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(KEY, hash));
     atomic_store(&fake->on_extend, gone);
     syncguard_lock *lock = take(backend, KEY, 1500, true, 0);
     assert_true(wait_for_value(backend, "syncguard_locks_lost_total", "reason=\"absent\"", 1));
     assert_true(wait_for_line("is lost"));
+    char line[300];
     assert_int_equal(lines_with("is lost", line), 1);
     assert_non_null(strstr(line, hash));
     assert_null(strstr(line, syncguard_lock_id(lock)));
@@ -239,7 +235,6 @@ static void a_renewal_finds_the_lock_gone(void **state)
 static void losses_have_their_reason(void **state)
 {
     syncguard_backend *backend = open_counted();
-
     (void)state;
     fake->on_release = not_there;
     /* Nobody asks before the lease is over. */
@@ -269,7 +264,7 @@ static void losses_have_their_reason(void **state)
     syncguard_close(backend);
 }
 
-/* ---- renewals ------------------------------------------------------------------------------- */
+/* ---- renewals ---- */
 
 static syncguard_status broken(fake_backend *p, syncguard_extend_op *op, syncguard_error *err)
 {
@@ -280,13 +275,12 @@ static syncguard_status broken(fake_backend *p, syncguard_extend_op *op, syncgua
 static void renewals_by_result(void **state)
 {
     syncguard_backend *backend = open_counted();
-    char line[300];
-
     (void)state;
     atomic_store(&fake->on_extend, broken);
     syncguard_lock *lock = take(backend, KEY, 6000, true, 0);
     assert_true(wait_for_value(backend, "syncguard_renewals_total", "result=\"failed\"", 1));
     assert_true(wait_for_line("renewing 1 of 1 locks failed"));
+    char line[300];
     lines_with("renewing", line);
     assert_non_null(strstr(line, "the server is gone"));
     assert_null(strstr(line, syncguard_lock_id(lock)));
@@ -301,12 +295,11 @@ static void renewals_by_result(void **state)
 static void slow_renewals_are_logged(void **state)
 {
     syncguard_backend *backend = open_counted();
-    syncguard_extend_op items[2] = {{.status = SYNCGUARD_OK}, {.status = SYNCGUARD_OK}};
-    syncguard_error none;
-
     (void)state;
+    syncguard_error none;
     syncguard_error_clear(&none);
     int64_t now = syncguard_clock_ns();
+    syncguard_extend_op items[2] = {{.status = SYNCGUARD_OK}, {.status = SYNCGUARD_OK}};
     sg_incidents_renewed(backend, items, 2, now, &none);
     assert_int_equal(log_count, 0);
     sg_incidents_renewed(backend, items, 2, now - 3100 * SYNCGUARD_NS_PER_MS, &none);
@@ -319,14 +312,12 @@ static void slow_renewals_are_logged(void **state)
     syncguard_close(backend);
 }
 
-/* ---- the log is not flooded ------------------------------------------------------------------ */
+/* ---- the log is not flooded ---- */
 
 static void lines_per_minute_are_limited(void **state)
 {
     syncguard_backend *backend = open_counted();
     static syncguard_lock *locks[100];
-    char line[300], key[16];
-
     (void)state;
     for (int i = 0; i < 50; i++)
         syncguard_backend_reconnected(&fake->base);
@@ -334,9 +325,10 @@ static void lines_per_minute_are_limited(void **state)
     assert_int_equal(lines_with("replaced", NULL), SG_INCIDENT_LINES);
     fake->base.core->incidents.limits[SG_INCIDENT_RECONNECT].minute_ends_ns = 0; /* it has passed */
     syncguard_backend_reconnected(&fake->base);
+    char line[300];
     assert_int_equal(lines_with("replaced", line), SG_INCIDENT_LINES + 1);
     assert_non_null(strstr(line, "(40 similar ones were not logged)"));
-
+    char key[16];
     for (int i = 0; i < 100; i++) {
         snprintf(key, sizeof key, "k%d", i);
         locks[i] = take(backend, key, 30000, false, 0);
@@ -358,7 +350,7 @@ static void lines_per_minute_are_limited(void **state)
     syncguard_close(backend);
 }
 
-/* ---- undone acquires ------------------------------------------------------------------------- */
+/* ---- undone acquires ---- */
 
 static syncguard_status unknown(fake_backend *p, syncguard_acquire_op *op, syncguard_error *err)
 {
@@ -376,11 +368,10 @@ static syncguard_status only_once(fake_backend *p, int call)
 static void undone_acquires(void **state)
 {
     syncguard_backend *backend = open_counted();
-    syncguard_grant grant;
-
     (void)state;
     fake->on_acquire = unknown;
     fake->on_undo = only_once;
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(backend, KEY, 30000, NULL, &grant, NULL),
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(
@@ -394,8 +385,7 @@ static void undone_acquires(void **state)
     syncguard_close(backend);
 }
 
-/* ---- labels -----------------------------------------------------------------------------------
- */
+/* ---- labels ---- */
 
 static syncguard_status wrap_with(const syncguard_label *labels, size_t count,
                                   syncguard_backend **out)
@@ -413,15 +403,13 @@ static syncguard_status wrap_with(const syncguard_label *labels, size_t count,
 
 static void labels_are_checked(void **state)
 {
-    const char *bad_names[] = {"", "1st", "__own", "a-b", "le", "handle", "reason", "\xC3\xA9"};
-    char long_text[300];
-    syncguard_label many[SYNCGUARD_MAX_LABELS + 1], one = {"service", "billing"};
-    char names[SYNCGUARD_MAX_LABELS + 1][8];
-    syncguard_backend *backend = NULL;
-
     (void)state;
+    char long_text[300];
     memset(long_text, 'x', sizeof long_text - 1);
     long_text[sizeof long_text - 1] = '\0';
+    const char *bad_names[] = {"", "1st", "__own", "a-b", "le", "handle", "reason", "\xC3\xA9"};
+    syncguard_label one = {"service", "billing"};
+    syncguard_backend *backend = NULL;
     for (size_t i = 0; i < sizeof bad_names / sizeof *bad_names; i++) {
         one.name = bad_names[i];
         assert_int_equal(wrap_with(&one, 1, &backend), SYNCGUARD_E_INVALID_ARGUMENT);
@@ -437,6 +425,8 @@ static void labels_are_checked(void **state)
     one.value = long_text;
     assert_int_equal(wrap_with(&one, 1, &backend), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(wrap_with(NULL, 1, &backend), SYNCGUARD_E_INVALID_ARGUMENT);
+    syncguard_label many[SYNCGUARD_MAX_LABELS + 1];
+    char names[SYNCGUARD_MAX_LABELS + 1][8];
     for (size_t i = 0; i <= SYNCGUARD_MAX_LABELS; i++) {
         snprintf(names[i], sizeof names[i], "l%zu", i);
         many[i] = (syncguard_label){names[i], "v"};
@@ -449,15 +439,13 @@ static void labels_are_checked(void **state)
 
 static void labels_are_escaped(void **state)
 {
-    const syncguard_label labels[] = {
-        {"service", "a \"b\" \\ c\nd"}, {"_region2", "M\xC3\xBCnchen"}, {"empty", ""}};
     static char text[65536];
-    syncguard_label full[SYNCGUARD_MAX_LABELS];
     static char names[SYNCGUARD_MAX_LABELS][SYNCGUARD_MAX_LABEL_NAME + 1];
     static char quotes[SYNCGUARD_MAX_LABEL_VALUE + 1];
-    syncguard_backend *backend = NULL;
-
     (void)state;
+    const syncguard_label labels[] = {
+        {"service", "a \"b\" \\ c\nd"}, {"_region2", "M\xC3\xBCnchen"}, {"empty", ""}};
+    syncguard_backend *backend = NULL;
     assert_int_equal(wrap_with(labels, 3, &backend), SYNCGUARD_OK);
     assert_in_range(syncguard_telemetry_prometheus(backend, text, sizeof text), 1, sizeof text - 1);
     assert_non_null(strstr(text, "syncguard_locks_held{backend=\"fake\",handle=\"h\","
@@ -467,6 +455,7 @@ static void labels_are_escaped(void **state)
 
     /* The longest that is possible. */
     memset(quotes, '"', sizeof quotes - 1);
+    syncguard_label full[SYNCGUARD_MAX_LABELS];
     for (size_t i = 0; i < SYNCGUARD_MAX_LABELS; i++) {
         memset(names[i], 'a', SYNCGUARD_MAX_LABEL_NAME);
         names[i][0] = (char)('a' + i);
@@ -478,16 +467,13 @@ static void labels_are_escaped(void **state)
     syncguard_close(backend);
 }
 
-/* ---- fork --------------------------------------------------------------------------------------
- */
+/* ---- fork ---- */
 
 #ifndef __SANITIZE_THREAD__ /* which does not follow a fork of a program with threads */
 static void a_child_holds_nothing(void **state)
 {
     syncguard_backend *backend = open_counted();
     syncguard_lock *lock = take(backend, KEY, 30000, false, 0);
-    int status = 0;
-
     (void)state;
     syncguard_backend_reconnected(&fake->base);
     fflush(NULL);
@@ -509,6 +495,7 @@ static void a_child_holds_nothing(void **state)
         syncguard_close(backend);
         _exit(counted ? 0 : 3);
     }
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -535,6 +522,5 @@ int main(void)
         cmocka_unit_test(a_child_holds_nothing),
 #endif
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,10 +29,10 @@ static syncguard_status extend(fake_backend *p, syncguard_extend_op *op, syncgua
 static syncguard_lock *hold(fake_backend *p, int64_t ttl_ms, int64_t min_hold_ms)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
     options.ttl_ms = ttl_ms;
     options.min_hold_ms = min_hold_ms;
     atomic_store(&p->on_extend, extend);
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_try(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     return lock;
 }
@@ -110,13 +110,13 @@ static void late_renewal_does_not_change_the_minimum(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_lock *lock = NULL;
     atomic_store(&p->on_extend, overtaken_renewal);
     options.ttl_ms = RENEWED_TTL_MS;
     options.min_hold_ms = 600000;
     options.auto_extend = true;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 20;
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_try(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     assert_true(wait_for_count(&renewing, 1));
     assert_int_equal(syncguard_lock_release(lock, &call, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
@@ -143,8 +143,7 @@ static void nothing_is_kept_without_a_lock(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- waiters of this process ------------------------------------------------------------------
- */
+/* ---- waiters of this process ---- */
 
 static atomic_bool held;
 static atomic_int tries;
@@ -176,8 +175,6 @@ static void *wait_in_vain(void *argument)
 static void waiters_are_not_woken_to_try(void **state)
 {
     (void)state;
-    pthread_t thread;
-    void *result = NULL;
     fake_backend *p = fake_backend_open(NULL);
     atomic_store(&failures_left, 0);
     atomic_store(&held, false);
@@ -185,10 +182,12 @@ static void waiters_are_not_woken_to_try(void **state)
     p->on_acquire = held_for_a_minute;
     syncguard_lock *lock = hold(p, 60000, 600000);
     atomic_store(&held, true);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_in_vain, p), 0);
     assert_true(wait_for_count(&tries, 2)); /* the first, and the one after joining */
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_OK);
     syncguard_lock_dispose(lock);
+    void *result = NULL;
     pthread_join(thread, &result);
     assert_ptr_equal(result, p);
     assert_true(atomic_load(&tries) <= 3); /* one may have been under way and is repeated */
@@ -222,8 +221,6 @@ static void *wait_with_success(void *argument)
 static void absent_after_a_lost_reply_wakes(void **state)
 {
     (void)state;
-    pthread_t thread;
-    void *result = NULL;
     fake_backend *p = fake_backend_open(NULL);
     atomic_store(&held, false);
     atomic_store(&tries, 0);
@@ -232,10 +229,12 @@ static void absent_after_a_lost_reply_wakes(void **state)
     atomic_store(&failures_left, 1);
     atomic_store(&p->on_extend, lost_reply_then_absent);
     atomic_store(&held, true);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_with_success, p), 0);
     assert_true(wait_for_count(&tries, 2)); /* the first, and the one after joining */
     assert_int_equal(syncguard_lock_release(lock, NULL, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_lock_dispose(lock);
+    void *result = NULL;
     pthread_join(thread, &result);
     assert_ptr_equal(result, p);
     syncguard_close(&p->base);

@@ -35,7 +35,6 @@ static void refused(const char *url, const char *named)
 {
     syncguard_backend *backend = (syncguard_backend *)&backend;
     syncguard_error err;
-
     assert_int_equal(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_null(backend);
     if (strstr(err.message, named) == NULL)
@@ -45,8 +44,6 @@ static void refused(const char *url, const char *named)
 
 static void test_refused(void **state)
 {
-    syncguard_error err;
-
     (void)state;
     refused("nosuch://u:secret@h", "nosuch");
     refused("", "scheme");
@@ -59,19 +56,18 @@ static void test_refused(void **state)
     refused("firestore-x://p", "firestore-x");
     /* Linked statically, nothing is loaded. */
     refused("redis://u:secret@h", "redis");
+    syncguard_error err;
     assert_int_equal(syncguard_open("memory:", NULL, NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);
 }
 
 static void test_memory(void **state)
 {
+    (void)state;
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    const syncguard_capabilities *can;
-
-    (void)state;
     assert_int_equal(syncguard_open("MEMORY:?timeout_ms=100&cleanup=true", NULL, &backend, &err),
                      SYNCGUARD_OK);
-    can = syncguard_capabilities_get(backend);
+    const syncguard_capabilities *can = syncguard_capabilities_get(backend);
     assert_string_equal(can->backend, "memory");
     assert_true(can->supports_fencing);
     assert_int_equal(can->time_authority, SYNCGUARD_TIME_SERVER);
@@ -91,20 +87,19 @@ static void print(void *context, const char *line)
 
 static void test_register(void **state)
 {
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
-    const char *line = NULL;
-
     (void)state;
     refused("toys:x", "toys");
+    syncguard_error err;
     assert_int_equal(syncguard_module_register(NULL, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_module_register(&stranger, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_module_register(&hollow, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_module_register(&toy, &err), SYNCGUARD_OK);
     assert_int_equal(syncguard_module_register(&toy, &err), SYNCGUARD_OK);
+    syncguard_backend *backend = NULL;
     assert_int_equal(syncguard_open("Toys:x", NULL, &backend, &err), SYNCGUARD_OK);
     assert_string_equal(opened, "Toys:x");
     syncguard_close(backend);
+    const char *line = NULL;
     assert_int_equal(syncguard_setup("toy:", NULL, print, &line, &err), SYNCGUARD_OK);
     assert_int_equal(setups, 1);
     assert_string_equal(line, "make toys");
@@ -117,6 +112,5 @@ int main(void)
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_register),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,9 +24,8 @@ static void test_read(void **state)
         newer head;
         int64_t c;
     } large = {{sizeof large, 21, 22}, 0};
-    syncguard_error err;
-
     (void)state;
+    syncguard_error err;
     assert_int_equal(syncguard_struct_read(NULL, &known, sizeof known, sizeof small, "it", &err),
                      SYNCGUARD_OK);
     assert_int_equal(known.a, 1);
@@ -59,13 +58,12 @@ static void test_read(void **state)
 static void test_init(void **state)
 {
     static const newer defaults = {sizeof defaults, 3, 4};
-    older small;
     struct {
         newer head;
         int64_t c;
     } large;
-
     (void)state;
+    older small;
     memset(&small, 'x', sizeof small);
     memset(&large, 'x', sizeof large);
     syncguard_struct_init(&small, sizeof small, &defaults, sizeof defaults);
@@ -83,11 +81,9 @@ static void test_init(void **state)
 static syncguard_status read_with(void (*change)(syncguard_options *), syncguard_options *out)
 {
     syncguard_options given = SYNCGUARD_OPTIONS_INIT;
-    syncguard_error err;
-    syncguard_status status;
-
     change(&given);
-    status = syncguard_options_read(&given, out, &err);
+    syncguard_error err;
+    syncguard_status status = syncguard_options_read(&given, out, &err);
     if (status != SYNCGUARD_OK)
         assert_int_equal(err.code, status);
     return status;
@@ -122,15 +118,14 @@ static void nothing(syncguard_options *o)
 
 static void test_options(void **state)
 {
-    syncguard_options out;
-    syncguard_options twin;
-    const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
-
     (void)state;
+    syncguard_options twin;
     memset(&twin, 'x', sizeof twin);
     syncguard_options_init(&twin, sizeof twin);
+    const syncguard_options defaults = SYNCGUARD_OPTIONS_INIT;
     assert_int_equal(twin.timeout_ms, defaults.timeout_ms);
     assert_null(twin.owner);
+    syncguard_options out;
     assert_int_equal(syncguard_options_read(NULL, &out, NULL), SYNCGUARD_OK);
     assert_int_equal(out.timeout_ms, SYNCGUARD_DEFAULT_TIMEOUT_MS);
     assert_int_equal(read_with(nothing, &out), SYNCGUARD_OK);
@@ -154,6 +149,5 @@ int main(void)
         cmocka_unit_test(test_init),
         cmocka_unit_test(test_options),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,20 +30,19 @@ typedef struct range {
 static range pauses_of(syncguard_jitter jitter)
 {
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    range seen = {1e9, 0};
-
     p->on_acquire = note_locked;
     tries = 0;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.jitter = jitter;
     options.retry_delay_ms = DELAY_MS;
     options.max_retries = PAUSES;
     options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_int_equal(tries, TRIES);
+    range seen = {1e9, 0};
     for (int i = JOINING; i < TRIES - 1; i++) {
         double part = (double)(tried_ns[i + 1] - tried_ns[i]) / 1e6 / DELAY_MS;
         seen.least = part < seen.least ? part : seen.least;
@@ -57,10 +56,8 @@ static range pauses_of(syncguard_jitter jitter)
 /* I-LCK-04. A busy machine makes pauses longer, never shorter, and hardly all thirty of them. */
 static void jitter_spreads_the_pauses(void **state)
 {
-    range seen;
-
     (void)state;
-    seen = pauses_of(SYNCGUARD_JITTER_NONE);
+    range seen = pauses_of(SYNCGUARD_JITTER_NONE);
     assert_true(seen.least >= 0.99 && seen.least < 1.5);
     seen = pauses_of(SYNCGUARD_JITTER_EQUAL);
     assert_true(seen.least >= 0.49 && seen.least < 0.8);
@@ -76,21 +73,19 @@ static void pauses_end_with_the_time(void **state)
     static const syncguard_jitter jitters[] = {SYNCGUARD_JITTER_NONE, SYNCGUARD_JITTER_EQUAL,
                                                SYNCGUARD_JITTER_FULL};
     fake_backend *p = fake_backend_open(NULL);
-
     (void)state;
     p->on_acquire = note_locked;
     for (size_t j = 0; j < 3; j++) {
         int64_t best_ns = INT64_MAX;
         for (int i = 0; i < 10 && best_ns > 10 * SYNCGUARD_NS_PER_MS; i++) {
             syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-            syncguard_lock *lock = NULL;
             int64_t begun = syncguard_clock_ns();
-
             options.jitter = jitters[j];
             options.backoff = SYNCGUARD_BACKOFF_FIXED;
             options.retry_delay_ms = 65; /* the second pause would end after the time */
             options.timeout_ms = 100;
             options.max_retries = SYNCGUARD_RETRY_FOREVER;
+            syncguard_lock *lock = NULL;
             assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
                              SYNCGUARD_E_ACQUISITION_TIMEOUT);
             int64_t over_ns = syncguard_clock_ns() - begun - 100 * SYNCGUARD_NS_PER_MS;

@@ -104,8 +104,7 @@ static void assert_free_soon(syncguard_backend *backend, const char *key)
     assert_false(is_locked(backend, key));
 }
 
-/* ---- plain use --------------------------------------------------------------------------------
- */
+/* ---- plain use ---- */
 
 static void pair(void **state)
 {
@@ -125,7 +124,6 @@ static void pair(void **state)
     assert_false(syncguard_queue_next(queue, &done));
     syncguard_lock *lock = done.lock;
     assert_false(syncguard_queue_cancel(queue, request));
-
     assert_int_equal(syncguard_lock_extend_async(queue, lock, 60000, NULL, &job, &request, &err),
                      SYNCGUARD_OK);
     done = take(queue, SYNCGUARD_COMPLETION_EXTEND, SYNCGUARD_OK);
@@ -154,13 +152,13 @@ static void bad_arguments_start_nothing(void **state)
     assert_int_equal(syncguard_queue_open(NULL, NULL, &queue, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_null(queue);
     queue = open_queue(backend, 1);
-    syncguard_lock_options lock_options = SYNCGUARD_LOCK_OPTIONS_INIT;
     assert_int_equal(syncguard_lock_acquire_async(NULL, "k", NULL, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_lock_acquire_async(queue, "", NULL, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_lock_acquire_async(queue, NULL, NULL, NULL, NULL, NULL),
                      SYNCGUARD_E_INVALID_ARGUMENT);
+    syncguard_lock_options lock_options = SYNCGUARD_LOCK_OPTIONS_INIT;
     lock_options.ttl_ms = 0;
     assert_int_equal(syncguard_lock_acquire_async(queue, "k", &lock_options, NULL, NULL, &err),
                      SYNCGUARD_E_INVALID_ARGUMENT);
@@ -260,8 +258,7 @@ static void blocking_locks_mix_with_the_queue(void **state)
     syncguard_close(backend);
 }
 
-/* ---- deadlines --------------------------------------------------------------------------------
- */
+/* ---- deadlines ---- */
 
 static atomic_bool hangs;
 
@@ -420,11 +417,11 @@ static void a_waiter_with_nothing_to_try_misses_no_attempt(void **state)
     (void)state;
     syncguard_options slow = SYNCGUARD_OPTIONS_INIT;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(SYNCGUARD_WAIT_FOREVER);
-    syncguard_call call = SYNCGUARD_CALL_INIT;
     slow.timeout_ms = 1500;
     options.retry_delay_ms = 60000;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.jitter = SYNCGUARD_JITTER_NONE;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 60000;
     fake_backend *p = fake_backend_open(&slow);
     syncguard_queue *queue = open_queue(&p->base, 1);
@@ -450,8 +447,7 @@ static void a_waiter_with_nothing_to_try_misses_no_attempt(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- cancel -----------------------------------------------------------------------------------
- */
+/* ---- cancel ---- */
 
 static void cancel_in_every_state(void **state)
 {
@@ -466,7 +462,6 @@ static void cancel_in_every_state(void **state)
     assert_null(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).lock);
     assert_false(syncguard_queue_cancel(queue, granted));
     assert_true(wait_for_count(&p->releases, 1));
-
     syncguard_lock *lock = get(queue, "l", &options);
     syncguard_lock *other = get(queue, "o", &options);
     atomic_store(&hangs, true);
@@ -544,7 +539,6 @@ static void cancel_of_a_failure_that_was_not_taken(void **state)
     assert_true(syncguard_queue_cancel(queue, late));
     assert_true(take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_E_ABORTED).request == late);
     atomic_store(&hangs, false);
-
     p->on_acquire = refuse_acquire;
     syncguard_request failed = start(queue, "k", NULL, NULL);
     assert_true(readable(queue, 30000));
@@ -556,8 +550,7 @@ static void cancel_of_a_failure_that_was_not_taken(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- extend, release, loss --------------------------------------------------------------------
- */
+/* ---- extend, release, loss ---- */
 
 /* The release waits for an extend that was started before it, without a thread. */
 static atomic_bool busy_hangs;
@@ -587,7 +580,6 @@ static syncguard_status held_until(fake_backend *p, syncguard_acquire_op *op, sy
 static void an_expiry_is_not_forgotten_by_a_cancel(void **state)
 {
     (void)state;
-    int first = 1, second = 2, busy = 3;
     fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = held_until;
     syncguard_queue *queue = open_queue(&p->base, 1);
@@ -596,12 +588,15 @@ static void an_expiry_is_not_forgotten_by_a_cancel(void **state)
     options.jitter = SYNCGUARD_JITTER_NONE;
     atomic_store(&free_at_ns, syncguard_clock_after(syncguard_clock_ns(), 2000));
     atomic_store(&tries_of_free, 0);
+    int first = 1;
     syncguard_request request = start(queue, "k", &options, &first);
     assert_true(wait_for_count(&p->watched, 1));
+    int second = 2;
     start(queue, "k", &options, &second);
     assert_true(wait_for_count(&p->acquires, 3));
     sleep_ms(500); /* both rest */
     atomic_store(&busy_hangs, true);
+    int busy = 3;
     start(queue, "busy", NULL, &busy);
     while (syncguard_clock_ns() < atomic_load(&free_at_ns))
         sleep_ms(10);
@@ -696,19 +691,18 @@ static syncguard_status absent_extend(fake_backend *p, syncguard_extend_op *op,
 static void a_lost_lock_is_one_completion(void **state)
 {
     (void)state;
-    int job = 0;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_queue *queue = open_queue(&p->base, 2);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_completion done;
     options.ttl_ms = 300;
     options.auto_extend = true;
     atomic_store(&p->on_extend, absent_extend);
+    int job = 0;
     syncguard_request request = start(queue, "k", &options, &job);
     assert_true(readable(queue, 30000));
     sleep_ms(400); /* lost before the grant was taken */
     syncguard_lock *lock = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
-    done = take(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
+    syncguard_completion done = take(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
     assert_ptr_equal(done.lock, lock);
     assert_ptr_equal(done.context, &job);
     assert_true(done.request == request);
@@ -716,18 +710,15 @@ static void a_lost_lock_is_one_completion(void **state)
     assert_false(syncguard_queue_cancel(queue, request));
     assert_false(readable(queue, 200));
     release(queue, lock, SYNCGUARD_ABSENT);
-
     start(queue, "k", &options, &job);
     lock = take(queue, SYNCGUARD_COMPLETION_ACQUIRE, SYNCGUARD_OK).lock;
     assert_true(readable(queue, 30000)); /* LOST, withdrawn by the release */
     release(queue, lock, SYNCGUARD_ABSENT);
     assert_false(readable(queue, 0));
-
     lock = get(queue, "k", &options); /* withdrawn by the blocking calls, too */
     assert_true(readable(queue, 30000));
     syncguard_lock_dispose(lock);
     assert_false(readable(queue, 0));
-
     options.ttl_ms = 60000;
     lock = get(queue, "k", &options);
     assert_int_equal(syncguard_lock_extend_async(queue, lock, 60000, NULL, NULL, NULL, &err),
@@ -747,13 +738,13 @@ static void a_loss_does_not_wait_for_a_hung_extend(void **state)
     syncguard_queue *queue = open_queue(&p->base, 2);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_request request = 0;
     options.ttl_ms = 1000;
     options.auto_extend = true;
     call.timeout_ms = 60000;
     atomic_store(&hangs, true);
     p->on_acquire = NULL;
     syncguard_lock *lock = get(queue, "k", &options);
+    syncguard_request request = 0;
     assert_int_equal(syncguard_lock_extend_async(queue, lock, 60000, &call, NULL, &request, &err),
                      SYNCGUARD_OK);
     syncguard_completion done = take(queue, SYNCGUARD_COMPLETION_LOST, SYNCGUARD_ABSENT);
@@ -766,8 +757,7 @@ static void a_loss_does_not_wait_for_a_hung_extend(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- close and fork ---------------------------------------------------------------------------
- */
+/* ---- close and fork ---- */
 
 /* Requests in every state: in flight, ready, waiting, granted and not taken, held, lost and not
  * taken, releasing, extending. */
@@ -868,8 +858,7 @@ static void in_a_forked_child_the_queue_is_empty(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- races ------------------------------------------------------------------------------------
- */
+/* ---- races ---- */
 
 typedef struct taker {
     syncguard_queue *queue;

@@ -193,11 +193,11 @@ static void each_has_its_own_outcome(void **state)
 static void those_that_cannot_begin_fail_alone(void **state)
 {
     (void)state;
-    struct rlimit limit, none;
+    struct rlimit limit;
     syncguard_lock_options renewed = SYNCGUARD_LOCK_OPTIONS_INIT;
     renewed.auto_extend = true;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    none = limit;
+    struct rlimit none = limit;
     none.rlim_cur = 3;
     for (int round = 0; round < 200; round++) {
         close_gate();
@@ -297,11 +297,11 @@ static void a_release_that_has_to_wait_holds_up_nobody(void **state)
 static void a_cancel_ends_no_other_release_that_has_to_wait(void **state)
 {
     (void)state;
-    syncguard_request requests[WIDTH];
     acquire_width();
     close_gate();
     assert_true(sg_lock_try_claim(locks[0]));
     assert_true(sg_lock_try_claim(locks[1]));
+    syncguard_request requests[WIDTH];
     for (int i = 0; i < WIDTH; i++)
         requests[i] = start_release(locks[i]);
     open_gate();

@@ -39,7 +39,6 @@ static void note(void *context, const syncguard_error *error, const char *key, c
                  const char *source)
 {
     told *into = context;
-
     into->calls++;
     into->error = *error;
     snprintf(into->key, sizeof into->key, "%s", key);
@@ -57,14 +56,12 @@ static int nothing_to_do(void *context, syncguard_lock *lock)
 static fake_backend *open_refusing(told *backend_level)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    fake_backend *p;
-
     options.dispose_timeout_ms = 50; /* closing need not wait for the background */
     if (backend_level != NULL) {
         options.on_release_error = note;
         options.on_release_error_context = backend_level;
     }
-    p = fake_backend_open(&options);
+    fake_backend *p = fake_backend_open(&options);
     assert_non_null(p);
     p->on_release = refuse;
     return p;
@@ -73,12 +70,11 @@ static fake_backend *open_refusing(told *backend_level)
 static void dispose_one(fake_backend *p, told *lock_level, char id[SYNCGUARD_LOCK_ID_SIZE])
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     if (lock_level != NULL) {
         options.on_release_error = note;
         options.on_release_error_context = lock_level;
     }
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, KEY, &options, &lock, NULL), SYNCGUARD_OK);
     memcpy(id, syncguard_lock_id(lock), SYNCGUARD_LOCK_ID_SIZE);
     syncguard_lock_dispose(lock);
@@ -86,12 +82,10 @@ static void dispose_one(fake_backend *p, told *lock_level, char id[SYNCGUARD_LOC
 
 static void both_levels_are_told_of_their_own(void **state)
 {
-    told backend_level = {0}, lock_level = {0};
+    told backend_level = {0};
     fake_backend *p = open_refusing(&backend_level);
-    char id[SYNCGUARD_LOCK_ID_SIZE];
-    int result = 0;
-
     (void)state;
+    char id[SYNCGUARD_LOCK_ID_SIZE];
     dispose_one(p, NULL, id);
     assert_int_equal(backend_level.calls, 1);
     assert_int_equal(backend_level.error.code, SYNCGUARD_E_SERVICE_UNAVAILABLE);
@@ -100,18 +94,17 @@ static void both_levels_are_told_of_their_own(void **state)
     assert_string_equal(backend_level.lock_id, id);
     assert_string_equal(backend_level.source, "scope");
     assert_null(memmem(&backend_level.error, sizeof backend_level.error, KEY, strlen(KEY)));
-
+    told lock_level = {0};
     dispose_one(p, &lock_level, id);
     assert_int_equal(lock_level.calls, 1);
     assert_int_equal(backend_level.calls, 1);
     assert_string_equal(lock_level.lock_id, id);
-
+    int result = 0;
     assert_int_equal(syncguard_with_lock(&p->base, KEY, NULL, nothing_to_do, NULL, &result, NULL),
                      SYNCGUARD_OK);
     assert_int_equal(result, 7);
     assert_int_equal(backend_level.calls, 2);
     assert_string_equal(backend_level.source, "helper");
-
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.on_release_error = note;
     options.on_release_error_context = &lock_level;
@@ -132,16 +125,14 @@ static syncguard_status hang(fake_backend *p, syncguard_release_op *op, syncguar
 
 static void dispose_timeout_is_reported(void **state)
 {
+    int64_t started = syncguard_clock_ns();
+    (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.dispose_timeout_ms = 200;
+    fake_backend *p = fake_backend_open(&options);
+    p->on_release = hang;
     told seen = {0};
     char id[SYNCGUARD_LOCK_ID_SIZE];
-    int64_t started = syncguard_clock_ns();
-    fake_backend *p;
-
-    (void)state;
-    options.dispose_timeout_ms = 200;
-    p = fake_backend_open(&options);
-    p->on_release = hang;
     dispose_one(p, &seen, id);
     assert_in_range((syncguard_clock_ns() - started) / SYNCGUARD_NS_PER_MS, 190, 1500);
     assert_int_equal(seen.calls, 1);
@@ -155,14 +146,9 @@ static void stderr_of(const char *environment, const char *debug, told *callback
                       size_t size, char *id)
 {
     int ends[2];
-    int status = 0;
-    size_t used = 0;
-    ssize_t got;
-    pid_t pid;
-
     assert_int_equal(pipe(ends), 0);
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         dup2(ends[1], STDERR_FILENO);
@@ -173,10 +159,13 @@ static void stderr_of(const char *environment, const char *debug, told *callback
         _exit(callback == NULL || callback->calls == 1 ? 0 : 1);
     }
     close(ends[1]);
+    size_t used = 0;
+    ssize_t got;
     while (used + 1 < size && (got = read(ends[0], text + used, size - 1 - used)) > 0)
         used += (size_t)got;
     text[used] = '\0';
     close(ends[0]);
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -193,15 +182,12 @@ static void default_handler_in_every_environment(void **state)
         {"production", "true", true}, {"production", "1", false},  {"production", "TRUE", false},
         {"production", "", false},    {"Production", NULL, true},
     };
-    char text[4096];
     char *id = mmap(NULL, SYNCGUARD_LOCK_ID_SIZE, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
     (void)state;
     assert_true(id != MAP_FAILED);
+    char text[4096];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        told callback = {0};
-
         id[0] = '\0';
         stderr_of(cases[i].environment, cases[i].debug, NULL, text, sizeof text, id);
         assert_true(syncguard_lock_id_valid(id));
@@ -215,6 +201,7 @@ static void default_handler_in_every_environment(void **state)
         } else {
             assert_string_equal(text, "");
         }
+        told callback = {0};
         /* A given callback is always called, and then nothing is printed. */
         stderr_of(cases[i].environment, cases[i].debug, &callback, text, sizeof text, id);
         assert_string_equal(text, "");
@@ -229,6 +216,5 @@ int main(void)
         cmocka_unit_test(dispose_timeout_is_reported),
         cmocka_unit_test(default_handler_in_every_environment),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,8 +98,7 @@ static void drop(worker *w)
     w->lock = NULL;
 }
 
-/* ---- how often ---------------------------------------------------------------------------------
- */
+/* ---- how often ---- */
 
 static atomic_int tries[3];
 /* "a" is armed and dies at a known time, "c" likewise, of "u" nobody knows when. */
@@ -177,8 +176,7 @@ static void arming_that_runs_out_is_renewed(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- nothing is missed -------------------------------------------------------------------------
- */
+/* ---- nothing is missed ---- */
 
 static void the_first_polls_after_a_failed_try(void **state)
 {
@@ -267,7 +265,7 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     (void)state;
     fake_backend *p = open_held();
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-    worker blocked = {.on_wait = block_here, .on_wait_context = &gate}, one = {0}, other = {0};
+    worker blocked = {.on_wait = block_here, .on_wait_context = &gate}, one = {0};
     pthread_mutex_lock(&gate);
     start(&blocked, p);
     start(&one, p);
@@ -279,6 +277,7 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
 
     /* Nor from watching the time. */
     atomic_store(&remaining_ms, 500);
+    worker other = {0};
     start(&other, p);
     atomic_store(&held, false);
     granted_soon(&other, syncguard_clock_ns());
@@ -296,8 +295,7 @@ static void a_callback_that_blocks_keeps_nobody_waiting(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- many at once ------------------------------------------------------------------------------
- */
+/* ---- many at once ---- */
 
 #define CROWD 12
 #define ROUNDS 400
@@ -315,13 +313,13 @@ static void *come_and_go(void *argument)
     const char *keys[] = {"a", "b", "c"};
     for (int i = 0; i < ROUNDS; i++) {
         syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-        syncguard_lock *lock = NULL;
         bool impatient = rand_r(&m->seed) % 3 == 0;
         options.ttl_ms = 300000;
         options.retry_delay_ms = REST_MS;
         options.max_retries = SYNCGUARD_RETRY_FOREVER;
         options.timeout_ms = impatient ? 1 + rand_r(&m->seed) % 2 : LONG_MS;
         int64_t begun = syncguard_clock_ns();
+        syncguard_lock *lock = NULL;
         if (syncguard_lock_acquire(m->backend, keys[rand_r(&m->seed) % 3], &options, &lock, NULL) ==
             SYNCGUARD_OK)
             m->granted++;

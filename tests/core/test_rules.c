@@ -9,7 +9,6 @@ static syncguard_status check_key(const char *key)
     size_t length = 99;
     syncguard_error err;
     syncguard_status status = syncguard_key_normalise(key, out, &length, &err);
-
     if (status != SYNCGUARD_OK) {
         assert_int_equal(err.code, status);
         assert_int_equal(length, 0);
@@ -38,13 +37,11 @@ static void test_key_bad_utf8(void **state)
         "ok\xFE",
         "\xC3\x28",
     };
-    char hash[SYNCGUARD_HASH_SIZE] = "x";
-    size_t i;
-
     (void)state;
     assert_int_equal(check_key(NULL), SYNCGUARD_E_INVALID_ARGUMENT);
-    for (i = 0; i < sizeof bad / sizeof *bad; i++)
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(check_key(bad[i]), SYNCGUARD_E_INVALID_ARGUMENT);
+    char hash[SYNCGUARD_HASH_SIZE] = "x";
     assert_false(syncguard_hash(bad[1], hash));
     assert_string_equal(hash, "");
     assert_false(syncguard_hash(NULL, hash));
@@ -54,7 +51,6 @@ static void test_key_bad_utf8(void **state)
 static void test_key_huge(void **state)
 {
     char *huge = malloc(SYNCGUARD_MAX_RAW_KEY_BYTES + 2);
-
     (void)state;
     assert_non_null(huge);
     /* Without an end: reading on would leave the block. */
@@ -74,12 +70,9 @@ static void test_nfc_bounds(void **state)
 {
     static char text[SYNCGUARD_MAX_RAW_KEY_BYTES + 1];
     static char out[SYNCGUARD_MAX_RAW_KEY_BYTES * 6];
-    size_t i;
-    char hash[SYNCGUARD_HASH_SIZE];
-
     (void)state;
     /* U+0390 in NFD is three characters; composed again it is itself. */
-    for (i = 0; i < SYNCGUARD_MAX_RAW_KEY_BYTES; i += 2)
+    for (size_t i = 0; i < SYNCGUARD_MAX_RAW_KEY_BYTES; i += 2)
         memcpy(text + i, "\xCE\x90", 2);
     assert_int_equal(syncguard_nfc(text, 4096, out, sizeof out), 4096);
     assert_memory_equal(text, out, 4096);
@@ -89,11 +82,12 @@ static void test_nfc_bounds(void **state)
     assert_int_equal(syncguard_nfc(NULL, 0, out, sizeof out), -1);
     assert_int_equal(syncguard_nfc("", 0, out, 1), 0);
     /* Thousands of marks in one run. */
-    for (i = 0; i < SYNCGUARD_MAX_RAW_KEY_BYTES; i += 4)
+    for (size_t i = 0; i < SYNCGUARD_MAX_RAW_KEY_BYTES; i += 4)
         memcpy(text + i, "\xCC\x81\xCC\xA3", 4);
     assert_int_equal(syncguard_nfc(text, 4096, out, sizeof out), 4096);
     assert_memory_equal(out, "\xCC\xA3\xCC\xA3", 4);
     assert_memory_equal(out + 4092, "\xCC\x81\xCC\x81", 4);
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash_n(text, 4096, hash));
     assert_false(syncguard_hash_n(text, 4097, hash));
 }
@@ -101,9 +95,8 @@ static void test_nfc_bounds(void **state)
 /* I-FEN-06, I-FEN-08 */
 static void test_fence_next(void **state)
 {
-    int64_t next = -7;
-
     (void)state;
+    int64_t next = -7;
     assert_int_equal(syncguard_fence_next(0, &next, NULL), SYNCGUARD_OK);
     assert_int_equal(next, 1);
     assert_int_equal(syncguard_fence_next(SYNCGUARD_FENCE_MAX - 1, &next, NULL), SYNCGUARD_OK);
@@ -133,10 +126,9 @@ static void test_fence_valid(void **state)
 /* I-ACQ-05 */
 static void test_expiry(void **state)
 {
+    (void)state;
     const int64_t now = INT64_C(1700000000000);
     int64_t at = 0;
-
-    (void)state;
     assert_int_equal(syncguard_expiry(now, 1, &at, NULL), SYNCGUARD_OK);
     assert_int_equal(at, now + 1);
     assert_int_equal(syncguard_expiry(now, SYNCGUARD_MAX_TIME_MS - now, &at, NULL), SYNCGUARD_OK);
@@ -164,17 +156,15 @@ static void test_live_extremes(void **state)
 /* I-KEY-15: two long keys under a long prefix never share a counter */
 static void test_names_differ(void **state)
 {
+    (void)state;
     char prefix[471];
+    memset(prefix, 'p', 470);
+    prefix[470] = '\0';
     char key[2][513];
     char base[2][SYNCGUARD_NAME_SIZE];
     char fence[2][SYNCGUARD_NAME_SIZE];
     size_t length;
-    int i;
-
-    (void)state;
-    memset(prefix, 'p', 470);
-    prefix[470] = '\0';
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         memset(key[i], 'k', 512);
         key[i][511] = (char)('a' + i);
         key[i][512] = '\0';
@@ -193,13 +183,12 @@ static void test_names_differ(void **state)
 static void test_name_room(void **state)
 {
     char *text = malloc(4001);
-    char out[SYNCGUARD_NAME_SIZE];
-    size_t length = 0;
-
     (void)state;
     assert_non_null(text);
     memset(text, 't', 4000);
     text[4000] = '\0';
+    char out[SYNCGUARD_NAME_SIZE];
+    size_t length = 0;
     /* A limit beyond the room for names hashes instead of overflowing it. */
     assert_int_equal(syncguard_storage_name(NULL, text, 100000, 0, out, &length, NULL),
                      SYNCGUARD_OK);
@@ -214,9 +203,8 @@ static void test_name_room(void **state)
 
 static void test_name_hash(void **state)
 {
-    char out[SYNCGUARD_LOCK_ID_SIZE];
-
     (void)state;
+    char out[SYNCGUARD_LOCK_ID_SIZE];
     /* SHA-256 of "abc" begins ba7816bf8f01cfea414140de5dae2223. */
     syncguard_name_hash("abc", 3, out);
     assert_string_equal(out, "ungWv48Bz-pBQUDeXa4iIw");
@@ -225,9 +213,8 @@ static void test_name_hash(void **state)
 static void test_fence_parse(void **state)
 {
     static const char *const bad[] = {"", "a", "1a", " 1", "-1", "+1", "0000000000000001"};
-    int64_t value = 7;
-
     (void)state;
+    int64_t value = 7;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(syncguard_fence_parse(bad[i], &value));
     assert_int_equal(value, 7);
@@ -268,6 +255,5 @@ int main(void)
         cmocka_unit_test(test_fence_parse),   cmocka_unit_test(test_remaining),
         cmocka_unit_test(test_fnv1a),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,9 +70,7 @@ static void ignore(void *context, const syncguard_error *error, const char *key,
 /* Acquires both keys in vain, and sees that it ends in time and that nothing stays locked. */
 static void acquire_in_vain(const syncguard_lock_options *given, syncguard_status expected)
 {
-    syncguard_error err;
     syncguard_lock_options options = *given;
-    syncguard_lock_set *set = NULL;
     fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = acquire;
     p->on_release = release;
@@ -81,6 +79,8 @@ static void acquire_in_vain(const syncguard_lock_options *given, syncguard_statu
     atomic_store(&hung, true);
     atomic_store(&held, 0);
     int64_t begun = syncguard_clock_ns();
+    syncguard_error err;
+    syncguard_lock_set *set = NULL;
     assert_int_equal(syncguard_lock_acquire_all(&p->base, keys, 2, &options, &set, &err), expected);
     assert_in_range((syncguard_clock_ns() - begun) / SYNCGUARD_NS_PER_MS, 0, LATEST_MS);
     assert_null(set);
@@ -135,12 +135,11 @@ static void timeout_ends_the_last_extend(void **state)
 static void max_hold_begins_when_all_are_locked(void **state)
 {
     (void)state;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
-    syncguard_lock_set *set = NULL;
     fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = acquire;
     p->on_release = release;
     p->on_extend = extend;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(60000);
     options.auto_extend = true;
     options.max_hold_ms = 2000;
     options.retry_delay_ms = 20;
@@ -148,6 +147,7 @@ static void max_hold_begins_when_all_are_locked(void **state)
     atomic_store(&hung, false);
     atomic_store(&held, 0);
     b_free_ns = syncguard_clock_after(syncguard_clock_ns(), 3000);
+    syncguard_lock_set *set = NULL;
     assert_int_equal(syncguard_lock_acquire_all(&p->base, keys, 2, &options, &set, NULL),
                      SYNCGUARD_OK);
     int64_t locked_ns = syncguard_clock_ns();

@@ -151,13 +151,13 @@ static bool cancel_in_flight(syncguard_queue *queue, fake_backend *p)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(HANG_MS);
     syncguard_request request = 0;
-    syncguard_completion done = {0};
     int before = atomic_load(&p->acquires);
     int64_t begun_ns = syncguard_clock_ns();
     assert_int_equal(syncguard_lock_acquire_async(queue, "k", &options, NULL, &request, NULL),
                      SYNCGUARD_OK);
     assert_true(wait_for_count(&p->acquires, before + 1));
     assert_true(syncguard_queue_cancel(queue, request));
+    syncguard_completion done = {0};
     while (!syncguard_queue_next(queue, &done))
         sleep_ms(1);
     return done.status == SYNCGUARD_E_ABORTED &&
@@ -200,12 +200,12 @@ static void a_patient_waiter_outlasts_it(void **state)
     (void)state;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    pthread_t thread;
     options.auto_extend = true;
     options.retry_unavailable = true;
     leave_descriptors(0);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, give_back_the_descriptors, NULL), 0);
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL), SYNCGUARD_OK);
     pthread_join(thread, NULL);
     assert_int_equal(atomic_load(&p->acquires), 1);
@@ -245,16 +245,15 @@ static void telemetry_without_a_thread_in_a_child(void **state)
     static atomic_int events;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *outer = NULL;
-    bool locked = false;
-    int status = 0;
     (void)state;
     options.on_event = count_event;
     options.on_event_context = &events;
+    syncguard_backend *outer = NULL;
     assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &outer, NULL), SYNCGUARD_OK);
     fflush(NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
+    bool locked = false;
     if (pid == 0) {
         alarm(20);
         atomic_store(&no_threads, true);
@@ -270,6 +269,7 @@ static void telemetry_without_a_thread_in_a_child(void **state)
         syncguard_close(outer);
         _exit(0);
     }
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);

@@ -195,12 +195,11 @@ static void got(waiter *w, int slot)
     syncguard_lock_dispose(w->lock);
 }
 
-/* ---- keys and options --------------------------------------------------------------------------
- */
+/* ---- keys and options ---- */
 
 static void keys_of_slots_are_fixed(void **state)
 {
-    char key[SYNCGUARD_KEY_SIZE], name[SYNCGUARD_KEY_SIZE];
+    char key[SYNCGUARD_KEY_SIZE];
     (void)state;
     assert_int_equal(syncguard_slot_key("render", 1, key, NULL), SYNCGUARD_OK);
     assert_string_equal(key, "render:slot:1");
@@ -212,6 +211,7 @@ static void keys_of_slots_are_fixed(void **state)
     assert_int_equal(syncguard_slot_key("render", 257, key, NULL), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_slot_key("", 1, key, NULL), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_slot_key(NULL, 1, key, NULL), SYNCGUARD_E_INVALID_ARGUMENT);
+    char name[SYNCGUARD_KEY_SIZE];
     memset(name, 'x', sizeof name);
     name[SYNCGUARD_MAX_SLOT_NAME_BYTES] = '\0';
     assert_int_equal(syncguard_slot_key(name, 256, key, NULL), SYNCGUARD_OK);
@@ -228,7 +228,6 @@ static void options_are_checked(void **state)
     fake_backend *p = open_slots(0);
     syncguard_lock_options options = patient();
     syncguard_lock *lock = NULL;
-    char name[SYNCGUARD_MAX_SLOT_NAME_BYTES + 2];
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         options.slots = bad[i];
@@ -236,6 +235,7 @@ static void options_are_checked(void **state)
                          SYNCGUARD_E_INVALID_ARGUMENT);
     }
     options.slots = SYNCGUARD_SLOTS_MAX;
+    char name[SYNCGUARD_MAX_SLOT_NAME_BYTES + 2];
     memset(name, 'x', sizeof name);
     name[sizeof name - 1] = '\0';
     assert_int_equal(syncguard_lock_try(&p->base, name, &options, &lock, NULL),
@@ -251,8 +251,7 @@ static void options_are_checked(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- the first attempt ------------------------------------------------------------------------
- */
+/* ---- the first attempt ---- */
 
 static void first_attempt_ends_at_a_free_slot(void **state)
 {
@@ -282,16 +281,16 @@ static void without_waiting_each_slot_is_tried_once(void **state)
     fake_backend *p = open_slots(N);
     syncguard_lock_options options = patient();
     syncguard_lock *lock = NULL;
-    syncguard_error err;
-    char hash[SYNCGUARD_HASH_SIZE];
     (void)state;
     assert_int_equal(syncguard_lock_try(&p->base, NAME, &options, &lock, NULL), SYNCGUARD_LOCKED);
     for (int i = 1; i <= N; i++)
         assert_int_equal(tries_of(i), 1);
     options.max_retries = 0;
+    syncguard_error err;
     assert_int_equal(syncguard_lock_acquire(&p->base, NAME, &options, &lock, &err),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_string_equal(err.message, "all 4 slots are held, and the options ask for no retry");
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash(NAME, hash));
     assert_string_equal(err.key_hash, hash);
     assert_int_equal(atomic_load(&p->acquires), 2 * N);
@@ -305,8 +304,7 @@ static void without_waiting_each_slot_is_tried_once(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- joining ----------------------------------------------------------------------------------
- */
+/* ---- joining ---- */
 
 /* Is released when who waits is about to join the waiters of its key: linked with --wrap. */
 static syncguard_lock *released_at_join;
@@ -333,12 +331,13 @@ syncguard_status __wrap_sg_wait_queue_join(sg_wait_queue *queue, sg_waiting *wai
 static void join_after_release(int slots, int released)
 {
     syncguard_backend *store = NULL;
-    syncguard_lock *locks[N] = {NULL}, *lock = NULL;
     int count = slots > 0 ? slots : 1;
     syncguard_lock_options options = patient();
     options.slots = slots;
     options.timeout_ms = 5000;
     assert_int_equal(syncguard_open("memory:", NULL, &store, NULL), SYNCGUARD_OK);
+    syncguard_lock *locks[N] = {NULL};
+    syncguard_lock *lock = NULL;
     for (int i = 0; i < count; i++) {
         assert_int_equal(syncguard_lock_try(store, NAME, &options, &lock, NULL), SYNCGUARD_OK);
         locks[slots > 0 ? syncguard_lock_slot(lock) - 1 : 0] = lock;
@@ -362,8 +361,7 @@ static void release_before_joining_is_not_missed(void **state)
         join_after_release(N, i);
 }
 
-/* ---- waking -----------------------------------------------------------------------------------
- */
+/* ---- waking ---- */
 
 static void release_of_a_slot_costs_one_try_of_it(void **state)
 {
@@ -517,15 +515,15 @@ static void slow_on_wait(void *context, int attempts, int64_t waited_ms, int64_t
 static void release_while_all_are_away(void **state)
 {
     fake_backend *p = open_slots(N);
-    waiter w;
     syncguard_lock_options options = patient();
-    int64_t remaining_ms = 0;
     (void)state;
     table.remaining_ms[3] = 5000;
     options.on_wait = slow_on_wait;
+    int64_t remaining_ms = 0;
     options.on_wait_context = &remaining_ms;
     atomic_store(&in_callback, 0);
     atomic_store(&stay, true);
+    waiter w;
     start(&w, p, options);
     assert_true(wait_for_count(&in_callback, 1));
     assert_in_range(remaining_ms, 1000, 5000); /* of the slot that ends first */
@@ -541,7 +539,6 @@ static void release_while_all_are_away(void **state)
 static void another_is_woken_for_one_that_is_away(void **state)
 {
     fake_backend *p = open_slots(N);
-    waiter w[2];
     syncguard_lock_options options = patient();
     int64_t remaining_ms = 0;
     (void)state;
@@ -549,6 +546,7 @@ static void another_is_woken_for_one_that_is_away(void **state)
     options.on_wait_context = &remaining_ms;
     atomic_store(&in_callback, 0);
     atomic_store(&stay, true);
+    waiter w[2];
     start(&w[0], p, options);
     assert_true(wait_for_count(&in_callback, 1));
     start(&w[1], p, patient());
@@ -615,8 +613,7 @@ static void crowd_costs_one_try_per_release(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- time -------------------------------------------------------------------------------------
- */
+/* ---- time ---- */
 
 static void expiry_of_any_slot_is_noticed(void **state)
 {
@@ -635,13 +632,13 @@ static void retries_try_one_slot_each(void **state)
 {
     fake_backend *p = open_slots(N);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_error err;
     (void)state;
     options.slots = N;
     options.retry_delay_ms = 2;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.max_retries = 2 * N;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
     assert_int_equal(syncguard_lock_acquire(&p->base, NAME, &options, &lock, &err),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_non_null(strstr(err.message, "gave up after 8 retries ("));
@@ -674,13 +671,13 @@ static void deadline_ends_the_waiting(void **state)
 static void store_that_is_down_is_waited_out(void **state)
 {
     fake_backend *p = open_slots(N);
-    waiter w;
     syncguard_lock_options options = patient();
     (void)state;
     atomic_store(&table.down, true);
     options.retry_unavailable = true;
     options.retry_delay_ms = 50;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
+    waiter w;
     start(&w, p, options);
     assert_true(wait_for_count(&p->acquires, 5));
     assert_in_range(atomic_load(&p->acquires), 5, 8); /* one for each pause */
@@ -701,7 +698,6 @@ static void store_that_hangs_uses_up_the_retries(void **state)
 {
     fake_backend *p = open_slots(N);
     syncguard_lock_options options = patient();
-    waiter w;
     (void)state;
     for (int i = N + 1; i <= SYNCGUARD_SLOTS_MAX; i++)
         set_held(i, true);
@@ -712,6 +708,7 @@ static void store_that_hangs_uses_up_the_retries(void **state)
     options.max_retries = 2;
     options.timeout_ms = 5000;
     options.retry_unavailable = true;
+    waiter w;
     start(&w, p, options);
     assert_true(wait_for_count(&p->acquires, 2 * SYNCGUARD_SLOTS_MAX));
     atomic_store(&table.down_after_ms, 400);
@@ -728,11 +725,9 @@ static void store_that_hangs_uses_up_the_retries(void **state)
 
 static void silent_store_is_polled_one_slot_at_a_time(void **state)
 {
-    fake_backend *p;
-    waiter w;
     syncguard_lock_options options = patient();
     (void)state;
-    p = open_slots(N);
+    fake_backend *p = open_slots(N);
     syncguard_close(&p->base);
     p = fake_backend_open_silent(NULL);
     p->on_acquire = acquire_slot;
@@ -741,6 +736,7 @@ static void silent_store_is_polled_one_slot_at_a_time(void **state)
     options.retry_delay_ms = 100;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.jitter = SYNCGUARD_JITTER_NONE;
+    waiter w;
     start(&w, p, options);
     assert_true(wait_for_count(&p->acquires, N));
     sleep_ms(1050);
@@ -764,11 +760,11 @@ static syncguard_status never_armed(fake_backend *p, syncguard_acquire_op *op, s
 static void polls_are_limited_for_all_slots_together(void **state)
 {
     fake_backend *p = open_slots(64);
-    waiter w;
     syncguard_lock_options options = patient();
     (void)state;
     p->on_acquire = never_armed;
     options.slots = 64;
+    waiter w;
     start(&w, p, options);
     assert_true(wait_for_count(&p->acquires, 128));
     sleep_ms(3500);
@@ -778,8 +774,7 @@ static void polls_are_limited_for_all_slots_together(void **state)
     syncguard_close(&p->base);
 }
 
-/* ---- completion queue and fork ----------------------------------------------------------------
- */
+/* ---- completion queue and fork ---- */
 
 static syncguard_queue *open_queue(fake_backend *p)
 {
@@ -862,7 +857,6 @@ static void forked_child_forgets_the_waiting(void **state)
 {
     fake_backend *p = open_slots(N);
     syncguard_queue *queue = open_queue(p);
-    int status = 1;
     (void)state;
     start_async(queue);
     assert_true(wait_for_count(&p->acquires, 2 * N));
@@ -880,6 +874,7 @@ static void forked_child_forgets_the_waiting(void **state)
         _exit(ok ? 0 : 1);
     }
     assert_true(child > 0);
+    int status = 1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     free_slot(p, 1);

@@ -31,7 +31,6 @@ static void on_event(void *context, const syncguard_event *event)
 {
     record *into = context;
     int at = atomic_load(&into->count);
-
     pthread_sigmask(SIG_BLOCK, NULL, &into->blocked);
     if (at < 256) {
         into->events[at] = *event;
@@ -41,12 +40,11 @@ static void on_event(void *context, const syncguard_event *event)
 
 static syncguard_backend *decorate(fake_backend *p, record *into)
 {
-    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *decorated = NULL;
-
     memset(into, 0, sizeof *into);
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = on_event;
     options.on_event_context = into;
+    syncguard_backend *decorated = NULL;
     assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &decorated, NULL), SYNCGUARD_OK);
     return decorated;
 }
@@ -69,12 +67,10 @@ static void failures_and_undoing_are_events(void **state)
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = decorate(p, &seen);
-    char hash[SYNCGUARD_HASH_SIZE];
-    syncguard_grant grant;
-
     (void)state;
     p->on_acquire = unavailable;
     p->on_undo = not_yet;
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(decorated, "k", 30000, NULL, &grant, NULL),
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(wait_for_count(&seen.count, 4)); /* the acquire, undo twice absent, undo */
@@ -83,6 +79,7 @@ static void failures_and_undoing_are_events(void **state)
     assert_int_equal(seen.events[0].error, SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_int_equal(seen.events[0].reason, SYNCGUARD_REASON_NONE);
     assert_string_equal(seen.events[0].lock_id_hash, "");
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash("k", hash));
     for (int i = 0; i < 4; i++)
         assert_string_equal(seen.events[i].key_hash, hash);
@@ -109,14 +106,12 @@ static void each_lock_of_a_batch_is_an_event(void **state)
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = decorate(p, &seen);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *locks[20];
-    int extends = 0;
-
     (void)state;
     atomic_store(&p->on_extend, some_absent);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.auto_extend = true;
     options.ttl_ms = 600;
+    syncguard_lock *locks[20];
     for (int i = 0; i < 20; i++) {
         char key[16];
         snprintf(key, sizeof key, "k%d", i);
@@ -124,6 +119,7 @@ static void each_lock_of_a_batch_is_an_event(void **state)
                          SYNCGUARD_OK);
     }
     assert_true(wait_for_count(&seen.count, 40)); /* each acquired, each extended once */
+    int extends = 0;
     for (int i = 20; i < 40; i++) {
         const syncguard_event *event = &seen.events[i];
         if (event->type != SYNCGUARD_EVENT_EXTEND)
@@ -162,7 +158,6 @@ static void *wait_long(void *context)
 {
     waiter *self = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-
     options.retry_delay_ms = 20000;
     options.timeout_ms = 30000;
     self->status = syncguard_lock_acquire(self->backend, "k", &options, &self->lock, NULL);
@@ -175,12 +170,11 @@ static void notifications_of_the_inner_backend_wake_the_outer(void **state)
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = decorate(p, &seen);
     waiter one = {.backend = decorated};
-    pthread_t thread;
     int64_t started = syncguard_clock_ns();
-
     (void)state;
     atomic_store(&is_free, false);
     p->on_acquire = locked_until_free;
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_long, &one), 0);
     assert_true(wait_for_count(&p->watched, 1));
     sleep_ms(50);
@@ -197,9 +191,8 @@ static void notifications_of_the_inner_backend_wake_the_outer(void **state)
 static int count_threads(void)
 {
     DIR *folder = opendir("/proc/self/task");
-    int count = 0;
-
     assert_non_null(folder);
+    int count = 0;
     while (readdir(folder) != NULL)
         count++;
     closedir(folder);
@@ -210,16 +203,14 @@ static void a_thread_only_for_a_callback(void **state)
 {
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_backend *decorated = NULL;
-    syncguard_grant grant;
     int before = count_threads();
-
     (void)state;
+    syncguard_backend *decorated = NULL;
     assert_int_equal(syncguard_telemetry_wrap(&p->base, NULL, &decorated, NULL), SYNCGUARD_OK);
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(decorated, "k", 30000, NULL, &grant, NULL), SYNCGUARD_OK);
     assert_int_equal(count_threads(), before);
     syncguard_close(decorated);
-
     p = fake_backend_open(NULL);
     decorated = decorate(p, &seen);
     assert_int_equal(count_threads(), before + 1);
@@ -238,9 +229,8 @@ static void closing_delivers_what_is_queued(void **state)
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = decorate(p, &seen);
-    bool locked = false;
-
     (void)state;
+    bool locked = false;
     for (int i = 0; i < 200; i++)
         assert_int_equal(syncguard_is_locked(decorated, "k", NULL, &locked, NULL), SYNCGUARD_OK);
     syncguard_close(decorated);
@@ -256,7 +246,6 @@ typedef struct closer {
 static void dispose_from_callback(void *context, const syncguard_event *event)
 {
     closer *self = context;
-
     if (event->type != SYNCGUARD_EVENT_IS_LOCKED)
         return;
     syncguard_lock_dispose(self->lock); /* the last reference: closes the decorator */
@@ -266,19 +255,18 @@ static void dispose_from_callback(void *context, const syncguard_event *event)
 static void closing_from_the_callback(void **state)
 {
     static closer self;
-    atomic_bool destroyed = false;
     fake_backend *p = fake_backend_open(NULL);
-    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *decorated = NULL;
-    bool locked = false;
     int threads = count_threads();
-
     (void)state;
+    atomic_bool destroyed = false;
     p->destroyed = &destroyed;
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = dispose_from_callback;
     options.on_event_context = &self;
+    syncguard_backend *decorated = NULL;
     assert_int_equal(syncguard_telemetry_wrap(&p->base, &options, &decorated, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_lock_acquire(decorated, "k", NULL, &self.lock, NULL), SYNCGUARD_OK);
+    bool locked = false;
     assert_int_equal(syncguard_is_locked(decorated, "k", NULL, &locked, NULL), SYNCGUARD_OK);
     syncguard_close(decorated);
     for (int i = 0; i < 5000 && !atomic_load(&self.done); i++)
@@ -296,30 +284,28 @@ static void a_child_counts_for_itself(void **state)
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = decorate(p, &seen);
-    bool locked = false;
-    int status = 0;
-    pid_t pid;
-
     (void)state;
+    bool locked = false;
     for (int i = 0; i < 5; i++)
         assert_int_equal(syncguard_is_locked(decorated, "k", NULL, &locked, NULL), SYNCGUARD_OK);
     assert_true(wait_for_count(&seen.count, 5));
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        char text[16384];
         alarm(20);
         if (syncguard_is_locked(decorated, "k", NULL, &locked, NULL) != SYNCGUARD_OK)
             _exit(1);
         if (!wait_for_count(&seen.count, 6))
             _exit(2);
+        char text[16384];
         syncguard_telemetry_prometheus(decorated, text, sizeof text);
         if (strstr(text, ",type=\"isLocked\",result=\"ok\",reason=\"\",error=\"\"} 1\n") == NULL)
             _exit(3);
         syncguard_close(decorated);
         _exit(0);
     }
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -362,11 +348,8 @@ static void the_store_is_asked_once(void **state)
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = decorate(p, &seen);
-    syncguard_lock_info info;
-    syncguard_grant grant;
-    bool flag;
-
     (void)state;
+    syncguard_grant grant;
     for (int i = 0; i < 2; i++) {
         bool no = i == 1;
         p->on_acquire = no ? held : NULL;
@@ -379,7 +362,9 @@ static void the_store_is_asked_once(void **state)
         check_call(p, no ? SYNCGUARD_ABSENT : SYNCGUARD_OK,
                    syncguard_release(decorated, id, NULL, NULL));
     }
+    bool flag;
     check_call(p, SYNCGUARD_OK, syncguard_is_locked(decorated, "k", NULL, &flag, NULL));
+    syncguard_lock_info info;
     check_call(p, SYNCGUARD_ABSENT, syncguard_get_by_key(decorated, "k", NULL, &info, NULL));
     check_call(p, SYNCGUARD_ABSENT, syncguard_get_by_id(decorated, id, NULL, &info, NULL));
     check_call(p, SYNCGUARD_OK, syncguard_owns(decorated, id, NULL, &flag, NULL));
@@ -404,24 +389,20 @@ static void only_what_reaches_the_store_is_an_event(void **state)
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = decorate(p, &seen);
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_grant grant;
-    bool flag = false;
-
     (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     assert_int_equal(syncguard_abort_create(&call.abort_object, NULL), SYNCGUARD_OK);
     syncguard_abort_trigger(call.abort_object);
+    syncguard_grant grant;
     assert_int_equal(syncguard_acquire(decorated, "k", 1000, &call, &grant, NULL),
                      SYNCGUARD_E_ABORTED);
     assert_int_equal(syncguard_extend(decorated, id, 1000, &call, NULL, NULL), SYNCGUARD_E_ABORTED);
     assert_int_equal(syncguard_release(decorated, id, &call, NULL), SYNCGUARD_E_ABORTED);
+    bool flag = false;
     assert_int_equal(syncguard_is_locked(decorated, "k", &call, &flag, NULL), SYNCGUARD_E_ABORTED);
     assert_int_equal(syncguard_owns(decorated, id, &call, &flag, NULL), SYNCGUARD_E_ABORTED);
     syncguard_abort_free(call.abort_object);
     assert_int_equal(atomic_load(&p->calls), 0);
-
     p->on_acquire = too_late;
     assert_int_equal(syncguard_acquire(decorated, "k", 1000, NULL, &grant, NULL),
                      SYNCGUARD_E_NETWORK_TIMEOUT);
@@ -431,7 +412,9 @@ static void only_what_reaches_the_store_is_an_event(void **state)
 
     /* The end of a wait is none either: there is one for each try. */
     p->on_acquire = held;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 50;
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(decorated, "k", &options, &lock, NULL),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     syncguard_close(decorated);
@@ -449,11 +432,10 @@ static void a_lost_lock_is_released_in_the_store(void **state)
     static record seen;
     fake_backend *p = fake_backend_open(NULL);
     syncguard_backend *decorated = decorate(p, &seen);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 1000;
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(decorated, "k", &options, &lock, NULL), SYNCGUARD_OK);
     while (syncguard_lock_held(lock))
         sleep_ms(10);
@@ -483,6 +465,5 @@ int main(void)
         cmocka_unit_test(a_child_counts_for_itself),
 #endif
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,6 @@ static syncguard_url *parse(const char *text)
 {
     syncguard_url *url = NULL;
     syncguard_error err;
-
     if (syncguard_url_parse(text, &url, &err) != SYNCGUARD_OK)
         fail_msg("%s: %s", text, err.message);
     return url;
@@ -22,7 +21,6 @@ static void refused(const char *text, const char *named)
 {
     syncguard_url *url = (syncguard_url *)&url;
     syncguard_error err;
-
     assert_int_equal(syncguard_url_parse(text, &url, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_null(url);
     assert_int_equal(err.code, SYNCGUARD_E_INVALID_ARGUMENT);
@@ -35,7 +33,6 @@ static void refused(const char *text, const char *named)
 static void test_parts(void **state)
 {
     syncguard_url *url = parse("REDIS+Sentinel://us%40er:p%3Aw@[::1]:26379,h2:1/my%2Fname/2?a=%26");
-
     (void)state;
     assert_string_equal(url->scheme, "redis+sentinel");
     assert_string_equal(url->user, "us@er");
@@ -45,18 +42,15 @@ static void test_parts(void **state)
     assert_int_equal(url->option_count, 1);
     assert_string_equal(syncguard_url_text(url, "a"), "&");
     syncguard_url_free(url);
-
     url = parse("sqlite:/var/lib/a%23b%3F.db");
     assert_null(url->hosts);
     assert_null(url->user);
     assert_string_equal(url->path, "/var/lib/a#b?.db");
     syncguard_url_free(url);
-
     url = parse("sqlite:///tmp/x@y");
     assert_string_equal(url->hosts, "");
     assert_string_equal(url->path, "/tmp/x@y");
     syncguard_url_free(url);
-
     url = parse("redis://:pw@h");
     assert_string_equal(url->user, "");
     assert_string_equal(url->password, "pw");
@@ -69,7 +63,6 @@ static void test_parts(void **state)
     assert_string_equal(url->hosts, "h");
     assert_int_equal(url->option_count, 0);
     syncguard_url_free(url);
-
     url = parse("memory:");
     assert_null(url->hosts);
     assert_string_equal(url->path, "");
@@ -104,8 +97,6 @@ static void test_caps(void **state)
 {
     char *text = malloc(SYNCGUARD_URL_MAX_BYTES + 2);
     size_t length = strlen("memory:?");
-    int i;
-
     (void)state;
     assert_non_null(text);
     memset(text, 'a', SYNCGUARD_URL_MAX_BYTES + 1);
@@ -115,7 +106,7 @@ static void test_caps(void **state)
     text[SYNCGUARD_URL_MAX_BYTES] = '\0';
     syncguard_url_free(parse(text));
     memcpy(text, "memory:?", length);
-    for (i = 0; i < SYNCGUARD_URL_MAX_OPTIONS; i++)
+    for (int i = 0; i < SYNCGUARD_URL_MAX_OPTIONS; i++)
         length += (size_t)snprintf(text + length, 16, "%so%d=1", i != 0 ? "&" : "", i);
     syncguard_url_free(parse(text));
     snprintf(text + length, 16, "&more=1");
@@ -128,12 +119,9 @@ static void test_values(void **state)
     static const char *const words[] = {"full", "normal", NULL};
     syncguard_url *url =
         parse("x:?n=-12&big=99999999999999999999&no=1x&t=true&f=0&q=maybe&d=normal&e=none&empty=");
+    (void)state;
     syncguard_error err;
     int64_t n = 7;
-    bool flag = false;
-    int index = 9;
-
-    (void)state;
     assert_int_equal(syncguard_url_int(url, "n", -20, 0, &n, &err), SYNCGUARD_OK);
     assert_int_equal(n, -12);
     assert_int_equal(syncguard_url_int(url, "n", -10, 0, &n, &err), SYNCGUARD_E_INVALID_ARGUMENT);
@@ -145,6 +133,7 @@ static void test_values(void **state)
     assert_int_equal(syncguard_url_int(url, "empty", 0, 9, &n, &err), SYNCGUARD_E_INVALID_ARGUMENT);
     assert_int_equal(syncguard_url_int(url, "absent", 0, 9, &n, &err), SYNCGUARD_OK);
     assert_int_equal(n, -12);
+    bool flag = false;
     assert_int_equal(syncguard_url_bool(url, "t", &flag, &err), SYNCGUARD_OK);
     assert_true(flag);
     assert_int_equal(syncguard_url_bool(url, "absent", &flag, &err), SYNCGUARD_OK);
@@ -152,6 +141,7 @@ static void test_values(void **state)
     assert_int_equal(syncguard_url_bool(url, "f", &flag, &err), SYNCGUARD_OK);
     assert_false(flag);
     assert_int_equal(syncguard_url_bool(url, "q", &flag, &err), SYNCGUARD_E_INVALID_ARGUMENT);
+    int index = 9;
     assert_int_equal(syncguard_url_choice(url, "d", words, &index, &err), SYNCGUARD_OK);
     assert_int_equal(index, 1);
     assert_int_equal(syncguard_url_choice(url, "e", words, &index, &err),
@@ -163,9 +153,8 @@ static void test_values(void **state)
 
 static void test_numbers(void **state)
 {
-    int64_t n = 5;
-
     (void)state;
+    int64_t n = 5;
     assert_true(sg_read_int64("9223372036854775807", &n));
     assert_true(n == INT64_MAX);
     assert_true(sg_read_int64("-9223372036854775808", &n));
@@ -186,10 +175,9 @@ static void test_numbers(void **state)
 static void test_unknown(void **state)
 {
     syncguard_url *url = parse("x:?timeout_ms=10&dispose_timeout_ms=20&cleanup=1&tolerance_ms=0");
+    (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_error err;
-
-    (void)state;
     assert_int_equal(syncguard_url_common(url, &options, &err), SYNCGUARD_OK);
     assert_int_equal(options.timeout_ms, 10);
     assert_int_equal(options.dispose_timeout_ms, 20);
@@ -207,12 +195,12 @@ static void test_unknown(void **state)
 static void test_configured(char *buffer, size_t size)
 {
     char folder[] = "/tmp/syncguard-url-XXXXXX";
-    char below[64], path[80], from[96];
-    syncguard_error err;
-
     assert_non_null(mkdtemp(folder));
+    char below[64];
     snprintf(below, sizeof below, "%s/syncguard", folder);
+    char path[80];
     snprintf(path, sizeof path, "%s/url", below);
+    char from[96];
     snprintf(from, sizeof from, "@%s", path);
     assert_int_equal(mkdir(below, 0700), 0);
     setenv("XDG_CONFIG_HOME", folder, 1);
@@ -220,6 +208,7 @@ static void test_configured(char *buffer, size_t size)
     assert_non_null(file);
     fputs("# the store\n\n\t memory:?timeout_ms=7 \nnot this\n", file);
     fclose(file);
+    syncguard_error err;
     assert_int_equal(syncguard_default_url(buffer, size, &err), SYNCGUARD_OK);
     assert_string_equal(buffer, "memory:?timeout_ms=7");
     assert_int_equal(truncate(path, 0), 0);
@@ -237,12 +226,10 @@ static void test_configured(char *buffer, size_t size)
 
 static void test_default(void **state)
 {
-    char buffer[256];
-    syncguard_error err;
-    syncguard_url *url;
-
     (void)state;
     setenv("SYNCGUARD_URL", "memory:?timeout_ms=3", 1);
+    char buffer[256];
+    syncguard_error err;
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
     assert_string_equal(buffer, "memory:?timeout_ms=3");
     assert_int_equal(syncguard_default_url(buffer, 21, &err), SYNCGUARD_OK);
@@ -267,7 +254,7 @@ static void test_default(void **state)
     setenv("HOME", "/people/me & %you?", 1);
     unsetenv("XDG_STATE_HOME");
     assert_int_equal(syncguard_default_url(buffer, sizeof buffer, &err), SYNCGUARD_OK);
-    url = parse(buffer);
+    syncguard_url *url = parse(buffer);
     assert_string_equal(url->path, "/people/me & %you?/.local/state/syncguard/locks.db");
     syncguard_url_free(url);
     setenv("XDG_STATE_HOME", "/s#t\n@te", 1);
@@ -300,6 +287,5 @@ int main(void)
         cmocka_unit_test(test_numbers), cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_default),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,6 @@
 static syncguard_limits limits_in(int64_t ms, syncguard_abort *a)
 {
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), ms), a};
-
     return limits;
 }
 
@@ -26,7 +25,6 @@ static void test_clock(void **state)
 {
     int64_t a = syncguard_clock_ns();
     int64_t b = syncguard_clock_ns();
-
     (void)state;
     assert_true(a > 0 && b >= a);
     assert_true(syncguard_wall_ms() > INT64_C(1600000000000));
@@ -38,21 +36,19 @@ static void test_clock(void **state)
 
 static void test_limits(void **state)
 {
-    syncguard_limits none = {SYNCGUARD_NO_DEADLINE, NULL};
-    syncguard_limits past = {1, NULL};
-    syncguard_limits both;
-    syncguard_error err;
-
     (void)state;
+    syncguard_limits none = {SYNCGUARD_NO_DEADLINE, NULL};
+    syncguard_error err;
     assert_int_equal(syncguard_limits_check(&none, &err), SYNCGUARD_OK);
     assert_true(syncguard_limits_left_ns(&none) == SYNCGUARD_NO_DEADLINE);
+    syncguard_limits past = {1, NULL};
     assert_int_equal(syncguard_limits_check(&past, &err), SYNCGUARD_E_NETWORK_TIMEOUT);
     assert_int_equal(err.code, SYNCGUARD_E_NETWORK_TIMEOUT);
     assert_int_equal(syncguard_limits_left_ns(&past), 0);
     assert_int_equal(syncguard_limits_until(&none, 77).deadline_ns, 77);
     assert_int_equal(syncguard_limits_until(&past, 77).deadline_ns, 1);
     /* The abort wins over the deadline. */
-    both = past;
+    syncguard_limits both = past;
     assert_int_equal(syncguard_abort_create(&both.abort_object, NULL), SYNCGUARD_OK);
     syncguard_abort_trigger(both.abort_object);
     assert_int_equal(syncguard_limits_check(&both, &err), SYNCGUARD_E_ABORTED);
@@ -61,15 +57,13 @@ static void test_limits(void **state)
 
 static void test_wait_fds(void **state)
 {
-    int ends[2];
-    struct pollfd fds[131];
     syncguard_limits limits = limits_in(30, NULL);
     int64_t start = syncguard_clock_ns();
-    int i;
-
     (void)state;
+    int ends[2];
     assert_int_equal(pipe(ends), 0);
-    for (i = 0; i < 131; i++)
+    struct pollfd fds[131];
+    for (int i = 0; i < 131; i++)
         fds[i] = (struct pollfd){ends[0], POLLIN, 0};
     assert_int_equal(syncguard_wait_fds(fds, 1, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     assert_true(syncguard_clock_ns() - start >= 30 * MS);
@@ -95,9 +89,8 @@ static void test_wait_until(void **state)
 {
     int64_t start = syncguard_clock_ns();
     syncguard_limits limits = limits_in(5000, NULL);
-    syncguard_error err;
-
     (void)state;
+    syncguard_error err;
     assert_int_equal(syncguard_wait_until(start + 20 * MS, &limits, &err), SYNCGUARD_OK);
     assert_int_equal(err.code, SYNCGUARD_OK);
     assert_true(syncguard_clock_ns() >= start + 20 * MS);
@@ -118,17 +111,16 @@ static void on_alarm(int number)
 /* Interrupted waits go on. */
 static void test_interrupted(void **state)
 {
-    struct sigaction action;
-    struct itimerval often = {{0, 3000}, {0, 3000}};
-    struct itimerval never = {{0, 0}, {0, 0}};
     int64_t start = syncguard_clock_ns();
-
     (void)state;
+    struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_alarm;
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+    struct itimerval often = {{0, 3000}, {0, 3000}};
     assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
     assert_int_equal(syncguard_wait_until(start + 50 * MS, NULL, NULL), SYNCGUARD_OK);
+    struct itimerval never = {{0, 0}, {0, 0}};
     assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
     assert_true(syncguard_clock_ns() >= start + 50 * MS);
     assert_true(alarms > 0);
@@ -137,7 +129,6 @@ static void test_interrupted(void **state)
 static void use_parker(syncguard_parker *parker)
 {
     syncguard_limits limits = limits_in(5000, NULL);
-
     syncguard_parker_unpark(parker);
     syncguard_parker_unpark(parker);
     assert_int_equal(syncguard_parker_park(parker, &limits, NULL), SYNCGUARD_OK);
@@ -155,10 +146,9 @@ static void use_parker(syncguard_parker *parker)
 
 static void test_parker(void **state)
 {
-    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
     syncguard_limits limits = limits_in(5000, NULL);
-
     (void)state;
+    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
     assert_int_equal(syncguard_parker_open(&parker, NULL), SYNCGUARD_OK);
     assert_true(fcntl(parker.fds[0], F_GETFD) & FD_CLOEXEC);
     use_parker(&parker);
@@ -170,12 +160,11 @@ static void test_parker(void **state)
 
 static void test_parker_with_abort(void **state)
 {
-    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
-    syncguard_abort *stop = NULL;
-
     (void)state;
+    syncguard_abort *stop = NULL;
     assert_int_equal(syncguard_abort_create(&stop, NULL), SYNCGUARD_OK);
     syncguard_limits limits = limits_in(5000, stop);
+    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
     assert_int_equal(syncguard_parker_open_light(&parker, &limits, NULL), SYNCGUARD_OK);
     syncguard_abort_trigger(stop);
     assert_int_equal(syncguard_parker_park(&parker, &limits, NULL), SYNCGUARD_E_ABORTED);
@@ -195,7 +184,6 @@ static void *return_balls(void *argument)
 {
     rally *r = argument;
     syncguard_limits limits = limits_in(60000, NULL);
-
     for (int64_t i = 0; i < RALLY; i++) {
         if (syncguard_parker_park(&r->parkers[1], &limits, NULL) != SYNCGUARD_OK ||
             r->balls[0] != i)
@@ -208,14 +196,12 @@ static void *return_balls(void *argument)
 
 static void test_parkers_of_two(void **state)
 {
-    rally r;
-    pthread_t other;
-    void *failed = NULL;
     syncguard_limits limits = limits_in(60000, NULL);
-
     (void)state;
+    rally r;
     for (int i = 0; i < 2; i++)
         assert_int_equal(syncguard_parker_open_light(&r.parkers[i], &limits, NULL), SYNCGUARD_OK);
+    pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, return_balls, &r), 0);
     for (int64_t i = 0; i < RALLY; i++) {
         r.balls[0] = i;
@@ -223,6 +209,7 @@ static void test_parkers_of_two(void **state)
         assert_int_equal(syncguard_parker_park(&r.parkers[0], &limits, NULL), SYNCGUARD_OK);
         assert_int_equal(r.balls[1], i);
     }
+    void *failed = NULL;
     pthread_join(other, &failed);
     assert_null(failed);
 }
@@ -230,23 +217,21 @@ static void test_parkers_of_two(void **state)
 static void *report_mask(void *argument)
 {
     sigset_t *mask = argument;
-
     pthread_sigmask(SIG_SETMASK, NULL, mask);
     return NULL;
 }
 
 static void test_thread(void **state)
 {
-    pthread_t thread;
-    sigset_t mask;
-    sigset_t own;
-
     (void)state;
+    sigset_t mask;
     sigemptyset(&mask);
+    pthread_t thread;
     assert_int_equal(syncguard_thread_start(&thread, report_mask, &mask), 0);
     pthread_join(thread, NULL);
     assert_true(sigismember(&mask, SIGTERM));
     assert_true(sigismember(&mask, SIGUSR1));
+    sigset_t own;
     pthread_sigmask(SIG_SETMASK, NULL, &own);
     assert_false(sigismember(&own, SIGTERM));
 }
@@ -264,20 +249,15 @@ typedef struct crowd {
 static void *push(void *argument)
 {
     crowd *c = argument;
-    int i;
-
-    for (i = 0; i < 200; i++) {
+    for (int i = 0; i < 200; i++) {
         syncguard_limits limits = limits_in(0, c->abort_object);
-        int now;
-        int most;
-
         limits.deadline_ns = syncguard_clock_ns() + c->patience_us * 1000;
         if (syncguard_gate_enter(&c->gate, &limits, NULL) != SYNCGUARD_OK) {
             atomic_fetch_add(&c->refused, 1);
             continue;
         }
-        now = atomic_fetch_add(&c->inside, 1) + 1;
-        for (most = c->most; now > most && !atomic_compare_exchange_weak(&c->most, &most, now);)
+        int now = atomic_fetch_add(&c->inside, 1) + 1;
+        for (int most = c->most; now > most && !atomic_compare_exchange_weak(&c->most, &most, now);)
             ;
         atomic_fetch_add(&c->entered, 1);
         if (i % 16 == 0)
@@ -290,16 +270,14 @@ static void *push(void *argument)
 
 static void run_crowd(crowd *c, int places, int64_t patience_us, syncguard_abort *abort_object)
 {
-    pthread_t threads[8];
-    int i;
-
     memset(c, 0, sizeof *c);
     c->patience_us = patience_us;
     c->abort_object = abort_object;
     assert_int_equal(syncguard_gate_init(&c->gate, places, NULL), SYNCGUARD_OK);
-    for (i = 0; i < 8; i++)
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, push, c), 0);
-    for (i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
     /* Nothing is lost: all places are back. */
     assert_int_equal(c->gate.places, places);
@@ -311,11 +289,10 @@ static void run_crowd(crowd *c, int places, int64_t patience_us, syncguard_abort
 
 static void test_gate(void **state)
 {
-    crowd c;
-
     (void)state;
     syncguard_abort *idle = NULL;
     assert_int_equal(syncguard_abort_create(&idle, NULL), SYNCGUARD_OK);
+    crowd c;
     /* Light parkers, then such with descriptors. */
     for (int i = 0; i < 2; i++) {
         syncguard_abort *abort_object = i == 0 ? NULL : idle;
@@ -345,7 +322,6 @@ static void *queue_up(void *argument)
 {
     visitor *v = argument;
     syncguard_limits limits = limits_in(30000, NULL);
-
     assert_int_equal(syncguard_gate_enter(&v->line->gate, &limits, NULL), SYNCGUARD_OK);
     pthread_mutex_lock(&v->line->mutex);
     v->line->order[v->line->count++] = v->number;
@@ -356,9 +332,8 @@ static void *queue_up(void *argument)
 
 static int waiting(syncguard_gate *gate)
 {
-    int count = 0;
-
     pthread_mutex_lock(&gate->mutex);
+    int count = 0;
     if (gate->first != NULL)
         count = gate->first == gate->last ? 1 : 2;
     pthread_mutex_unlock(&gate->mutex);
@@ -370,22 +345,20 @@ static void test_gate_order(void **state)
 {
     line l = {.count = 0};
     visitor visitors[2] = {{&l, 1}, {&l, 2}};
-    pthread_t threads[2];
     syncguard_limits limits = limits_in(20, NULL);
-    int i;
-
     (void)state;
     pthread_mutex_init(&l.mutex, NULL);
     assert_int_equal(syncguard_gate_init(&l.gate, 1, NULL), SYNCGUARD_OK);
     assert_int_equal(syncguard_gate_enter(&l.gate, NULL, NULL), SYNCGUARD_OK);
-    for (i = 0; i < 2; i++) {
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, queue_up, &visitors[i]), 0);
         while (waiting(&l.gate) < i + 1)
             sched_yield();
     }
     assert_int_equal(syncguard_gate_enter(&l.gate, &limits, NULL), SYNCGUARD_E_NETWORK_TIMEOUT);
     syncguard_gate_leave(&l.gate);
-    for (i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     assert_int_equal(l.order[0], 1);
     assert_int_equal(l.order[1], 2);
@@ -397,7 +370,6 @@ static void test_gate_order(void **state)
 static int64_t cpu_ms(void)
 {
     struct timespec used;
-
     assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
     return (int64_t)used.tv_sec * 1000 + used.tv_nsec / 1000000;
 }
@@ -412,19 +384,18 @@ static void *trigger_later(void *abort_object)
 /* A program that closes all descriptors while the library works gets no busy loop for it. */
 static void test_closed_behind_our_back(void **state)
 {
-    syncguard_abort *abort_object = NULL;
-    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
     int64_t start = syncguard_clock_ns();
     int64_t used = cpu_ms();
-    int parks = 0;
-
     (void)state;
+    syncguard_abort *abort_object = NULL;
     assert_int_equal(syncguard_abort_create(&abort_object, NULL), SYNCGUARD_OK);
     syncguard_limits limits = {start + 1000 * MS, abort_object};
+    syncguard_parker parker = SYNCGUARD_PARKER_INIT;
     assert_int_equal(syncguard_parker_open(&parker, NULL), SYNCGUARD_OK);
     close(syncguard_abort_fd(abort_object));
     close(parker.fds[0]);
     assert_int_equal(syncguard_wait_until(start + 500 * MS, &limits, NULL), SYNCGUARD_OK);
+    int parks = 0;
     while (syncguard_clock_ns() < limits.deadline_ns) {
         syncguard_status status = syncguard_parker_park(&parker, &limits, NULL);
         assert_true(status == SYNCGUARD_E_INTERNAL || status == SYNCGUARD_E_NETWORK_TIMEOUT);
@@ -444,8 +415,6 @@ static void test_closed_behind_our_back(void **state)
 static void test_backoff(void **state)
 {
     syncguard_limits limits = limits_in(20, NULL);
-    int64_t begun;
-
     (void)state;
     assert_int_equal(syncguard_backoff_ns(5, -1, 100), 5);
     assert_int_equal(syncguard_backoff_ns(5, 0, 100), 5);
@@ -454,7 +423,7 @@ static void test_backoff(void **state)
     assert_int_equal(syncguard_backoff_ns(500, 0, 100), 100);
     assert_int_equal(syncguard_backoff_ns(0, 9, 100), 0);
     assert_true(syncguard_backoff_ns(5, 200, INT64_MAX) == INT64_MAX);
-    begun = syncguard_clock_ns();
+    int64_t begun = syncguard_clock_ns();
     assert_int_equal(syncguard_backoff_wait(MS, 4, 8 * MS, NULL, NULL), SYNCGUARD_OK);
     assert_true(syncguard_clock_ns() - begun >= 4 * MS);
     assert_int_equal(syncguard_backoff_wait(3600000 * MS, 0, INT64_MAX, &limits, NULL),
@@ -463,12 +432,11 @@ static void test_backoff(void **state)
 
 static void test_random(void **state)
 {
-    bool seen[4] = {false};
-
     (void)state;
     assert_int_equal(syncguard_random_below(0), 0);
     assert_int_equal(syncguard_random_below(-5), 0);
     assert_int_equal(syncguard_random_below(1), 0);
+    bool seen[4] = {false};
     for (int i = 0; i < 1000; i++) {
         int64_t drawn = syncguard_random_below(4);
         assert_in_range(drawn, 0, 3);
@@ -495,6 +463,5 @@ int main(void)
         cmocka_unit_test(test_gate),
         cmocka_unit_test(test_gate_order),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

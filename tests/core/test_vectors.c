@@ -20,7 +20,6 @@ static bool foreign(const char *kind, const vector_bytes *text)
     bool is_foreign = strcmp(kind, "other") == 0 || strcmp(kind, "surrogate") == 0 ||
                       strcmp(kind, "double") == 0 ||
                       (text != NULL && memchr(text->data, 0, text->length) != NULL);
-
     if (is_foreign)
         file.skipped++;
     else
@@ -48,7 +47,6 @@ static void same_bytes(const char *id, const char *got, size_t length, const vec
 static void same_outcome(const char *id, syncguard_status got, const char *wanted)
 {
     const char *name = got == SYNCGUARD_OK ? "ok" : syncguard_status_name(got);
-
     if (strcmp(name, wanted) != 0)
         fail_msg("case %s: %s, wanted %s", id, name, wanted);
 }
@@ -58,11 +56,10 @@ static void test_key(void **state)
 {
     static vector_bytes key;
     static vector_bytes nfc;
-    char out[SYNCGUARD_KEY_SIZE];
-    size_t length;
-
     (void)state;
     begin("key.txt");
+    char out[SYNCGUARD_KEY_SIZE];
+    size_t length;
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[2], &key) && vector_read(file.field[4], &nfc));
         if (foreign(file.field[1], &key))
@@ -78,14 +75,15 @@ static void test_key(void **state)
 /* RFC 4231, cases 2, 3 and 6 (a key longer than a block), cut to 24 digits. */
 static void test_hash_keyed(void **state)
 {
-    char hash[SYNCGUARD_HASH_SIZE], long_key[132], bytes[51];
-    uint8_t sum[32];
-
     (void)state;
+    char hash[SYNCGUARD_HASH_SIZE];
     assert_true(syncguard_hash_keyed("Jefe", "what do ya want for nothing?", hash));
     assert_string_equal(hash, "5bdcc146bf60754e6a042426");
+    char bytes[51];
     memset(bytes, 0xDD, 50);
+    char long_key[132];
     memset(long_key, 0xAA, 131);
+    uint8_t sum[32];
     sg_hmac_sha256(long_key, 20, bytes, 50, sum);
     assert_memory_equal(sum, "\x77\x3e\xa9\x1e\x36\x80\x0e\x46\x85\x4d\xb8\xeb", 12);
     long_key[131] = '\0';
@@ -108,11 +106,9 @@ static void test_hash(void **state)
     static vector_bytes text;
     static vector_bytes nfc;
     static char out[SYNCGUARD_MAX_RAW_KEY_BYTES * 6];
-    char hash[SYNCGUARD_HASH_SIZE];
-    ptrdiff_t length;
-
     (void)state;
     begin("hash.txt");
+    char hash[SYNCGUARD_HASH_SIZE];
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[2], &text) && vector_read(file.field[3], &nfc));
         if (foreign(file.field[1], &text))
@@ -121,7 +117,7 @@ static void test_hash(void **state)
         assert_string_equal(hash, file.field[4]);
         assert_true(syncguard_hash_n(nfc.data, nfc.length, hash));
         assert_string_equal(hash, file.field[4]);
-        length = syncguard_nfc(text.data, text.length, out, sizeof out);
+        ptrdiff_t length = syncguard_nfc(text.data, text.length, out, sizeof out);
         assert_true(length >= 0);
         same_bytes(file.field[0], out, (size_t)length, &nfc);
     }
@@ -132,7 +128,6 @@ static void test_hash(void **state)
 static void test_lock_id(void **state)
 {
     static vector_bytes text;
-
     (void)state;
     begin("lock_id.txt");
     while (vector_next(&file)) {
@@ -148,15 +143,14 @@ static void test_lock_id(void **state)
 /* I-FEN-01: id, kind, value, outcome, fence */
 static void test_fence_format(void **state)
 {
-    char fence[SYNCGUARD_FENCE_SIZE];
-    syncguard_status status;
-
     (void)state;
     begin("fence_format.txt");
+    char fence[SYNCGUARD_FENCE_SIZE];
     while (vector_next(&file)) {
         if (foreign(file.field[1], NULL))
             continue;
-        status = syncguard_fence_format(strtoll(file.field[2], NULL, 10), fence, NULL);
+        syncguard_status status =
+            syncguard_fence_format(strtoll(file.field[2], NULL, 10), fence, NULL);
         same_outcome(file.field[0], status, file.field[3]);
         if (status == SYNCGUARD_OK) {
             assert_string_equal(fence, file.field[4]);
@@ -176,7 +170,6 @@ static void test_live(void **state)
         int64_t second = strtoll(file.field[3], NULL, 10);
         int64_t tolerance = strtoll(file.field[4], NULL, 10);
         bool live = strcmp(file.field[5], "live") == 0;
-
         if (foreign(file.field[1], NULL))
             continue;
         if (strcmp(file.field[1], "redis-time") == 0) {
@@ -196,7 +189,6 @@ static syncguard_status name_of(const vector_bytes *prefix, const vector_bytes *
                                 size_t reserve, char *out, size_t *length)
 {
     static char nfc[SYNCGUARD_MAX_RAW_KEY_BYTES * 6];
-
     assert_true(syncguard_nfc(key->data, key->length, nfc, sizeof nfc) >= 0);
     return syncguard_storage_name(prefix->data, nfc, limit, reserve, out, length, NULL);
 }
@@ -207,19 +199,17 @@ static void test_storage_name(void **state)
     static vector_bytes prefix;
     static vector_bytes key;
     static vector_bytes wanted;
-    char out[SYNCGUARD_NAME_SIZE];
-    size_t length = 0;
-    syncguard_status status;
-
     (void)state;
     begin("storage_name.txt");
+    char out[SYNCGUARD_NAME_SIZE];
+    size_t length = 0;
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[2], &prefix) && vector_read(file.field[3], &key) &&
                     vector_read(file.field[7], &wanted));
         if (foreign(file.field[1], &key))
             continue;
-        status = name_of(&prefix, &key, strtoul(file.field[4], NULL, 10),
-                         strtoul(file.field[5], NULL, 10), out, &length);
+        syncguard_status status = name_of(&prefix, &key, strtoul(file.field[4], NULL, 10),
+                                          strtoul(file.field[5], NULL, 10), out, &length);
         same_outcome(file.field[0], status, file.field[6]);
         if (status == SYNCGUARD_OK)
             same_bytes(file.field[0], out, length, &wanted);
@@ -234,22 +224,19 @@ static void test_fence_name(void **state)
     static vector_bytes key;
     static vector_bytes base;
     static vector_bytes counter;
+    (void)state;
+    begin("fence_name.txt");
     char out[SYNCGUARD_NAME_SIZE];
     char fence[SYNCGUARD_NAME_SIZE];
     size_t length = 0;
-    syncguard_status status;
-
-    (void)state;
-    begin("fence_name.txt");
     while (vector_next(&file)) {
         size_t limit = strtoul(file.field[4], NULL, 10);
         size_t reserve = strtoul(file.field[5], NULL, 10);
-
         assert_true(vector_read(file.field[2], &prefix) && vector_read(file.field[3], &key) &&
                     vector_read(file.field[7], &base) && vector_read(file.field[8], &counter));
         if (foreign(file.field[1], &key))
             continue;
-        status = name_of(&prefix, &key, limit, reserve, out, &length);
+        syncguard_status status = name_of(&prefix, &key, limit, reserve, out, &length);
         same_outcome(file.field[0], status, file.field[6]);
         if (status != SYNCGUARD_OK)
             continue;
@@ -268,14 +255,12 @@ static void test_nfc(void **state)
     static vector_bytes text;
     static vector_bytes nfc;
     static char out[SYNCGUARD_MAX_RAW_KEY_BYTES * 6];
-    ptrdiff_t length;
-
     (void)state;
     begin("nfc.txt");
     while (vector_next(&file)) {
         assert_true(vector_read(file.field[1], &text) && vector_read(file.field[2], &nfc));
         file.run++;
-        length = syncguard_nfc(text.data, text.length, out, sizeof out);
+        ptrdiff_t length = syncguard_nfc(text.data, text.length, out, sizeof out);
         assert_true(length >= 0);
         same_bytes(file.field[0], out, (size_t)length, &nfc);
         length = syncguard_nfc(nfc.data, nfc.length, out, sizeof out);
@@ -287,6 +272,11 @@ static void test_nfc(void **state)
 
 int main(int argc, char **argv)
 {
+    if (argc != 2) {
+        fprintf(stderr, "usage: unit_vectors FOLDER\n");
+        return 2;
+    }
+    folder = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_key),          cmocka_unit_test(test_hash),
         cmocka_unit_test(test_hash_keyed),   cmocka_unit_test(test_lock_id),
@@ -294,11 +284,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_storage_name), cmocka_unit_test(test_fence_name),
         cmocka_unit_test(test_nfc),
     };
-
-    if (argc != 2) {
-        fprintf(stderr, "usage: unit_vectors FOLDER\n");
-        return 2;
-    }
-    folder = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

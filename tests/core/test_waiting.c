@@ -61,7 +61,6 @@ static void the_message_says_what_ended_the_waiting(void **state)
     fake_backend *p = fake_backend_open(NULL);
     p->on_acquire = always_locked;
     syncguard_lock_options few = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock_options brief = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300);
     syncguard_lock *lock = NULL;
     syncguard_error err;
     few.retry_delay_ms = 1;
@@ -69,6 +68,7 @@ static void the_message_says_what_ended_the_waiting(void **state)
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &few, &lock, &err),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_non_null(strstr(err.message, "gave up after 10 retries ("));
+    syncguard_lock_options brief = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(300);
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &brief, &lock, &err),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     assert_non_null(strstr(err.message, "gave up after 3"));
@@ -141,12 +141,12 @@ static void waits_for(fake_backend *p, int64_t timeout_ms, syncguard_status want
                       const char *message)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_error err;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.retry_delay_ms = 5;
     options.retry_unavailable = true;
     options.timeout_ms = timeout_ms;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, &err), wanted);
     assert_int_equal(err.code, wanted);
     if (message != NULL)
@@ -170,7 +170,6 @@ static void retries_longer_than_the_polls_are_counted(void **state)
 {
     fake_backend *p = fake_backend_open(NULL);
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
     (void)state;
     p->on_acquire = always_down;
     options.retry_unavailable = true;
@@ -180,6 +179,7 @@ static void retries_longer_than_the_polls_are_counted(void **state)
     options.max_retries = 1;
     options.timeout_ms = 6000;
     int64_t begun = syncguard_clock_ns();
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
                      SYNCGUARD_E_SERVICE_UNAVAILABLE);
     assert_true(syncguard_clock_ns() - begun < 5000 * SYNCGUARD_NS_PER_MS);
@@ -256,10 +256,10 @@ static void an_attempt_that_is_cut_short_is_no_answer(void **state)
     p = fake_backend_open(NULL);
     p->on_acquire = locked_then_hang;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
     options.retry_delay_ms = 1;
     options.retry_unavailable = true;
     options.timeout_ms = 80;
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
                      SYNCGUARD_E_ACQUISITION_TIMEOUT);
     syncguard_close(&p->base);
@@ -279,10 +279,10 @@ static void attempts_that_hang_are_continued_only_if_asked(void **state)
     fake_backend *p = fake_backend_open(&quick);
     p->on_acquire = hang_twice;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
     options.retry_delay_ms = 1;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = SYNCGUARD_WAIT_FOREVER;
+    syncguard_lock *lock = NULL;
     assert_int_equal(syncguard_lock_acquire(&p->base, "k", &options, &lock, NULL),
                      SYNCGUARD_E_NETWORK_TIMEOUT);
     atomic_store(&p->acquires, 0);
@@ -377,7 +377,6 @@ static void a_crowd_costs_one_try_per_release(void **state)
     sleep_ms(200);
     int before = atomic_load(&p->acquires);
     assert_in_range(before, CROWD, 2 * CROWD);
-
     atomic_store(&held, false);
     syncguard_backend_key_changed(&p->base, "k", 1);
     for (int i = 0; i < CROWD; i++) {
@@ -486,7 +485,6 @@ static void a_waiter_that_leaves_passes_the_news_on(void **state)
     pthread_join(second.thread, NULL);
     assert_int_equal(first.status, SYNCGUARD_E_INTERNAL);
     assert_int_equal(second.status, SYNCGUARD_OK);
-
     worker third = {.p = p};
     atomic_store(&held, true);
     pthread_create(&third.thread, NULL, give_up_soon, &third);

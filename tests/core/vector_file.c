@@ -6,9 +6,8 @@
 
 bool vector_open(vector_file *file, const char *folder, const char *name)
 {
-    char path[4096];
-
     memset(file, 0, sizeof *file);
+    char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     file->stream = fopen(path, "r");
     if (file->stream == NULL)
@@ -18,17 +17,14 @@ bool vector_open(vector_file *file, const char *folder, const char *name)
 
 bool vector_next(vector_file *file)
 {
-    char *at;
-
     do {
         if (fgets(file->line, sizeof file->line, file->stream) == NULL)
             return false;
     } while (file->line[0] == '#');
     file->line[strcspn(file->line, "\n")] = '\0';
     file->fields = 0;
-    for (at = file->line; at != NULL && file->fields < VECTOR_FIELDS;) {
+    for (char *at = file->line; at != NULL && file->fields < VECTOR_FIELDS;) {
         char *tab = strchr(at, '\t');
-
         file->field[file->fields++] = at;
         if (tab != NULL)
             *tab++ = '\0';
@@ -45,14 +41,11 @@ void vector_close(vector_file *file, const char *name)
 
 static bool read_part(const char *text, size_t digits, size_t times, vector_bytes *out)
 {
-    size_t i;
-
     if (digits == 0 || (digits % 2) != 0 || out->length + digits / 2 * times > VECTOR_BYTES)
         return false;
     while (times-- > 0) {
-        for (i = 0; i < digits; i += 2) {
+        for (size_t i = 0; i < digits; i += 2) {
             char pair[3] = {text[i], text[i + 1], '\0'};
-
             out->data[out->length++] = (char)strtoul(pair, NULL, 16);
         }
     }
@@ -66,7 +59,6 @@ bool vector_read(const char *text, vector_bytes *out)
         size_t digits = strspn(text, "0123456789abcdef");
         const char *end = text + digits;
         size_t times = 1;
-
         if (*end == '*')
             times = (size_t)strtoul(end + 1, (char **)&end, 10);
         if (!read_part(text, digits, times, out))

@@ -175,8 +175,7 @@ static void *need(void *memory)
     return memory;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 static void add(const history_record *r)
 {
@@ -250,8 +249,7 @@ static void resolve_pending(history *h)
     h->count = kept;
 }
 
-/* ---- what belongs to a grant --------------------------------------------------------------------
- */
+/* ---- what belongs to a grant ---- */
 
 typedef struct id_index {
     char lock_id[24];
@@ -466,8 +464,7 @@ static void connect_ops(history *h)
         bound_command(&h->ops[h->grants[i]]);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 static window read_window(char **argv)
 {
@@ -531,13 +528,12 @@ static void count(const history *h, counts *n)
 
 int main(int argc, char **argv)
 {
+    if (!read_arguments(argc, argv))
+        return 2;
     counts n = {0};
     uint64_t steps = 0;
     size_t wake_ups = 0;
     int result = 0;
-
-    if (!read_arguments(argc, argv))
-        return 2;
     for (uint32_t key = 0; key < MAX_KEYS; key++) {
         history *h = &keys[key];
         if (h->count == 0)

@@ -200,12 +200,12 @@ static bool storm_of_signals(void)
 static bool use_up_descriptors(void)
 {
     struct rlimit limit;
-    int fd = -1;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return false;
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
         return false;
+    int fd = -1;
     while (fd < 1100) {
         fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (fd < 0)
@@ -216,16 +216,14 @@ static bool use_up_descriptors(void)
 
 int main(int argc, char **argv)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_error err;
-    client c = {.out = -1};
-
     if (argc != 11) {
         fprintf(stderr, "usage: fault_client URL PREFIX OUT RESOURCE SEED THREADS KEYS SECONDS"
                         " FORGET POLL_MS\n");
         return 64;
     }
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.timeout_ms = TIMEOUT_MS;
+    client c = {.out = -1};
     c.prefix = argv[2];
     c.out = open(argv[3], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     c.resource = open(argv[4], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -244,6 +242,7 @@ int main(int argc, char **argv)
         perror("fault_client");
         return 1;
     }
+    syncguard_error err;
     if (syncguard_open(argv[1], &options, &c.backend, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "fault_client: %s: %s\n", syncguard_status_name(err.code), err.message);
         return 2;

@@ -93,7 +93,6 @@ static syncguard_status acquire(hold *h, const char *name, const syncguard_lock_
     worker *w = h->w;
     syncguard_lock_options queued = *options;
     syncguard_queue_options own = SYNCGUARD_QUEUE_OPTIONS_INIT;
-    syncguard_completion done;
     own.max_threads = 1; /* each of these threads has a queue */
     if (w->queue == NULL && uses_queue(w) &&
         syncguard_queue_open(w->c->backend, &own, &w->queue, NULL) != SYNCGUARD_OK)
@@ -106,6 +105,7 @@ static syncguard_status acquire(hold *h, const char *name, const syncguard_lock_
         syncguard_lock_acquire_async(w->queue, name, &queued, NULL, NULL, NULL);
     if (status != SYNCGUARD_OK)
         return status;
+    syncguard_completion done;
     while (!take_completion(h, SYNCGUARD_COMPLETION_ACQUIRE, -1, &done))
         continue;
     *lock = done.lock;
@@ -115,7 +115,6 @@ static syncguard_status acquire(hold *h, const char *name, const syncguard_lock_
 static syncguard_status release(hold *h, syncguard_lock *lock)
 {
     worker *w = h->w;
-    syncguard_completion done;
     syncguard_status status;
     if (w->queue == NULL) {
         status = syncguard_lock_release(lock, NULL, NULL);
@@ -125,6 +124,7 @@ static syncguard_status release(hold *h, syncguard_lock *lock)
     status = syncguard_lock_release_async(w->queue, lock, NULL, NULL, NULL, NULL);
     if (status != SYNCGUARD_OK)
         return status;
+    syncguard_completion done;
     while (!take_completion(h, SYNCGUARD_COMPLETION_RELEASE, -1, &done))
         continue;
     return done.status;
@@ -265,7 +265,6 @@ static int64_t sent_ns(const syncguard_lock *lock, const history_record *r)
 void helper_take(worker *w, uint32_t key)
 {
     char name[64];
-    syncguard_lock *lock = NULL;
     uint32_t chance = history_draw(&w->random, 400);
     uint32_t part = chance == 0   ? SHARED
                     : chance == 1 ? COMMAND
@@ -279,7 +278,6 @@ void helper_take(worker *w, uint32_t key)
     hold h = {.w = w, .key = key};
     syncguard_lock_options options = draw_options(w, &h, part);
     history_record r = history_begin(HISTORY_ACQUIRE, key, w->number);
-
     client_key(w->c, key, name, sizeof name);
     r.flags = HISTORY_HELPER | (options.auto_extend ? HISTORY_RENEWED : 0) |
               (options.retry_unavailable ? HISTORY_RETRIES : 0);
@@ -287,6 +285,7 @@ void helper_take(worker *w, uint32_t key)
     r.wait_ms = (uint32_t)options.timeout_ms;
     r.outcome = HISTORY_PENDING;
     history_put(w->c->out, &r);
+    syncguard_lock *lock = NULL;
     syncguard_status status = acquire(&h, name, &options, &lock);
     if (status != SYNCGUARD_OK) {
         if (!options.retry_unavailable) /* only its last attempt can have failed */

@@ -54,8 +54,7 @@ typedef struct history_record {
 
 #define HISTORY_MARK UINT32_C(0x53474832)
 
-/* ---- writing (record.c) ------------------------------------------------------------------------
- */
+/* ---- writing (record.c) ---- */
 
 /* A record of now. */
 history_record history_begin(history_kind kind, uint32_t key, uint32_t thread);

@@ -13,8 +13,7 @@
 
 #include "check.h"
 
-/* ---- two holders --------------------------------------------------------------------------------
- */
+/* ---- two holders ---- */
 
 /* For each grant, the earliest return of those with higher fences. */
 static int64_t *later_grants(const history *h)
@@ -81,8 +80,7 @@ static int check_beliefs(const history *h, uint32_t key)
     return result;
 }
 
-/* ---- losses -------------------------------------------------------------------------------------
- */
+/* ---- losses ---- */
 
 /* What is known of one grant's loss. */
 typedef struct loss {

@@ -32,8 +32,7 @@ typedef struct state {
     int64_t latest;   /* is dead from here on */
 } state;
 
-/* ---- the lock of one key as a state machine ----------------------------------------------------
- */
+/* ---- the lock of one key as a state machine ---- */
 
 static bool ghost_about(const history *h, const history_record *r)
 {
@@ -130,8 +129,7 @@ static bool step(const history *h, int index, state *s)
     }
 }
 
-/* ---- the search -------------------------------------------------------------------------------
- */
+/* ---- the search ---- */
 
 typedef struct seen {
     uint64_t hash[2];
@@ -295,12 +293,6 @@ int check_order(history *h, uint32_t key, uint64_t *steps)
     size_t ops = 0;
     entry *entries = make_entries(h, &head, &ops);
     move *moves = calloc(ops + 1, sizeof *moves);
-    cache known = {NULL, 0, 0};
-    state s = {-1, 0, 0, 0};
-    uint64_t done[2] = {1, 2};
-    size_t depth = 0, deepest = 0;
-    int deepest_op = -1, result = 0;
-
     if (moves == NULL)
         return 2;
     for (size_t i = 0; i < h->count; i++) {
@@ -308,6 +300,13 @@ int check_order(history *h, uint32_t key, uint64_t *steps)
         h->ops[i].mark[1] = scramble(i * 2 + 2);
     }
     entry *e = head.next;
+    cache known = {NULL, 0, 0};
+    state s = {-1, 0, 0, 0};
+    uint64_t done[2] = {1, 2};
+    size_t depth = 0;
+    size_t deepest = 0;
+    int deepest_op = -1;
+    int result = 0;
     while (head.next != NULL) {
         ++*steps;
         if (e->call) {

@@ -64,13 +64,13 @@ void history_write_resource(int fd, int resource, uint32_t thread, uint32_t key,
                          .l_whence = SEEK_SET,
                          .l_start = (off_t)(key * sizeof fence),
                          .l_len = sizeof fence};
-    bool accepted = false;
     r.fence = fence;
     pthread_mutex_lock(&turn);
     int locked;
     do
         locked = fcntl(resource, F_SETLKW, &lock);
     while (locked != 0 && errno == EINTR);
+    bool accepted = false;
     if (locked == 0) {
         accepted = accept_fence(resource, key, fence);
         lock.l_type = F_UNLCK;

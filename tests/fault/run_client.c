@@ -29,10 +29,9 @@ static int64_t now_ns(void)
     return history_begin(HISTORY_CHILD, 0, 0).call_ns;
 }
 
-/* ---- the child ---------------------------------------------------------------------------------
- */
+/* ---- the child ---- */
 
-/* --child OUT RESOURCE KEY THREAD CALL_NS HOLD_US */
+/* ---- child OUT RESOURCE KEY THREAD CALL_NS HOLD_US ---- */
 static int be_child(char **argv)
 {
     int out = open(argv[2], O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -43,7 +42,6 @@ static int be_child(char **argv)
     const char *fence = getenv("SYNCGUARD_FENCE");
     history_record r = history_begin(HISTORY_ACQUIRE, key, thread);
     int64_t end = r.call_ns + strtoll(argv[7], NULL, 10) * 1000;
-
     (void)signal(SIGTERM, SIG_IGN); /* a program that does not end when asked to */
     if (out < 0 || resource < 0 || id == NULL || strlen(id) != 22 || fence == NULL)
         return 70;
@@ -64,8 +62,7 @@ static int be_child(char **argv)
     return 0;
 }
 
-/* ---- the parent --------------------------------------------------------------------------------
- */
+/* ---- the parent ---- */
 
 typedef struct runner {
     char **argv;
@@ -77,12 +74,15 @@ typedef struct runner {
 
 static pid_t start(const runner *w, const history_record *r, int64_t hold_us)
 {
-    char key[64], number[16], thread[16], call[24], hold[24], ttl[16];
+    char key[64], number[16], thread[16];
     snprintf(key, sizeof key, "%s-%u", w->argv[3], r->key);
     snprintf(number, sizeof number, "%u", r->key);
     snprintf(thread, sizeof thread, "%u", r->thread);
+    char call[24];
     snprintf(call, sizeof call, "%lld", (long long)r->call_ns);
+    char hold[24];
     snprintf(hold, sizeof hold, "%lld", (long long)hold_us);
+    char ttl[16];
     snprintf(ttl, sizeof ttl, "%dms", TTL_MS);
     pid_t pid = fork();
     if (pid == 0) {

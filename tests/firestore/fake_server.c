@@ -47,7 +47,6 @@ static size_t collect(char *data, size_t size, size_t count, void *context)
 {
     text_buffer *buffer = context;
     char *longer = realloc(buffer->data, buffer->length + size * count + 1);
-
     if (longer == NULL)
         return 0;
     buffer->data = longer;
@@ -61,10 +60,7 @@ json_t *fake_server_control(const fake_server *server, const char *method, const
                             const char *body)
 {
     CURL *easy = curl_easy_init();
-    text_buffer answer = {NULL, 0};
     char url[96];
-    json_t *json;
-
     snprintf(url, sizeof url, "http%s://%s/_/%s", server->tls ? "s" : "", server->host, path);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -78,10 +74,11 @@ json_t *fake_server_control(const fake_server *server, const char *method, const
         curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)strlen(body));
     }
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, collect);
+    text_buffer answer = {NULL, 0};
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &answer);
     assert_int_equal(curl_easy_perform(easy), CURLE_OK);
     curl_easy_cleanup(easy);
-    json = json_loadb(answer.data, answer.length, JSON_ALLOW_NUL, NULL);
+    json_t *json = json_loadb(answer.data, answer.length, JSON_ALLOW_NUL, NULL);
     free(answer.data);
     assert_non_null(json);
     return json;
@@ -103,14 +100,12 @@ void fake_server_reset(const fake_server *server)
     json_t *none = json_object();
     const char *name;
     json_t *value;
-    char *text;
-
     json_object_foreach(all, name, value)
     {
         (void)value;
         json_object_set_new(none, name, json_null());
     }
-    text = json_dumps(none, 0);
+    char *text = json_dumps(none, 0);
     json_decref(fake_server_control(server, "PUT", "documents", text));
     free(text);
     json_decref(none);
@@ -127,7 +122,6 @@ size_t fake_server_calls(const fake_server *server, const char *call)
 {
     json_t *log = fake_server_control(server, "GET", "log", NULL);
     size_t count = 0;
-
     for (size_t i = 0; i < json_array_size(log); i++) {
         const char *its = json_string_value(json_object_get(json_array_get(log, i), "call"));
         if (call == NULL || (its != NULL && strcmp(its, call) == 0))
@@ -141,10 +135,8 @@ json_t *fake_server_document(const fake_server *server, const char *name)
 {
     json_t *all = fake_server_control(server, "GET", "documents", NULL);
     char full[2048];
-    json_t *found;
-
     snprintf(full, sizeof full, "%s%s", PREFIX, name);
-    found = json_incref(json_object_get(all, full));
+    json_t *found = json_incref(json_object_get(all, full));
     json_decref(all);
     return found;
 }
@@ -154,7 +146,6 @@ const char *fake_server_field(const json_t *document, const char *field)
     json_t *value = json_object_get(json_object_get(document, "fields"), field);
     const char *type;
     json_t *inner;
-
     json_object_foreach(value, type, inner)
     {
         if (json_is_string(inner))
@@ -167,19 +158,16 @@ void fake_server_plant(const fake_server *server, const char *id, const char *ke
                        const char *lock_id, int64_t expires_at_ms)
 {
     char name[1024];
-    char expires[32];
-    char acquired[32];
-    json_t *body;
-    char *text;
-
     snprintf(name, sizeof name, "%slocks/%s", PREFIX, id);
+    char expires[32];
     snprintf(expires, sizeof expires, "%lld", (long long)expires_at_ms);
+    char acquired[32];
     snprintf(acquired, sizeof acquired, "%lld", (long long)expires_at_ms - 1000);
-    body =
+    json_t *body =
         json_pack("{s:{s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s}}}", name, "lockId", "stringValue",
                   lock_id, "key", "stringValue", key, "fence", "stringValue", "000000000000007",
                   "expiresAtMs", "integerValue", expires, "acquiredAtMs", "integerValue", acquired);
-    text = json_dumps(body, 0);
+    char *text = json_dumps(body, 0);
     json_decref(fake_server_control(server, "PUT", "documents", text));
     free(text);
     json_decref(body);
@@ -188,11 +176,10 @@ void fake_server_plant(const fake_server *server, const char *id, const char *ke
 syncguard_backend *fake_server_open(const fake_server *server, const syncguard_options *options)
 {
     syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
-
     own.project = "test";
     own.emulator_host = server->host;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, options, &backend, &err));
     return backend;
 }
@@ -210,9 +197,8 @@ void check_status(syncguard_status got, syncguard_status wanted, const syncguard
 static void *trigger_later(void *context)
 {
     later *l = context;
-    struct timespec now;
-
     pause_ms(l->after_ms);
+    struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     atomic_store(&l->triggered_ns, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
     syncguard_abort_trigger(l->abort_object);
@@ -221,10 +207,9 @@ static void *trigger_later(void *context)
 
 void later_start(later *l, int64_t after_ms)
 {
-    syncguard_error err;
-
     l->after_ms = after_ms;
     atomic_store(&l->triggered_ns, 0);
+    syncguard_error err;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&l->abort_object, &err));
     assert_int_equal(pthread_create(&l->thread, NULL, trigger_later, l), 0);
 }
@@ -232,11 +217,9 @@ void later_start(later *l, int64_t after_ms)
 double later_end(later *l)
 {
     struct timespec now;
-    double since;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     pthread_join(l->thread, NULL);
-    since =
+    double since =
         (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - atomic_load(&l->triggered_ns)) /
         1e6;
     syncguard_abort_free(l->abort_object);
@@ -246,10 +229,8 @@ double later_end(later *l)
 void log_book_write(void *context, syncguard_log_level level, const char *message)
 {
     log_book *book = context;
-    size_t length;
-
     pthread_mutex_lock(&book->mutex);
-    length = strlen(book->text);
+    size_t length = strlen(book->text);
     snprintf(book->text + length, sizeof book->text - length, "%s\n", message);
     if (level >= SYNCGUARD_LOG_WARN)
         book->warnings++;

@@ -21,7 +21,6 @@ static int hold_once(syncguard_backend *backend, const char *key, const char *in
     syncguard_grant grant;
     syncguard_error err;
     syncguard_status status = syncguard_acquire(backend, key, 30000, NULL, &grant, &err);
-
     if (status == SYNCGUARD_LOCKED)
         return 0;
     if (status == SYNCGUARD_OK) {
@@ -47,21 +46,20 @@ static int hold_once(syncguard_backend *backend, const char *key, const char *in
 
 int main(int argc, char **argv)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
-    char inside[512];
     long grants = argc > 4 ? strtol(argv[3], NULL, 10) : 0;
-    int got = 1;
-
     if (grants < 1)
         return 64;
+    char inside[512];
     snprintf(inside, sizeof inside, "%s/inside", argv[4]);
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.timeout_ms = 60000; /* this is about exclusion, not about speed */
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
     if (syncguard_open(argv[1], &options, &backend, &err) != SYNCGUARD_OK) {
         printf("failed %s\n", err.message);
         return 1;
     }
+    int got = 1;
     while (grants > 0 && got >= 0) {
         got = hold_once(backend, argv[2], inside);
         grants -= got > 0;

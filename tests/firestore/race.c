@@ -34,7 +34,6 @@ static void try_once(arena *a, syncguard_backend *backend, const char *key)
     syncguard_grant grant;
     syncguard_error err;
     syncguard_status status = syncguard_acquire(backend, key, 30000, NULL, &grant, &err);
-
     if (status == SYNCGUARD_LOCKED)
         return;
     if (status != SYNCGUARD_OK) {
@@ -61,10 +60,9 @@ static void try_once(arena *a, syncguard_backend *backend, const char *key)
 static int run(arena *a, const char *url, const char *key, int rounds)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.timeout_ms = 60000; /* this is about exclusion, not about speed */
     syncguard_backend *backend = NULL;
     syncguard_error err;
-
-    options.timeout_ms = 60000; /* this is about exclusion, not about speed */
     if (syncguard_open(url, &options, &backend, &err) != SYNCGUARD_OK) {
         fprintf(stderr, "open: %s\n", err.message);
         return 1;
@@ -87,19 +85,16 @@ int main(int argc, char **argv)
 {
     int processes = argc > 3 ? (int)strtol(argv[2], NULL, 10) : 0;
     int rounds = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 0;
-    pthread_barrierattr_t shared;
-    char key[64];
-    int bad = 0;
-    arena *a;
-
     if (processes < 1 || rounds < 1)
         return 64;
-    a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    arena *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (a == MAP_FAILED)
         return 1;
+    pthread_barrierattr_t shared;
     pthread_barrierattr_init(&shared);
     pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&a->barrier, &shared, (unsigned)processes);
+    char key[64];
     snprintf(key, sizeof key, "race-%d", (int)getpid());
     for (int i = 0; i < processes; i++) {
         pid_t pid = fork();
@@ -108,6 +103,7 @@ int main(int argc, char **argv)
         if (pid < 0)
             return 1;
     }
+    int bad = 0;
     for (int i = 0; i < processes; i++) {
         int status = 0;
         (void)wait(&status);

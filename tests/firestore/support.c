@@ -28,7 +28,6 @@ int reset_server(void **state)
 size_t calls_since(void)
 {
     size_t count = fake_server_calls(&server, NULL);
-
     fake_server_forget(&server);
     return count;
 }
@@ -37,7 +36,6 @@ bool stored(const char *name)
 {
     json_t *document = fake_server_document(&server, name);
     bool there = document != NULL;
-
     json_decref(document);
     return there;
 }
@@ -45,7 +43,6 @@ bool stored(const char *name)
 void server_is_ahead_by(int ms)
 {
     char text[64];
-
     snprintf(text, sizeof text, "{\"read_time_ms\":%d}", ms);
     json_decref(fake_server_control(&server, "PUT", "settings", text));
 }

@@ -30,7 +30,6 @@ WRAP(sg_firestore_call, const sg_firestore_context *ctx, sg_firestore_method met
      sg_firestore_answer *answer)
 {
     syncguard_status status;
-
     reached(BEFORE_READ);
     status = __real_sg_firestore_call(ctx, method, body, answer);
     reached(AFTER_ANSWER);
@@ -48,7 +47,6 @@ WRAP(sg_firestore_read, const sg_firestore_context *ctx, sg_firestore_method met
      sg_firestore_answer *answer)
 {
     syncguard_status status = __real_sg_firestore_read(ctx, method, body, answer);
-
     reached(AFTER_READ);
     return status;
 }
@@ -60,7 +58,6 @@ static syncguard_status operate(syncguard_backend *backend, int number, const ch
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
-
     switch (number) {
     case 0:
         return syncguard_acquire(backend, "new", 30000, call, &grant, &err);
@@ -82,29 +79,26 @@ enum { WRITING = 3, OPERATIONS = 6 };
 /* I-ABT-04 */
 static void nothing_is_written_after_an_abort(void **state)
 {
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_lock_info before, after;
-    syncguard_grant grant;
     syncguard_backend *holder = fake_server_open(&server, NULL);
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "held", 60000, NULL, &grant, &err));
+    syncguard_lock_info before;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(holder, "held", NULL, &before, &err));
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     for (int i = 0; i < OPERATIONS * POINTS; i++) {
         int number = i / POINTS;
         point at = (point)(i % POINTS);
-        syncguard_backend *other;
-        syncguard_status status;
 
         /* A read that is complete may be answered. */
         if (number >= WRITING && at >= AFTER_READ)
             continue;
-        other = fake_server_open(&server, NULL);
+        syncguard_backend *other = fake_server_open(&server, NULL);
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&trigger, &err));
         call.abort_object = trigger;
         fake_server_forget(&server);
         trigger_at = at;
-        status = operate(other, number, grant.lock_id, &call);
+        syncguard_status status = operate(other, number, grant.lock_id, &call);
         trigger_at = POINTS;
         if (status != SYNCGUARD_E_ABORTED || !syncguard_abort_triggered(trigger))
             fail_msg("operation %d, abort %s: %s", number, names[at],
@@ -115,6 +109,7 @@ static void nothing_is_written_after_an_abort(void **state)
         syncguard_abort_free(trigger);
     }
     assert_null(fake_server_document(&server, PREFIX "locks/new"));
+    syncguard_lock_info after;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(holder, "held", NULL, &after, &err));
     assert_true(after.expires_at_ms == before.expires_at_ms);
     syncguard_close(holder);
@@ -123,6 +118,5 @@ static void nothing_is_written_after_an_abort(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_written_after_an_abort)};
-
     return cmocka_run_group_tests(tests, start_server, stop_server);
 }

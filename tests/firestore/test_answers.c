@@ -32,7 +32,6 @@ static const struct {
 static void rule_for(const char *call, int http, const char *word, int times, const char *more)
 {
     char text[256];
-
     snprintf(text, sizeof text,
              "[{\"on\":\"%s\",\"do\":\"status\",\"http\":%d,\"status\":\"%s\",\"times\":%d%s}]",
              call, http, word, times, more);
@@ -44,7 +43,6 @@ static long reconnects(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";
     static char text[65536];
-
     (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
     const char *at = strstr(text, name);
     assert_non_null(at);
@@ -54,12 +52,11 @@ static long reconnects(const syncguard_backend *backend)
 /* libcurl replaces a connection by itself, or the request is sent again: both are reconnects. */
 static void broken_connections_are_counted(void **state)
 {
-    syncguard_backend *counted = NULL;
-    bool locked;
-
     (void)state;
+    syncguard_backend *counted = NULL;
     assert_status(SYNCGUARD_OK,
                   syncguard_telemetry_wrap(fake_server_open(&server, NULL), NULL, &counted, &err));
+    bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(counted, "k", NULL, &locked, &err));
     assert_int_equal(reconnects(counted), 0);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":1}]");
@@ -74,11 +71,10 @@ static void broken_connections_are_counted(void **state)
 static void each_status_of_a_read(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
+    (void)state;
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
-
-    (void)state;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         rule_for("batchGet", words[i].http, words[i].word, -1, "");
         assert_status(words[i].read, syncguard_is_locked(mine, "k", NULL, &locked, &err));
@@ -96,13 +92,11 @@ static void each_status_of_a_read(void **state)
 
 static void each_status_of_a_commit(void **state)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 1; /* do not wait for undoing what the fake server refuses */
-    mine = fake_server_open(&server, &options);
+    syncguard_backend *mine = fake_server_open(&server, &options);
+    syncguard_grant grant;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         rule_for("commit", words[i].http, words[i].word, -1, "");
         assert_status(words[i].commit, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
@@ -123,9 +117,8 @@ static void answers_of_others_on_the_way(void **state)
         {504, SYNCGUARD_E_NETWORK_TIMEOUT},     {302, SYNCGUARD_E_INTERNAL},
     };
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    bool locked;
-
     (void)state;
+    bool locked;
     for (size_t i = 0; i < sizeof proxies / sizeof proxies[0]; i++) {
         rule_for("batchGet", proxies[i].http, "", -1, ",\"plain\":true");
         assert_status(proxies[i].wanted, syncguard_is_locked(mine, "k", NULL, &locked, &err));
@@ -140,9 +133,8 @@ static void conflicts_are_decided_again(void **state)
         const char *word;
     } conflicts[] = {{409, "ABORTED"}, {400, "FAILED_PRECONDITION"}, {409, "ALREADY_EXISTS"}};
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     for (size_t i = 0; i < 3; i++) {
         rule_for("commit", conflicts[i].http, conflicts[i].word, 4, "");
         fake_server_forget(&server);
@@ -166,14 +158,12 @@ static void conflicts_are_decided_again(void **state)
 static void the_counter_moves_only_with_a_grant(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-    json_t *counter;
-
     (void)state;
     rule_for("commit", 409, "ABORTED", 3, "");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     assert_string_equal(grant.fence, "000000000000001");
-    counter = fake_server_document(&server, "fence_counters/fence:k");
+    json_t *counter = fake_server_document(&server, "fence_counters/fence:k");
     assert_string_equal(fake_server_field(counter, "fence"), "000000000000001");
     json_decref(counter);
     syncguard_close(mine);
@@ -184,15 +174,14 @@ static void lost_reply_to_an_acquire(void **state)
 {
     static const char *const ways[] = {"reset_after", "truncate"};
     syncguard_backend *mine = fake_server_open(&server, NULL);
+    (void)state;
     syncguard_grant grant;
     char rule[96];
-
-    (void)state;
     for (int i = 0; i < 6; i++) {
-        char fence[32];
         snprintf(rule, sizeof rule, "[{\"on\":\"commit\",\"do\":\"%s\"}]", ways[i % 2]);
         fake_server_rules(&server, rule);
         assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+        char fence[32];
         snprintf(fence, sizeof fence, "%015d", i + 1);
         assert_string_equal(grant.fence, fence);
         fake_server_forget(&server);
@@ -206,9 +195,8 @@ static void lost_reply_to_a_release(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     for (int i = 0; i < 4; i++) {
         const char *way = (i % 2) != 0 ? "[{\"on\":\"commit\",\"do\":\"reset_after\"}]"
                                        : "[{\"on\":\"commit\",\"do\":\"truncate\"}]";
@@ -225,15 +213,13 @@ static void lost_reply_to_a_release(void **state)
 static void lost_reply_to_an_extend(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-    int64_t expires = 0;
-    json_t *lock;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"reset_after\"}]");
+    int64_t expires = 0;
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 60000, NULL, &expires, &err));
-    lock = fake_server_document(&server, "locks/k");
+    json_t *lock = fake_server_document(&server, "locks/k");
     assert_int_equal(strtoll(fake_server_field(lock, "expiresAtMs"), NULL, 10), expires);
     json_decref(lock);
     syncguard_close(mine);
@@ -242,12 +228,11 @@ static void lost_reply_to_an_extend(void **state)
 static void broken_reads_are_read_again(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-    bool locked;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"truncate\",\"times\":2}]");
+    bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_true(locked);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"truncate\",\"times\":-1}]");
@@ -266,11 +251,10 @@ static void unknown_outcomes_are_undone(void **state)
         "[{\"on\":\"commit\",\"do\":\"hang_after\",\"ms\":3000}]",
     };
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 500;
+    syncguard_grant grant;
     for (size_t i = 0; i < 3; i++) {
         int64_t until = clock_ms() + 5000;
         bool locked = true;
@@ -289,14 +273,12 @@ static void bad_bodies(void **state)
 {
     static const char *const bodies[] = {
         "", "{", "null", "[]", "{}", "[{}]", "[[1]]", "nonsense", "[{\"found\":{\"name\":1}}]"};
+    (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine;
+    options.dispose_timeout_ms = 1;
+    syncguard_backend *mine = fake_server_open(&server, &options);
     syncguard_grant grant;
     bool locked;
-
-    (void)state;
-    options.dispose_timeout_ms = 1;
-    mine = fake_server_open(&server, &options);
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         json_t *rule = json_pack("[{s:s,s:s,s:s,s:i}]", "on", "batchGet", "do", "body", "body",
                                  bodies[i], "times", -1);

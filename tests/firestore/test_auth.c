@@ -24,7 +24,6 @@ static char messages[65536];
 static void keep_message(const char *text)
 {
     size_t length = strlen(messages);
-
     snprintf(messages + length, sizeof messages - length, "%s\n", text);
 }
 
@@ -38,10 +37,8 @@ static char *read_text(const char *path)
 {
     static char text[8192];
     FILE *file = fopen(path, "r");
-    size_t length;
-
     assert_non_null(file);
-    length = fread(text, 1, sizeof text - 1, file);
+    size_t length = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[length] = '\0';
     return text;
@@ -64,9 +61,6 @@ static void write_user(const char *path, const char *token_uri)
 
 static int start(void **state)
 {
-    char command[512];
-    char uri[64];
-
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/syncguard-auth-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -74,6 +68,7 @@ static int start(void **state)
     snprintf(cert_file, sizeof cert_file, "%s/cert.pem", folder);
     snprintf(account_file, sizeof account_file, "%s/account.json", folder);
     snprintf(user_file, sizeof user_file, "%s/application_default_credentials.json", folder);
+    char command[512];
     snprintf(command, sizeof command,
              "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=fake-server "
              "-addext subjectAltName=IP:127.0.0.1 -keyout %s -out %s 2>/dev/null",
@@ -81,6 +76,7 @@ static int start(void **state)
     assert_int_equal(system(command), 0);
     fake_server_start(&server, NULL);
     snprintf(endpoint, sizeof endpoint, "http://%s", server.host);
+    char uri[64];
     snprintf(uri, sizeof uri, "http://%s/token", server.host);
     write_account(account_file, uri);
     write_user(user_file, uri);
@@ -89,10 +85,9 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    char command[128];
-
     (void)state;
     fake_server_stop(&server);
+    char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     assert_int_equal(system(command), 0);
     return 0;
@@ -119,18 +114,16 @@ static void keep_log(void *context, syncguard_log_level level, const char *messa
 static syncguard_status open_with(const char *credentials, syncguard_firestore_token_fn token,
                                   void *context, syncguard_backend **out)
 {
-    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_status status;
-
     options.log = keep_log;
     options.dispose_timeout_ms = 1;
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     own.project = "test";
     own.endpoint = endpoint;
     own.credentials_file = credentials;
     own.token = token;
     own.token_context = context;
-    status = syncguard_firestore_open(&own, &options, out, &err);
+    syncguard_status status = syncguard_firestore_open(&own, &options, out, &err);
     keep_message(err.message);
     return status;
 }
@@ -138,7 +131,6 @@ static syncguard_status open_with(const char *credentials, syncguard_firestore_t
 static syncguard_backend *opened(const char *credentials)
 {
     syncguard_backend *backend = NULL;
-
     assert_status(SYNCGUARD_OK, open_with(credentials, NULL, NULL, &backend));
     return backend;
 }
@@ -147,7 +139,6 @@ static syncguard_status ask(syncguard_backend *backend)
 {
     bool locked;
     syncguard_status status = syncguard_is_locked(backend, "k", NULL, &locked, &err);
-
     keep_message(err.message);
     return status;
 }
@@ -156,7 +147,6 @@ static syncguard_status ask(syncguard_backend *backend)
 static void last_of(const char *call, const char *field, char *out, size_t size)
 {
     json_t *log = fake_server_control(&server, "GET", "log", NULL);
-
     out[0] = '\0';
     for (size_t i = 0; i < json_array_size(log); i++) {
         const json_t *item = json_array_get(log, i);
@@ -168,7 +158,7 @@ static void last_of(const char *call, const char *field, char *out, size_t size)
     json_decref(log);
 }
 
-/* --- service accounts --- */
+/* ---- service accounts ---- */
 
 static size_t decode64(const char *text, size_t length, unsigned char *out)
 {
@@ -177,7 +167,6 @@ static size_t decode64(const char *text, size_t length, unsigned char *out)
     uint32_t bits = 0;
     int count = 0;
     size_t at = 0;
-
     for (size_t i = 0; i < length; i++) {
         bits = bits << 6 | (uint32_t)(strchr(alphabet, text[i]) - alphabet);
         count += 6;
@@ -197,7 +186,6 @@ static void check_signature(const char *jwt, const char *end_of_claims)
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     unsigned char signature[1024];
     size_t length = decode64(end_of_claims + 1, strlen(end_of_claims + 1), signature);
-
     fclose(file);
     assert_non_null(key);
     assert_int_equal(EVP_DigestVerifyInit(context, NULL, EVP_sha256(), NULL, key), 1);
@@ -211,32 +199,26 @@ static void check_signature(const char *jwt, const char *end_of_claims)
 static void service_account(void **state)
 {
     syncguard_backend *mine = opened(account_file);
-    char body[8192];
-    unsigned char text[4096];
-    const char *jwt;
-    const char *first_dot;
-    const char *second_dot;
-    json_t *claims;
-    char authorization[256];
-
     (void)state;
     assert_status(SYNCGUARD_OK, ask(mine));
     assert_status(SYNCGUARD_OK, ask(mine));
     assert_int_equal(fake_server_calls(&server, "token"), 1);
+    char body[8192];
     last_of("token", "body", body, sizeof body);
-    jwt = strstr(body, "&assertion=");
+    const char *jwt = strstr(body, "&assertion=");
     assert_non_null(jwt);
     assert_non_null(
         strstr(body, "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer"));
     jwt += strlen("&assertion=");
-    first_dot = strchr(jwt, '.');
-    second_dot = strchr(first_dot + 1, '.');
+    const char *first_dot = strchr(jwt, '.');
+    const char *second_dot = strchr(first_dot + 1, '.');
     check_signature(jwt, second_dot);
+    unsigned char text[4096];
     decode64(jwt, (size_t)(first_dot - jwt), text);
     assert_non_null(strstr((char *)text, "\"alg\":\"RS256\""));
     assert_non_null(strstr((char *)text, "\"kid\":\"key-number-7\""));
     decode64(first_dot + 1, (size_t)(second_dot - first_dot - 1), text);
-    claims = json_loads((char *)text, 0, NULL);
+    json_t *claims = json_loads((char *)text, 0, NULL);
     assert_string_equal(json_string_value(json_object_get(claims, "iss")), "robot@test.iam");
     assert_string_equal(json_string_value(json_object_get(claims, "scope")),
                         "https://www.googleapis.com/auth/datastore");
@@ -244,6 +226,7 @@ static void service_account(void **state)
                          json_integer_value(json_object_get(claims, "iat")),
                      3600);
     json_decref(claims);
+    char authorization[256];
     last_of("batchGet", "authorization", authorization, sizeof authorization);
     assert_non_null(strstr(authorization, "Bearer fake_server-token-"));
     syncguard_close(mine);
@@ -252,10 +235,9 @@ static void service_account(void **state)
 static void user_with_refresh_token(void **state)
 {
     syncguard_backend *mine = opened(user_file);
-    char body[1024];
-
     (void)state;
     assert_status(SYNCGUARD_OK, ask(mine));
+    char body[1024];
     last_of("token", "body", body, sizeof body);
     assert_string_equal(body, "grant_type=refresh_token&client_id=client%26id"
                               "&client_secret=s3cret%2Bword&refresh_token=refresh%2Fword");
@@ -265,11 +247,10 @@ static void user_with_refresh_token(void **state)
 static void metadata_server(void **state)
 {
     syncguard_backend *mine = opened(NULL);
-    char flavor[64];
-
     (void)state;
     assert_status(SYNCGUARD_OK, ask(mine));
     assert_int_equal(fake_server_calls(&server, "metadata"), 1);
+    char flavor[64];
     last_of("metadata", "flavor", flavor, sizeof flavor);
     assert_string_equal(flavor, "Google");
     syncguard_close(mine);
@@ -287,7 +268,6 @@ static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_
                                    syncguard_error *error)
 {
     giver *g = context;
-
     (void)abort_object;
     (void)error;
     assert_true(timeout_ms > 0);
@@ -300,19 +280,17 @@ static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_
 
 static void token_callback(void **state)
 {
+    (void)state;
     giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
     syncguard_backend *mine = NULL;
-    char authorization[256];
-
-    (void)state;
     assert_status(SYNCGUARD_OK, open_with(account_file, give_token, &g, &mine));
     assert_status(SYNCGUARD_OK, ask(mine));
     assert_status(SYNCGUARD_OK, ask(mine));
     assert_int_equal(atomic_load(&g.asked), 1);
+    char authorization[256];
     last_of("batchGet", "authorization", authorization, sizeof authorization);
     assert_string_equal(authorization, "Bearer called-token");
     syncguard_close(mine);
-
     g.answer = SYNCGUARD_E_RATE_LIMITED;
     assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
     assert_status(SYNCGUARD_E_RATE_LIMITED, ask(mine));
@@ -327,30 +305,25 @@ static void token_callback(void **state)
 /* Emulator, callback, option, variable, gcloud's file, metadata: the first that is there. */
 static void order_of_sources(void **state)
 {
-    syncguard_backend *mine;
-    char body[8192];
-
     (void)state;
     setenv("CLOUDSDK_CONFIG", folder, 1);
-    mine = opened(NULL);
+    syncguard_backend *mine = opened(NULL);
     assert_status(SYNCGUARD_OK, ask(mine));
+    char body[8192];
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "refresh_token"));
     syncguard_close(mine);
-
     setenv("GOOGLE_APPLICATION_CREDENTIALS", account_file, 1);
     mine = opened(NULL);
     assert_status(SYNCGUARD_OK, ask(mine));
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "assertion"));
     syncguard_close(mine);
-
     mine = opened(user_file);
     assert_status(SYNCGUARD_OK, ask(mine));
     last_of("token", "body", body, sizeof body);
     assert_non_null(strstr(body, "refresh_token"));
     syncguard_close(mine);
-
     setenv("FIRESTORE_EMULATOR_HOST", server.host, 1);
     fake_server_forget(&server);
     mine = opened(user_file);
@@ -374,12 +347,11 @@ static void unusable_files(void **state)
         "{\"type\":\"authorized_user\",\"client_id\":\"a\",\"client_secret\":\"b\","
         "\"refresh_token\":\"c\",\"token_uri\":\"http://example.com/token\"}",
     };
-    syncguard_backend *mine = NULL;
-    char path[128];
-
     (void)state;
+    syncguard_backend *mine = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with("/does/not/exist", NULL, NULL, &mine));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, open_with(folder, NULL, NULL, &mine));
+    char path[128];
     snprintf(path, sizeof path, "%s/bad.json", folder);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         FILE *file = fopen(path, "w");
@@ -394,26 +366,23 @@ static void unusable_files(void **state)
 
 static void unusable_key(void **state)
 {
-    syncguard_backend *mine;
-    char path[128];
-    char uri[64];
-
     (void)state;
+    char path[128];
     snprintf(path, sizeof path, "%s/nokey.json", folder);
+    char uri[64];
     snprintf(uri, sizeof uri, "http://%s/token", server.host);
     write_json(path, json_pack("{s:s,s:s,s:s,s:s}", "type", "service_account", "client_email", "a",
                                "private_key", "-----BEGIN NONSENSE-----", "token_uri", uri));
-    mine = opened(path);
+    syncguard_backend *mine = opened(path);
     assert_status(SYNCGUARD_E_AUTH_FAILED, ask(mine));
     syncguard_close(mine);
 }
 
-/* --- the token's life --- */
+/* ---- the token's life ---- */
 
 static void rule(const char *call, const char *rest)
 {
     char text[512];
-
     snprintf(text, sizeof text, "[{\"on\":\"%s\",\"times\":-1,%s}]", call, rest);
     fake_server_rules(&server, text);
 }
@@ -439,7 +408,6 @@ static void failures_of_the_endpoint(void **state)
         {"\"do\":\"reset_before\"", SYNCGUARD_E_SERVICE_UNAVAILABLE},
     };
     const char *const files[] = {account_file, user_file, NULL};
-
     (void)state;
     for (size_t source = 0; source < 3; source++) {
         syncguard_backend *mine = opened(files[source]);
@@ -455,13 +423,11 @@ static void failures_of_the_endpoint(void **state)
 
 static void no_endpoint_at_all(void **state)
 {
-    syncguard_backend *mine;
-    char path[128];
-
     (void)state;
+    char path[128];
     snprintf(path, sizeof path, "%s/nobody.json", folder);
     write_account(path, "http://127.0.0.1:9/token");
-    mine = opened(path);
+    syncguard_backend *mine = opened(path);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask(mine));
     syncguard_close(mine);
     setenv("GCE_METADATA_HOST", "127.0.0.1:9", 1);
@@ -473,13 +439,12 @@ static void no_endpoint_at_all(void **state)
 static void endpoint_that_hangs(void **state)
 {
     syncguard_backend *mine = opened(account_file);
-    syncguard_call call = SYNCGUARD_CALL_INIT;
     int64_t before = clock_ms();
-    bool locked;
-
     (void)state;
     rule("token", "\"do\":\"hang\"");
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 200;
+    bool locked;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
     assert_true(clock_ms() - before < 1000);
@@ -490,25 +455,23 @@ static void endpoint_that_hangs(void **state)
  * another one, and giving it up needs no thread. */
 static void an_idle_connection_that_died(void **state)
 {
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_backend *mine;
-    fake_server tokens;
-    char path[128];
-    char uri[64];
-    bool locked;
-
     (void)state;
+    fake_server tokens;
     memset(&tokens, 0, sizeof tokens);
     fake_server_start(&tokens, NULL);
+    char path[128];
     snprintf(path, sizeof path, "%s/elsewhere.json", folder);
+    char uri[64];
     snprintf(uri, sizeof uri, "http://%s/token", tokens.host);
     write_account(path, uri);
-    mine = opened(path);
+    syncguard_backend *mine = opened(path);
     assert_status(SYNCGUARD_OK, ask(mine));
     fake_server_stop(&tokens);
     pause_ms(1500); /* it looks for dead ones once a second */
     rule("batchGet", "\"do\":\"hang\"");
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 500;
+    bool locked;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
     assert_non_null(((sg_firestore_backend *)mine)->pool.handles);
@@ -519,20 +482,18 @@ static void *ask_once(void *context)
 {
     syncguard_error mine;
     bool locked;
-
     return syncguard_is_locked(context, "k", NULL, &locked, &mine) == SYNCGUARD_OK ? context : NULL;
 }
 
 static void one_thread_fetches_for_all(void **state)
 {
     syncguard_backend *mine = opened(account_file);
-    pthread_t threads[12];
-    void *good;
-
     (void)state;
     rule("token", "\"do\":\"delay\",\"ms\":200");
+    pthread_t threads[12];
     for (size_t i = 0; i < 12; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, ask_once, mine), 0);
+    void *good;
     for (size_t i = 0; i < 12; i++) {
         pthread_join(threads[i], &good);
         assert_non_null(good);
@@ -543,13 +504,10 @@ static void one_thread_fetches_for_all(void **state)
 
 static void renewed_before_it_ends(void **state)
 {
-    syncguard_backend *mine;
-    int64_t until;
-
     (void)state;
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":1}"));
-    mine = opened(account_file);
-    until = clock_ms() + 2500;
+    syncguard_backend *mine = opened(account_file);
+    int64_t until = clock_ms() + 2500;
     while (clock_ms() < until) {
         assert_status(SYNCGUARD_OK, ask(mine));
         pause_ms(10);
@@ -563,7 +521,6 @@ static void renewed_before_it_ends(void **state)
 static void age_token(syncguard_backend *backend, int64_t ms)
 {
     sg_firestore_tokens *tokens = &((sg_firestore_backend *)backend)->tokens;
-
     pthread_mutex_lock(&tokens->mutex);
     assert_non_null(tokens->token);
     tokens->token->renew_at_ns -= ms * SYNCGUARD_NS_PER_MS;
@@ -573,11 +530,9 @@ static void age_token(syncguard_backend *backend, int64_t ms)
 
 static void early_renewal_may_fail(void **state)
 {
-    syncguard_backend *mine;
-
     (void)state;
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":100}"));
-    mine = opened(account_file);
+    syncguard_backend *mine = opened(account_file);
     assert_status(SYNCGUARD_OK, ask(mine));
     rule("token", "\"do\":\"body\",\"http\":503,\"body\":\"\"");
     age_token(mine, 80500);
@@ -591,16 +546,13 @@ static void early_renewal_may_fail(void **state)
 /* The old token is still good: no reason to fail. */
 static void early_renewal_may_hang(void **state)
 {
-    syncguard_backend *mine;
-    int64_t before;
-
     (void)state;
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"lifetime_s\":100}"));
-    mine = opened(account_file);
+    syncguard_backend *mine = opened(account_file);
     assert_status(SYNCGUARD_OK, ask(mine));
     rule("token", "\"do\":\"hang\"");
     age_token(mine, 88500); /* a second and a half left */
-    before = clock_ms();
+    int64_t before = clock_ms();
     assert_status(SYNCGUARD_OK, ask(mine));
     assert_true(clock_ms() - before < 2000);
     assert_int_equal(fake_server_calls(&server, "token"), 2);
@@ -610,7 +562,6 @@ static void early_renewal_may_hang(void **state)
 static void refused_token_is_replaced(void **state)
 {
     syncguard_backend *mine = opened(account_file);
-
     (void)state;
     assert_status(SYNCGUARD_OK, ask(mine));
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":401,"
@@ -623,24 +574,22 @@ static void refused_token_is_replaced(void **state)
     syncguard_close(mine);
 }
 
-/* --- TLS --- */
+/* ---- TLS ---- */
 
 static syncguard_status ask_over_tls(const fake_server *secure, const char *ca_file)
 {
-    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
-    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
-    syncguard_backend *mine = NULL;
-    syncguard_status status;
     char url[64];
-
     snprintf(url, sizeof url, "https://%s", secure->host);
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     own.project = "test";
     own.endpoint = url;
     own.ca_file = ca_file;
     own.token = give_token;
+    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
     own.token_context = &g;
+    syncguard_backend *mine = NULL;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, NULL, &mine, &err));
-    status = ask(mine);
+    syncguard_status status = ask(mine);
     syncguard_close(mine);
     return status;
 }
@@ -648,9 +597,8 @@ static syncguard_status ask_over_tls(const fake_server *secure, const char *ca_f
 static void certificates_are_verified(void **state)
 {
     const char *const arguments[] = {"--cert", cert_file, "--key", key_file, NULL};
-    fake_server secure;
-
     (void)state;
+    fake_server secure;
     fake_server_start(&secure, arguments);
     secure.tls = true;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, ask_over_tls(&secure, NULL));
@@ -664,9 +612,8 @@ static void certificates_are_verified(void **state)
 static void http2_is_spoken(void **state)
 {
     const char *const arguments[] = {"--cert", cert_file, "--key", key_file, "--alpn", "h2", NULL};
-    fake_server secure;
-
     (void)state;
+    fake_server secure;
     fake_server_start(&secure, arguments);
     secure.tls = true;
     assert_true(ask_over_tls(&secure, cert_file) < 0);
@@ -678,14 +625,13 @@ static void http2_is_spoken(void **state)
  */
 static void proxies_of_the_environment(void **state)
 {
-    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
-    syncguard_backend *mine = NULL;
     char real[sizeof endpoint];
-
     (void)state;
     memcpy(real, endpoint, sizeof real);
     snprintf(endpoint, sizeof endpoint, "http://localhost:9");
     setenv("http_proxy", real, 1);
+    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
+    syncguard_backend *mine = NULL;
     assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
     memcpy(endpoint, real, sizeof real);
     assert_status(SYNCGUARD_OK, ask(mine));
@@ -703,22 +649,21 @@ static void refusals_of_a_proxy(void **state)
     } cases[] = {{407, SYNCGUARD_E_AUTH_FAILED},
                  {403, SYNCGUARD_E_SERVICE_UNAVAILABLE},
                  {503, SYNCGUARD_E_SERVICE_UNAVAILABLE}};
-    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
     char real[sizeof endpoint];
-
     (void)state;
     memcpy(real, endpoint, sizeof real);
     snprintf(endpoint, sizeof endpoint, "https://firestore.invalid");
     setenv("https_proxy", real, 1);
+    giver g = {0, SYNCGUARD_OK, "called-token", 3600000};
     for (size_t i = 0; i < 3; i++) {
         syncguard_backend *mine = NULL;
         char more[32];
-        char native[16];
         fake_server_forget(&server);
         assert_status(SYNCGUARD_OK, open_with(NULL, give_token, &g, &mine));
         snprintf(more, sizeof more, "\"do\":\"status\",\"http\":%d", cases[i].http);
         rule("CONNECT", more);
         assert_status(cases[i].status, ask(mine));
+        char native[16];
         snprintf(native, sizeof native, "HTTP_%d", cases[i].http);
         assert_string_equal(err.native, native);
         assert_int_equal(fake_server_calls(&server, "CONNECT"), 1);
@@ -733,7 +678,6 @@ static void no_message_holds_a_secret(void **state)
     static const char *const secrets[] = {"fake_server-token", "called-token", "s3cret",
                                           "refresh/word",      "PRIVATE",      "robot@test",
                                           "client&id",         "eyJ"};
-
     (void)state;
     assert_true(strlen(messages) > 100);
     for (size_t i = 0; i < sizeof secrets / sizeof secrets[0]; i++)

@@ -15,18 +15,17 @@ static void the_limit_is_an_option(void **state)
         int64_t limit_ms;
         bool refused;
     } limits[] = {{0, false}, {2000, false}, {900, true}};
-    syncguard_grant grant;
-
     (void)state;
     server_is_ahead_by(-1200);
+    syncguard_grant grant;
     for (size_t i = 0; i < 3; i++) {
         syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
-        syncguard_backend *mine = NULL;
-        char key[8];
         own.project = "test";
         own.emulator_host = server.host;
         own.max_clock_drift_ms = limits[i].limit_ms;
+        char key[8];
         snprintf(key, sizeof key, "k%zu", i);
+        syncguard_backend *mine = NULL;
         assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, NULL, &mine, &err));
         assert_status(limits[i].refused ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_OK,
                       syncguard_acquire(mine, key, 30000, NULL, &grant, &err));
@@ -39,9 +38,8 @@ static void the_limit_is_an_option(void **state)
 static void holders_are_not_refused(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     server_is_ahead_by(-5000);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 30000, NULL, NULL, &err));
@@ -56,7 +54,6 @@ static int64_t stored_expiry(const char *name)
 {
     json_t *document = fake_server_document(&server, name);
     int64_t expires = strtoll(fake_server_field(document, "expiresAtMs"), NULL, 10);
-
     json_decref(document);
     return expires;
 }
@@ -72,9 +69,8 @@ static void extend_is_refused(syncguard_backend *mine, const char *lock_id)
 static void an_expiry_that_has_passed_is_no_success(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
     server_is_ahead_by(60000);
     extend_is_refused(mine, grant.lock_id);
@@ -88,9 +84,8 @@ static void an_expiry_that_has_passed_is_no_success(void **state)
 /* The same between the read and the commit of an acquire: the grant is given back. */
 static void stand_still_in_acquire(syncguard_backend *mine, int64_t until)
 {
-    syncguard_grant grant;
-
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"standstill_ms\":60000}"));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
     assert_string_equal(err.native, "CLOCK_DRIFT");
@@ -102,12 +97,11 @@ static void stand_still_in_acquire(syncguard_backend *mine, int64_t until)
 static void a_grant_that_has_run_out_is_taken_back(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
     int64_t until = clock_ms() + 10000;
-
     (void)state;
     stand_still_in_acquire(mine, until);
     server_is_ahead_by(0);
+    syncguard_grant grant;
     /* The undoing may hear its answer, and with it the wrong time, later than we look. */
     while (syncguard_acquire(mine, "k", 3000, NULL, &grant, &err) != SYNCGUARD_OK)
         assert_true(clock_ms() < until);
@@ -118,7 +112,6 @@ static void a_grant_that_has_run_out_is_taken_back(void **state)
 static void so_is_one_that_was_found_again(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-
     (void)state;
     fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"reset_after\"}]");
     stand_still_in_acquire(mine, clock_ms() + 10000);
@@ -128,14 +121,13 @@ static void so_is_one_that_was_found_again(void **state)
 /* What was decided by a reading is checked by that reading, however the clock was set since. */
 static void a_reading_is_checked_as_it_was(void **state)
 {
-    sg_firestore_clock clock;
-    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     sg_firestore_instant at = sg_firestore_now();
-
     (void)state;
+    sg_firestore_clock clock;
     assert_int_equal(sg_firestore_clock_init(&clock, NULL, 500, &err), SYNCGUARD_OK);
     sg_firestore_clock_sample(&clock, at.wall_ns, 0, at.boot_ns - 1000000, at.boot_ns + 1000000);
     at.wall_ns -= INT64_C(5000000000);
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     assert_true(sg_firestore_clock_read(&clock, &at, &info));
     assert_in_range(-info.offset_us, 4990000, 5010000);
     /* What reading took is part of the error. */
@@ -148,7 +140,6 @@ static void a_reading_is_checked_as_it_was(void **state)
 static void deny_once(syncguard_backend *mine)
 {
     int64_t now = syncguard_clock_ns();
-
     sg_firestore_clock_sample(&((sg_firestore_backend *)mine)->clock, (wall_ms() + 60000) * 1000000,
                               0, now - 1000000, now);
 }
@@ -164,14 +155,13 @@ static void no_expiry_is_written_after_a_step_back(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
-    syncguard_extend_op item = {.ttl_ms = 3000};
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 3000, NULL, &grant, &err));
     fake_server_forget(&server);
     step_back(mine);
     extend_is_refused(mine, grant.lock_id);
+    syncguard_extend_op item = {.ttl_ms = 3000};
     item.lock_id = grant.lock_id;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   mine->ops->extend_many(mine, &item, 1, &limits, &err));
@@ -187,15 +177,13 @@ static void no_expiry_is_written_after_a_step_back(void **state)
 static void a_refusal_ends_with_its_cause(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-    int64_t began;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     server_is_ahead_by(5000);
     extend_is_refused(mine, grant.lock_id);
     fake_server_forget(&server);
-    began = clock_ms();
+    int64_t began = clock_ms();
     for (int i = 0; i < 50; i++)
         extend_is_refused(mine, grant.lock_id);
     assert_in_range(fake_server_calls(&server, "batchGet"), 1, 1 + (clock_ms() - began) / 500);
@@ -215,11 +203,10 @@ static void so_it_does_for_many(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
-    syncguard_extend_op items[3];
-    syncguard_grant grants[2];
-
     (void)state;
+    syncguard_extend_op items[3];
     memset(items, 0, sizeof items);
+    syncguard_grant grants[2];
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "a", 30000, NULL, &grants[0], &err));
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "b", 30000, NULL, &grants[1], &err));
     items[0].lock_id = ID_A; /* not known here */
@@ -248,16 +235,15 @@ static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
 static void a_step_back_ends_the_lease(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    atomic_int reason = SYNCGUARD_LOST_NO;
     int64_t until = clock_ms() + 10000;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 3000;
     options.auto_extend = true;
     options.on_lost = note_loss;
+    atomic_int reason = SYNCGUARD_LOST_NO;
     options.on_lost_context = &reason;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(mine, "k", &options, &lock, &err));
     step_back(mine);
     while (atomic_load(&reason) == SYNCGUARD_LOST_NO && clock_ms() < until)
@@ -271,15 +257,13 @@ static void a_step_back_ends_the_lease(void **state)
 /* Dead by a clock that is ten seconds ahead, and alive for everybody else. */
 static void a_wrong_clock_deletes_nothing(void **state)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine;
-    bool locked = true;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.cleanup_in_is_locked = true;
-    mine = fake_server_open(&server, &options);
+    syncguard_backend *mine = fake_server_open(&server, &options);
     server_is_ahead_by(-10000);
     fake_server_plant(&server, "k", "k", ID_A, wall_ms() - 3000);
+    bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_false(locked);
     pause_ms(1000);
@@ -297,15 +281,14 @@ static void a_wrong_clock_deletes_nothing(void **state)
 static void the_date_header_serves_too(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
-    bool locked;
-
     (void)state;
     json_decref(fake_server_control(&server, "PUT", "settings", "{\"date_ms\":-10000}"));
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"status\",\"http\":503,"
                                "\"status\":\"UNAVAILABLE\"}]");
+    bool locked;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     assert_status(SYNCGUARD_OK, syncguard_firestore_clock(mine, &info, &err));
     assert_in_range(info.offset_us, 9000000, 11000000);
     assert_in_range(info.error_us, 500000, 1000000);
@@ -314,36 +297,33 @@ static void the_date_header_serves_too(void **state)
 
 static void other_handles_have_no_estimate(void **state)
 {
-    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
-    syncguard_backend *memory = NULL;
-
     (void)state;
+    syncguard_backend *memory = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open("memory:", NULL, &memory, &err));
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_firestore_clock(memory, &info, &err));
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_firestore_clock(NULL, &info, &err));
     syncguard_close(memory);
 }
 
-/* --- parts --- */
+/* ---- parts ---- */
 
 static bool clock_tells(sg_firestore_clock *clock, syncguard_firestore_clock_info *info)
 {
     sg_firestore_instant at = sg_firestore_now();
-
     return sg_firestore_clock_read(clock, &at, info);
 }
 
 static void the_better_sample_stays(void **state)
 {
-    sg_firestore_clock clock;
-    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     int64_t now = syncguard_clock_ns();
     int64_t wall = wall_ms() * 1000000;
-    const int64_t ms = 1000000;
-
     (void)state;
+    sg_firestore_clock clock;
     assert_int_equal(sg_firestore_clock_init(&clock, NULL, 500, &err), SYNCGUARD_OK);
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     assert_false(clock_tells(&clock, &info));
+    const int64_t ms = 1000000;
     sg_firestore_clock_sample(&clock, wall - 1000 * ms, 0, now - 2 * ms, now);
     assert_true(clock_tells(&clock, &info));
     assert_in_range(info.offset_us, 995000, 1005000);
@@ -362,9 +342,8 @@ static void the_better_sample_stays(void **state)
 
 static void certainty_has_a_bound(void **state)
 {
-    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
-
     (void)state;
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     info.offset_us = -500500;
     info.error_us = 500;
     assert_int_equal(sg_firestore_clock_certain_us(&info), 500000);
@@ -382,9 +361,8 @@ static void times_are_read(void **state)
                                       "2024-13-01T00:00:00Z",
                                       "1066-01-01T00:00:00Z",
                                       "2024-01-01T00:00:00.Zx"};
-    int64_t ns = 0;
-
     (void)state;
+    int64_t ns = 0;
     assert_true(sg_firestore_time_parse("2024-01-02T03:04:05.678901Z", &ns));
     assert_int_equal(ns, INT64_C(1704164645678901000));
     assert_true(sg_firestore_time_parse("2024-01-02T03:04:05Z", &ns));
@@ -402,18 +380,17 @@ static void id_number(int i, char id[SYNCGUARD_LOCK_ID_SIZE])
 
 static void the_cache_drops_expired_locks(void **state)
 {
-    sg_firestore_cache cache;
-    sg_firestore_cached known;
-    char id[SYNCGUARD_LOCK_ID_SIZE];
-
     (void)state;
+    sg_firestore_cache cache;
     assert_int_equal(sg_firestore_cache_init(&cache, &err), SYNCGUARD_OK);
+    char id[SYNCGUARD_LOCK_ID_SIZE];
     for (int i = 0; i < 5000; i++) {
         id_number(i, id);
         sg_firestore_cache_put(&cache, id, "key", 3, "t", 1000000 + i, 1000000);
     }
     assert_int_equal(cache.count, 5000);
     id_number(77, id);
+    sg_firestore_cached known;
     assert_true(sg_firestore_cache_get(&cache, id, &known));
     assert_string_equal(known.key, "key");
     assert_int_equal(known.expires_at_ms, 1000077);

@@ -22,22 +22,18 @@ static void limits_of_drift(void **state)
         {-300, SYNCGUARD_WARN, true, false},  {700, SYNCGUARD_BLOCK, true, true},
         {-700, SYNCGUARD_BLOCK, true, true},
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        log_book book = LOG_BOOK_INIT;
-        syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-        syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
-        syncguard_severity severity = SYNCGUARD_FINE;
-        syncguard_backend *mine;
-        syncguard_grant grant;
-
         fake_server_reset(&server);
         server_is_ahead_by(steps[i].ahead_ms);
+        syncguard_options options = SYNCGUARD_OPTIONS_INIT;
         options.log = log_book_write;
+        log_book book = LOG_BOOK_INIT;
         options.log_context = &book;
-        mine = fake_server_open(&server, &options);
+        syncguard_backend *mine = fake_server_open(&server, &options);
+        syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
         assert_status(SYNCGUARD_ABSENT, syncguard_firestore_clock(mine, &info, &err));
+        syncguard_grant grant;
         if (steps[i].refused) {
             assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                           syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
@@ -53,6 +49,7 @@ static void limits_of_drift(void **state)
         assert_status(SYNCGUARD_OK, syncguard_firestore_clock(mine, &info, &err));
         assert_true(llabs(info.offset_us + steps[i].ahead_ms * 1000) <= info.error_us);
         assert_true(info.error_us < 100000);
+        syncguard_severity severity = SYNCGUARD_FINE;
         assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, worst_of, &severity, &err));
         assert_int_equal(severity, steps[i].severity);
         syncguard_close(mine);
@@ -63,19 +60,16 @@ static void limits_of_drift(void **state)
  */
 static void off_by_at_least(int64_t certain_us, int sign, bool logs, bool refused)
 {
-    log_book book = LOG_BOOK_INIT;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     sg_firestore_instant at = sg_firestore_now();
-    sg_firestore_backend *mine;
-    sg_firestore_clock *clock;
-
     options.log = log_book_write;
+    log_book book = LOG_BOOK_INIT;
     options.log_context = &book;
-    mine = (sg_firestore_backend *)fake_server_open(&server, &options);
-    clock = &mine->clock;
+    sg_firestore_backend *mine = (sg_firestore_backend *)fake_server_open(&server, &options);
+    sg_firestore_clock *clock = &mine->clock;
     at.span_ns = 0;
     sg_firestore_clock_sample(clock, at.wall_ns, 0, at.boot_ns, at.boot_ns);
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     assert_true(sg_firestore_clock_read(clock, &at, &info));
     at.wall_ns += sign * (certain_us + info.error_us) * 1000;
     assert_true(sg_firestore_clock_read(clock, &at, &info));
@@ -108,10 +102,10 @@ typedef struct clock_report {
 static void note_clock(void *context, const syncguard_finding *finding)
 {
     clock_report *report = context;
-    double offset, error;
-
     if (strcmp(finding->topic, "clock") != 0)
         return;
+    double offset;
+    double error;
     assert_int_equal(sscanf(finding->text, "offset %lfms, error bound %lfms", &offset, &error), 2);
     report->severity = finding->severity;
     report->certain_ms = (offset < 0 ? -offset : offset) - error;
@@ -125,14 +119,11 @@ static void doctor_near(double wanted_ms, int sign, syncguard_severity severity)
     double ahead_ms = wanted_ms;
     bool close = false;
     char text[64];
-
     for (int i = 0; i < 300 && !close; i++) {
-        syncguard_backend *mine;
-
         fake_server_reset(&server);
         snprintf(text, sizeof text, "{\"read_time_ms\":%.3f}", sign * ahead_ms);
         json_decref(fake_server_control(&server, "PUT", "settings", text));
-        mine = fake_server_open(&server, NULL);
+        syncguard_backend *mine = fake_server_open(&server, NULL);
         assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note_clock, &report, &err));
         syncguard_close(mine);
         close = report.certain_ms > wanted_ms - 0.35 && report.certain_ms < wanted_ms + 0.35;

@@ -26,7 +26,6 @@ static struct addrinfo *here(in_port_t port)
 {
     struct addrinfo *info = calloc(1, sizeof *info + sizeof(struct sockaddr_in));
     struct sockaddr_in *address = (struct sockaddr_in *)(info + 1);
-
     address->sin_family = AF_INET;
     address->sin_port = htons(port);
     address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -58,14 +57,13 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *restrict node
 
 static syncguard_backend *open_at(const char *host)
 {
-    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-
     options.dispose_timeout_ms = 1;
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     own.project = "test";
     own.emulator_host = host;
     own.emulator_any_host = true;
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &backend, &err));
     return backend;
 }
@@ -75,30 +73,27 @@ static void ends_in_time(syncguard_backend *backend)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     syncguard_grant grant;
-    int64_t before;
     bool locked;
-
     for (int i = 0; i < 3; i++) {
         later l;
-        double late;
-        syncguard_status status;
         later_start(&l, 60);
         call.abort_object = l.abort_object;
         call.timeout_ms = 5000;
+        syncguard_status status;
         if (i == 0)
             status = syncguard_is_locked(backend, "k", &call, &locked, &err);
         else if (i == 1)
             status = syncguard_acquire(backend, "k", 30000, &call, &grant, &err);
         else
             status = syncguard_release(backend, "AAAAAAAAAAAAAAAAAAAAAA", &call, &err);
-        late = later_end(&l);
+        double late = later_end(&l);
         check_status(status, SYNCGUARD_E_ABORTED, &err, "an aborted call", __FILE__, __LINE__);
         print_message("    aborted after %.2f ms\n", late);
         assert_true(late < 100);
     }
     call.abort_object = NULL;
     call.timeout_ms = 200;
-    before = clock_ms();
+    int64_t before = clock_ms();
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(backend, "k", &call, &locked, &err));
     assert_in_range(clock_ms() - before, 190, 2000);
@@ -107,7 +102,6 @@ static void ends_in_time(syncguard_backend *backend)
 static void while_waiting_for_the_answer(void **state)
 {
     syncguard_backend *mine = open_at(server.host);
-
     (void)state;
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1},"
                                "{\"on\":\"runQuery\",\"do\":\"hang\",\"times\":-1}]");
@@ -118,7 +112,6 @@ static void while_waiting_for_the_answer(void **state)
 static void while_reading_the_answer(void **state)
 {
     syncguard_backend *mine = open_at(server.host);
-
     (void)state;
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"slow\",\"ms\":20,\"times\":-1},"
                                "{\"on\":\"runQuery\",\"do\":\"slow\",\"ms\":20,\"times\":-1}]");
@@ -131,7 +124,6 @@ static int listen_somewhere(int backlog, char *host, size_t size)
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t length = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(fd, backlog), 0);
@@ -146,18 +138,16 @@ static void while_connecting(void **state)
     int listener = listen_somewhere(0, host, sizeof host);
     struct sockaddr_in address;
     socklen_t length = sizeof address;
-    int fillers[4];
-    syncguard_backend *mine;
-
     (void)state;
     /* A full backlog: further connections hang in their handshake. */
     getsockname(listener, (struct sockaddr *)&address, &length);
+    int fillers[4];
     for (size_t i = 0; i < 4; i++) {
         fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         (void)connect(fillers[i], (struct sockaddr *)&address, sizeof address);
     }
     pause_ms(50);
-    mine = open_at(host);
+    syncguard_backend *mine = open_at(host);
     ends_in_time(mine);
     syncguard_close(mine);
     for (size_t i = 0; i < 4; i++)
@@ -180,16 +170,15 @@ static syncguard_status fixed_token(void *context, int64_t timeout_ms,
 
 static syncguard_backend *open_https(const char *host)
 {
-    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    char endpoint[64];
-
     options.dispose_timeout_ms = 1;
+    char endpoint[64];
     snprintf(endpoint, sizeof endpoint, "https://%s", host);
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     own.project = "test";
     own.endpoint = endpoint;
     own.token = fixed_token;
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &backend, &err));
     return backend;
 }
@@ -199,7 +188,6 @@ static void while_shaking_hands_for_tls(void **state)
     char host[32];
     int listener = listen_somewhere(16, host, sizeof host);
     syncguard_backend *mine = open_https(host);
-
     (void)state;
     ends_in_time(mine);
     syncguard_close(mine);
@@ -212,15 +200,13 @@ static void while_shaking_hands_for_tls(void **state)
 static void *flood(void *context)
 {
     static unsigned char hello_requests[9 * 20000];
-    static const struct timeval patience = {1, 0}; /* with a peer that has gone */
-    unsigned char greeting[4096];
-    int client;
-
+    static const struct timeval patience = {1, 0};        /* with a peer that has gone */
     for (size_t i = 0; i < sizeof hello_requests; i += 9) /* a record with one message */
         memcpy(hello_requests + i, "\x16\3\3\0\4\0\0\0", 9);
+    unsigned char greeting[4096];
+    int client;
     while ((client = accept(*(const int *)context, NULL, NULL)) >= 0) {
         int64_t end = clock_ms() + FLOOD_MS;
-
         (void)setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
         if (recv(client, greeting, sizeof greeting, 0) > 0) {
             while (clock_ms() < end &&
@@ -238,14 +224,13 @@ static void while_tls_is_flooded(void **state)
     char host[32];
     int listener = listen_somewhere(16, host, sizeof host);
     syncguard_backend *mine = open_https(host);
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    pthread_t thread;
     int64_t before = clock_ms();
-    bool locked;
-
     (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 500;
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, flood, &listener), 0);
+    bool locked;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
     syncguard_close(mine);
@@ -258,7 +243,6 @@ static void while_tls_is_flooded(void **state)
 static void while_resolving(void **state)
 {
     syncguard_backend *mine = open_https("slow.invalid");
-
     (void)state;
     ends_in_time(mine);
     assert_true(atomic_load(&slow_lookups) >= 4);
@@ -268,10 +252,9 @@ static void while_resolving(void **state)
 static int threads_of_this_process(void)
 {
     FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
     char line[128];
     int threads = 0;
-
-    assert_non_null(file);
     while (fgets(line, sizeof line, file) != NULL)
         (void)sscanf(line, "Threads: %d", &threads);
     fclose(file);
@@ -282,13 +265,12 @@ static int threads_of_this_process(void)
 static void while_nobody_resolves(void **state)
 {
     syncguard_backend *mine = open_at("slow.invalid:1");
-    syncguard_call call = SYNCGUARD_CALL_INIT;
     int64_t before = clock_ms();
+    (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = 10;
     int refused = 0;
     bool locked;
-
-    (void)state;
-    call.timeout_ms = 10;
     for (int i = 0; i < SG_FIRESTORE_MAX_ABANDONED + 20; i++) {
         syncguard_status status = syncguard_is_locked(mine, "k", &call, &locked, &err);
         assert_true(status == SYNCGUARD_E_NETWORK_TIMEOUT ||
@@ -312,24 +294,21 @@ static void while_nobody_resolves(void **state)
  * resolve anew. */
 static void while_resolving_to_send_again(void **state)
 {
-    char host[48];
-    syncguard_backend *mine;
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    int64_t before;
     int slow = atomic_load(&slow_lookups);
-    bool locked;
-
     (void)state;
+    char host[48];
     snprintf(host, sizeof host, "turning.invalid:%d", server.port);
     atomic_store(&lookups_left, 1);
-    mine = open_at(host);
+    syncguard_backend *mine = open_at(host);
+    bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     /* As if the minute had passed for which libcurl remembers it. */
     curl_easy_setopt(((sg_firestore_backend *)mine)->pool.handles->easy, CURLOPT_DNS_CACHE_TIMEOUT,
                      0L);
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"reset_before\",\"times\":-1}]");
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 300;
-    before = clock_ms();
+    int64_t before = clock_ms();
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_is_locked(mine, "k", &call, &locked, &err));
     assert_in_range(clock_ms() - before, 290, 2000);
@@ -340,28 +319,26 @@ static void while_resolving_to_send_again(void **state)
 static void *hold_connection(void *context)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
+    call.timeout_ms = 1500;
     syncguard_error mine;
     bool locked;
-
-    call.timeout_ms = 1500;
     return syncguard_is_locked(context, "k", &call, &locked, &mine) == SYNCGUARD_OK ? context
                                                                                     : NULL;
 }
 
 static void while_all_connections_are_taken(void **state)
 {
-    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine = NULL;
-    pthread_t thread;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.dispose_timeout_ms = 1;
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     own.project = "test";
     own.emulator_host = server.host;
     own.max_connections = 1;
+    syncguard_backend *mine = NULL;
     assert_status(SYNCGUARD_OK, syncguard_firestore_open(&own, &options, &mine, &err));
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"hang\",\"times\":-1}]");
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, hold_connection, mine), 0);
     pause_ms(100);
     ends_in_time(mine);
@@ -372,14 +349,13 @@ static void while_all_connections_are_taken(void **state)
 static void between_reading_and_writing(void **state)
 {
     syncguard_backend *mine = open_at(server.host);
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-    later l;
-
     (void)state;
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":200}]");
+    later l;
     later_start(&l, 60);
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.abort_object = l.abort_object;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(mine, "k", 30000, &call, &grant, &err));
     later_end(&l);
     pause_ms(300);
@@ -391,13 +367,11 @@ static void nobody_is_there(void **state)
 {
     char host[32];
     int listener = listen_somewhere(1, host, sizeof host);
-    syncguard_backend *mine;
     int64_t before = clock_ms();
-    bool locked;
-
     (void)state;
     close(listener);
-    mine = open_at(host);
+    syncguard_backend *mine = open_at(host);
+    bool locked;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_string_equal(err.native, "CURLE_7");
@@ -408,11 +382,10 @@ static void nobody_is_there(void **state)
 static void a_slow_read_delays_the_expiry(void **state)
 {
     syncguard_backend *mine = open_at(server.host);
-    syncguard_grant grant;
     int64_t before = wall_ms();
-
     (void)state;
     fake_server_rules(&server, "[{\"on\":\"batchGet\",\"do\":\"delay\",\"ms\":1000}]");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     assert_true(grant.expires_at_ms >= before + 31000);
     syncguard_close(mine);
@@ -422,11 +395,10 @@ static void a_slow_read_delays_the_expiry(void **state)
 static void started_programs_inherit_nothing(void **state)
 {
     syncguard_backend *mine = open_at(server.host);
-    int kept = 0;
-    bool locked;
-
     (void)state;
+    bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
+    int kept = 0;
     for (int fd = 3; fd < 256; fd++) {
         int flags = fcntl(fd, F_GETFD);
         struct sockaddr_storage address;
@@ -442,29 +414,27 @@ static void started_programs_inherit_nothing(void **state)
 /* With so few descriptors left that a connection, a resolver or libcurl itself lacks one. */
 static void without_descriptors(void **state)
 {
+    (void)state;
     struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     struct rlimit few;
     int taken[64];
     int refused = 0;
-
-    (void)state;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     for (int left = 0; left < 6; left++) {
         /* By address, and by a name that has to be resolved. */
         syncguard_backend *by_address = open_at(server.host);
         syncguard_backend *by_name = open_at("other.example:80");
-        syncguard_status status[2];
-        syncguard_error why[2];
-        size_t count = 0;
-        bool locked;
-
         few = before;
         few.rlim_cur = 64;
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        size_t count = 0;
         while (count < 64 && (taken[count] = open("/dev/null", O_RDONLY)) >= 0)
             count++;
         for (int i = 0; i < left; i++)
             close(taken[--count]);
+        syncguard_status status[2];
+        syncguard_error why[2];
+        bool locked;
         status[0] = syncguard_is_locked(by_address, "k", NULL, &locked, &why[0]);
         status[1] = syncguard_is_locked(by_name, "k", NULL, &locked, &why[1]);
         while (count > 0)
@@ -492,15 +462,13 @@ static void without_descriptors(void **state)
 static size_t replace_sockets(int files[16])
 {
     size_t count = 0;
-
     for (int fd = 3; fd < 64 && count < 16; fd++) {
         struct sockaddr_storage address;
         socklen_t length = sizeof address;
         char name[] = "/tmp/syncguard-feet-XXXXXX";
-        int file;
         if (getsockname(fd, (struct sockaddr *)&address, &length) != 0)
             continue;
-        file = mkstemp(name);
+        int file = mkstemp(name);
         if (file < 0 || unlink(name) != 0 || write(file, "mine", 4) != 4 || dup2(file, fd) != fd)
             return 0;
         close(file);
@@ -512,20 +480,18 @@ static size_t replace_sockets(int files[16])
 static int lose_sockets(void)
 {
     syncguard_backend *mine = open_at(server.host);
-    struct stat about;
-    char text[8];
-    int files[16];
-    size_t count;
     bool locked;
-
     if (syncguard_is_locked(mine, "k", NULL, &locked, &err) != SYNCGUARD_OK)
         return 1;
-    count = replace_sockets(files);
+    int files[16];
+    size_t count = replace_sockets(files);
     if (count == 0)
         return 2;
     if (syncguard_is_locked(mine, "k", NULL, &locked, &err) != SYNCGUARD_OK)
         return 3;
     syncguard_close(mine);
+    struct stat about;
+    char text[8];
     for (size_t i = 0; i < count; i++) {
         if (fstat(files[i], &about) != 0 || !S_ISREG(about.st_mode) ||
             pread(files[i], text, sizeof text, 0) != 4)
@@ -538,12 +504,11 @@ static int lose_sockets(void)
  * kept for them is lost, so this happens in a process that nobody searches for leaks. */
 static void closed_under_our_feet(void **state)
 {
-    int status = 0;
     pid_t pid = fork();
-
     (void)state;
     if (pid == 0)
         _exit(lose_sockets());
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
 }
@@ -552,14 +517,10 @@ static void closed_under_our_feet(void **state)
 static void child_makes_its_own_connections(void **state)
 {
     syncguard_backend *mine = open_at(server.host);
-    syncguard_grant grant;
-    json_t *log;
-    int status = 0;
-    pid_t pid;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         bool locked = false;
         syncguard_error inner;
@@ -567,10 +528,11 @@ static void child_makes_its_own_connections(void **state)
         syncguard_close(mine);
         _exit(good ? 0 : 1);
     }
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
-    log = fake_server_control(&server, "GET", "log", NULL);
+    json_t *log = fake_server_control(&server, "GET", "log", NULL);
     assert_int_equal(json_array_size(log), 4);
     assert_int_not_equal(json_integer_value(json_object_get(json_array_get(log, 0), "connection")),
                          json_integer_value(json_object_get(json_array_get(log, 2), "connection")));

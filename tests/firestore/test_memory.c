@@ -28,7 +28,6 @@ static bool fails_now(bool armed)
 static void *our_malloc(size_t size)
 {
     void *block = fails_now(fail_ours) ? NULL : malloc(size);
-
     if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
@@ -37,7 +36,6 @@ static void *our_malloc(size_t size)
 static void *our_realloc(void *block, size_t size)
 {
     void *moved = fails_now(fail_ours) ? NULL : realloc(block, size);
-
     if (moved != NULL && block == NULL)
         atomic_fetch_add(&live, 1);
     return moved;
@@ -53,7 +51,6 @@ static void our_free(void *block)
 static void *json_malloc(size_t size)
 {
     void *block = fails_now(fail_json) ? NULL : malloc(size);
-
     if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
@@ -62,7 +59,6 @@ static void *json_malloc(size_t size)
 static int start(void **state)
 {
     static const syncguard_allocator allocator = {our_malloc, our_realloc, our_free};
-
     (void)state;
     syncguard_allocator_set(&allocator);
     json_set_alloc_funcs(json_malloc, our_free);
@@ -78,7 +74,6 @@ static syncguard_status do_acquire(syncguard_backend *backend)
 {
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(backend, "memory", 500, NULL, &grant, &err);
-
     if (status == SYNCGUARD_OK)
         memcpy(held, grant.lock_id, sizeof held);
     return status;
@@ -97,7 +92,6 @@ static syncguard_status do_release(syncguard_backend *backend)
 static syncguard_status do_lookup(syncguard_backend *backend)
 {
     syncguard_lock_info info;
-
     return syncguard_get_by_id(backend, "AAAAAAAAAAAAAAAAAAAAAA", NULL, &info, &err);
 }
 
@@ -119,12 +113,10 @@ static void sweep(step before, step under_test)
     for (long n = 1; n < MOST; n++) {
         long before_it = atomic_load(&live);
         syncguard_backend *mine = fake_server_open(&server, NULL);
-        syncguard_status status;
-
         if (before != NULL)
             assert_status(SYNCGUARD_OK, before(mine));
         atomic_store(&countdown, n);
-        status = under_test(mine);
+        syncguard_status status = under_test(mine);
         bool met = atomic_load(&countdown) == 0;
         atomic_store(&countdown, 0);
         if (fail_json && status == SYNCGUARD_E_INTERNAL)
@@ -174,17 +166,15 @@ static void of_jansson(void **state)
 
 static void at_open(void **state)
 {
-    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
-
     (void)state;
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     own.project = "test";
     own.emulator_host = server.host;
     fail_ours = true;
     for (long n = 1; n < MOST; n++) {
         syncguard_backend *mine = NULL;
-        syncguard_status status;
         atomic_store(&countdown, n);
-        status = syncguard_firestore_open(&own, NULL, &mine, &err);
+        syncguard_status status = syncguard_firestore_open(&own, NULL, &mine, &err);
         bool met = atomic_load(&countdown) == 0;
         atomic_store(&countdown, 0);
         if (status != (met ? SYNCGUARD_E_OUT_OF_MEMORY : SYNCGUARD_OK))
@@ -202,10 +192,9 @@ static char *make_key(void)
 {
     EVP_PKEY_CTX *maker = EVP_PKEY_CTX_new_id(EVP_PKEY_RSA, NULL);
     BIO *bio = BIO_new(BIO_s_mem());
-    EVP_PKEY *key = NULL;
     static char pem[4096];
-
     assert_int_equal(EVP_PKEY_keygen_init(maker), 1);
+    EVP_PKEY *key = NULL;
     assert_int_equal(EVP_PKEY_keygen(maker, &key), 1);
     EVP_PKEY_CTX_free(maker);
     assert_int_equal(PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL), 1);
@@ -221,10 +210,9 @@ static char *make_key(void)
 static void of_a_signature(void **state)
 {
     const char *pem = make_key();
-    bool met = true;
-
     (void)state;
     fail_ours = true;
+    bool met = true;
     for (long n = 1; n < MOST && met; n++) {
         long before = atomic_load(&live);
         char *jwt = NULL;
@@ -244,9 +232,8 @@ static void of_a_signature(void **state)
 /* In the child: 0 if the n-th allocation was met, 1 if there are fewer, 2 for a wrong answer. */
 static int use_in_child(syncguard_backend *inherited, bool closes, long n)
 {
-    syncguard_status status = SYNCGUARD_ABSENT;
-
     atomic_store(&countdown, n);
+    syncguard_status status = SYNCGUARD_ABSENT;
     if (closes)
         syncguard_close(inherited);
     else
@@ -266,7 +253,6 @@ static int use_in_child(syncguard_backend *inherited, bool closes, long n)
 static void in_a_forked_child(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-
     (void)state;
     fail_ours = true;
     assert_status(SYNCGUARD_ABSENT, do_lookup(mine));

@@ -7,18 +7,17 @@ static void requests_per_operation(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-    syncguard_lock_info info;
-    bool locked;
-
     (void)state;
     calls_since();
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     assert_int_equal(calls_since(), 2);
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(other, "k", 30000, NULL, &grant, &err));
     assert_int_equal(calls_since(), 1);
+    bool locked;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_int_equal(calls_since(), 1);
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(mine, "k", NULL, &info, &err));
     assert_int_equal(calls_since(), 1);
     syncguard_close(other);
@@ -28,16 +27,15 @@ static void requests_per_operation(void **state)
 static void requests_of_the_holder(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-    syncguard_lock_info info;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     calls_since();
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 40000, NULL, NULL, &err));
     assert_int_equal(calls_since(), 1);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, grant.lock_id, 40000, NULL, NULL, &err));
     assert_int_equal(calls_since(), 1);
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id(mine, grant.lock_id, NULL, &info, &err));
     assert_int_equal(calls_since(), 1);
     assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
@@ -49,11 +47,10 @@ static void requests_of_another_process(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-    syncguard_grant second;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    syncguard_grant second;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "l", 30000, NULL, &second, &err));
     calls_since();
     assert_status(SYNCGUARD_OK, syncguard_extend(other, grant.lock_id, 40000, NULL, NULL, &err));
@@ -71,10 +68,10 @@ static void requests_of_another_process(void **state)
 /* I-TEL-07: requests of everything that can fail to find, through a handle or its decorator. */
 static size_t requests_of(syncguard_backend *backend)
 {
-    syncguard_grant grant, other;
-
     calls_since();
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    syncguard_grant other;
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 30000, NULL, &other, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_release(backend, grant.lock_id, NULL, &err));
@@ -90,12 +87,12 @@ static void ignore_event(void *context, const syncguard_event *event)
 
 static void the_reason_costs_no_request(void **state)
 {
-    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *bare = fake_server_open(&server, NULL), *decorated = NULL;
+    syncguard_backend *bare = fake_server_open(&server, NULL);
     size_t plain = requests_of(bare);
-
     (void)state;
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = ignore_event;
+    syncguard_backend *decorated = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, &options, &decorated, &err));
     assert_int_equal(requests_of(decorated), plain);
     syncguard_close(decorated);
@@ -110,7 +107,6 @@ static void renewals_share_a_request(void **state)
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
-
     (void)state;
     for (int i = 0; i < LOCKS; i++) {
         char key[16];
@@ -154,8 +150,6 @@ static void lost_reply_to_a_batch(void **state)
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
-    syncguard_grant taken;
-
     (void)state;
     for (int i = 0; i < LOCKS; i++) {
         char key[16];
@@ -165,6 +159,7 @@ static void lost_reply_to_a_batch(void **state)
     }
     assert_status(SYNCGUARD_OK, syncguard_release(other, grants[GONE].lock_id, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(other, grants[TAKEN].lock_id, NULL, &err));
+    syncguard_grant taken;
     assert_status(SYNCGUARD_OK, syncguard_acquire(other, "k7", 30000, NULL, &taken, &err));
     calls_since();
     fake_server_rules(&server, "[{\"on\":\"batchWrite\",\"do\":\"reset_after\"}]");
@@ -191,14 +186,13 @@ static void a_batch_names_a_document_once(void **state)
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
-    syncguard_extend_op items[3] = {{.ttl_ms = 60000}, {.ttl_ms = 60000}, {.ttl_ms = 60000}};
-    syncguard_grant grants[3];
-
     (void)state;
+    syncguard_grant grants[3];
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grants[0], &err));
     assert_status(SYNCGUARD_OK, syncguard_release(other, grants[0].lock_id, NULL, &err));
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grants[1], &err));
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "x", 30000, NULL, &grants[2], &err));
+    syncguard_extend_op items[3] = {{.ttl_ms = 60000}, {.ttl_ms = 60000}, {.ttl_ms = 60000}};
     for (int i = 0; i < 3; i++)
         items[i].lock_id = grants[i].lock_id;
     assert_status(SYNCGUARD_OK, mine->ops->extend_many(mine, items, 3, &limits, &err));
@@ -222,14 +216,13 @@ static void count_loss(void *context, syncguard_lock *lock, syncguard_lost_reaso
 static int losses_under(int count, int64_t ttl_ms, int64_t for_ms, const char *rules)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock **locks = calloc((size_t)count, sizeof(syncguard_lock *));
-    atomic_int lost = 0;
-
     assert_non_null(locks);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = ttl_ms;
     options.auto_extend = true;
     options.on_lost = count_loss;
+    atomic_int lost = 0;
     options.on_lost_context = &lost;
     for (int i = 0; i < count; i++) {
         char key[16];
@@ -272,18 +265,15 @@ static void renewals_do_without_batches(void **state)
 static void one_connection_serves_one_caller(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-    json_t *log;
-    json_int_t first;
-
     (void)state;
+    syncguard_grant grant;
     for (int i = 0; i < 5; i++) {
         assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(mine, grant.lock_id, NULL, &err));
     }
-    log = fake_server_control(&server, "GET", "log", NULL);
+    json_t *log = fake_server_control(&server, "GET", "log", NULL);
     assert_int_equal(json_array_size(log), 15);
-    first = json_integer_value(json_object_get(json_array_get(log, 0), "connection"));
+    json_int_t first = json_integer_value(json_object_get(json_array_get(log, 0), "connection"));
     for (size_t i = 1; i < json_array_size(log); i++)
         assert_int_equal(json_integer_value(json_object_get(json_array_get(log, i), "connection")),
                          first);

@@ -21,13 +21,12 @@ static void read_page(void)
 {
     static char text[1 << 17];
     FILE *page = fopen(DOCUMENT, "r");
-    char *at, *end;
-
     assert_non_null(page);
     text[fread(text, 1, sizeof text - 1, page)] = '\0';
     fclose(page);
-    at = strstr(text, "a custom role with");
+    char *at = strstr(text, "a custom role with");
     assert_non_null(at);
+    char *end;
     for (end = at; *end != '\0' && !(end[0] == '.' && isspace((unsigned char)end[1])); end++)
         continue;
     *end = '\0';
@@ -49,7 +48,6 @@ static void permit(const json_t *names)
 {
     json_t *settings = json_pack("{s:O}", "permissions", names);
     char *text = json_dumps(settings, 0);
-
     json_decref(fake_server_control(&server, "PUT", "settings", text));
     free(text);
     json_decref(settings);
@@ -59,7 +57,6 @@ static void permit(const json_t *names)
 static void permit_listed(int without)
 {
     json_t *names = json_array();
-
     for (int i = 0; i < count; i++) {
         if (i != without)
             json_array_append_new(names, json_string(listed[i]));
@@ -87,7 +84,6 @@ static void hold(syncguard_backend *mine)
 {
     static const char *const keys[] = {"new", "new", "dead"};
     syncguard_limits limits = {syncguard_clock_ns() + INT64_C(20000000000), NULL};
-
     fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
     for (int i = 0; i < 3; i++) {
         syncguard_extend_op item = {.ttl_ms = 60000};
@@ -112,11 +108,10 @@ static bool ignore_one(void *context, const syncguard_lock_info *info)
 /* A lock that somebody else holds. */
 static void look(syncguard_backend *other)
 {
-    syncguard_lock_info info;
-    bool flag;
-
     fake_server_plant(&server, "held", "held", FOREIGN_ID, wall_ms() + 60000);
+    bool flag;
     did(syncguard_is_locked(other, "held", NULL, &flag, &err));
+    syncguard_lock_info info;
     did(syncguard_get_by_key(other, "held", NULL, &info, &err));
     did(syncguard_get_by_id(other, FOREIGN_ID, NULL, &info, &err));
     did(syncguard_owns(other, FOREIGN_ID, NULL, &flag, &err));
@@ -133,15 +128,13 @@ static void change(syncguard_backend *other)
  * itself. */
 static void clean(syncguard_backend *mine, bool allowed)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *cleaner;
-    bool flag;
-
     fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
     did(syncguard_prune(mine, NULL, false, NULL, NULL, &err));
     fake_server_plant(&server, "dead", "dead", DEAD_ID, wall_ms() - 60000);
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.cleanup_in_is_locked = true;
-    cleaner = fake_server_open(&server, &options);
+    syncguard_backend *cleaner = fake_server_open(&server, &options);
+    bool flag;
     did(syncguard_is_locked(cleaner, "dead", NULL, &flag, &err));
     for (int i = 0; allowed && stored("locks/dead"); i++) {
         assert_true(i < 600);
@@ -163,7 +156,6 @@ static void do_everything(int without)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
-
     fake_server_reset(&server);
     permit_listed(without);
     refused = lacking = 0;
@@ -187,13 +179,14 @@ static void documented_permissions_are_enough(void **state)
 /* What Google asks for, request by request, beside the list of the page. */
 static void requests_need_what_is_documented(void **state)
 {
-    bool used[MOST] = {false};
-    json_t *log, *entry, *name;
-    size_t i, j;
-
     (void)state;
     do_everything(-1);
-    log = fake_server_control(&server, "GET", "log", NULL);
+    json_t *log = fake_server_control(&server, "GET", "log", NULL);
+    bool used[MOST] = {false};
+    json_t *entry;
+    json_t *name;
+    size_t i;
+    size_t j;
     json_array_foreach(log, i, entry)
     {
         json_array_foreach(json_object_get(entry, "permissions"), j, name)
@@ -231,7 +224,6 @@ static void reading_needs_no_more_than_a_viewer_has(void **state)
 {
     json_t *names = json_pack("[s,s]", "datastore.entities.get", "datastore.entities.list");
     syncguard_backend *other = fake_server_open(&server, NULL);
-
     (void)state;
     permit(names);
     json_decref(names);

@@ -15,23 +15,18 @@ static const char *type_of(const json_t *document, const char *field)
     const json_t *value = json_object_get(json_object_get(document, "fields"), field);
     const char *type =
         value != NULL ? json_object_iter_key(json_object_iter((json_t *)value)) : NULL;
-
     return type != NULL ? type : "";
 }
 
 static void documents_are_the_agreed_ones(void **state)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine;
-    syncguard_grant grant;
-    json_t *lock;
-    json_t *counter;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.owner = "me@here:1";
-    mine = fake_server_open(&server, &options);
+    syncguard_backend *mine = fake_server_open(&server, &options);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "job", 30000, NULL, &grant, &err));
-    lock = fake_server_document(&server, "locks/job");
+    json_t *lock = fake_server_document(&server, "locks/job");
     assert_int_equal(json_object_size(json_object_get(lock, "fields")), 6);
     assert_string_equal(fake_server_field(lock, "lockId"), grant.lock_id);
     assert_string_equal(fake_server_field(lock, "key"), "job");
@@ -43,7 +38,7 @@ static void documents_are_the_agreed_ones(void **state)
                      grant.expires_at_ms);
     assert_int_equal(strtoll(fake_server_field(lock, "acquiredAtMs"), NULL, 10),
                      grant.expires_at_ms - 30000);
-    counter = fake_server_document(&server, "fence_counters/fence:job");
+    json_t *counter = fake_server_document(&server, "fence_counters/fence:job");
     assert_int_equal(json_object_size(json_object_get(counter, "fields")), 2);
     assert_string_equal(type_of(counter, "fence"), "stringValue");
     assert_string_equal(fake_server_field(counter, "fence"), "000000000000001");
@@ -61,15 +56,12 @@ static void documents_are_the_agreed_ones(void **state)
 static void an_extend_touches_the_expiry_alone(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    json_t *before;
-    json_t *after;
-    int64_t expires = 0;
-
     (void)state;
     fake_server_plant(&server, "k", "k", ID_A, wall_ms() + 20000);
-    before = fake_server_document(&server, "locks/k");
+    json_t *before = fake_server_document(&server, "locks/k");
+    int64_t expires = 0;
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 50000, NULL, &expires, &err));
-    after = fake_server_document(&server, "locks/k");
+    json_t *after = fake_server_document(&server, "locks/k");
     assert_int_equal(strtoll(fake_server_field(after, "expiresAtMs"), NULL, 10), expires);
     json_object_del(json_object_get(before, "fields"), "expiresAtMs");
     json_object_del(json_object_get(after, "fields"), "expiresAtMs");
@@ -84,19 +76,18 @@ static void keys_that_are_no_document_ids(void **state)
     static const char *const keys[] = {"a/b", ".", "..", "__x__", "____", "/", "projects/x"};
     syncguard_backend *mine = fake_server_open(&server, NULL);
     syncguard_backend *other = fake_server_open(&server, NULL);
-
     (void)state;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        syncguard_lock_info_raw raw;
         syncguard_grant grant;
-        char id[SYNCGUARD_LOCK_ID_SIZE];
         bool locked = false;
         assert_status(SYNCGUARD_OK, syncguard_acquire(mine, keys[i], 30000, NULL, &grant, &err));
         assert_status(SYNCGUARD_LOCKED,
                       syncguard_acquire(other, keys[i], 30000, NULL, &grant, &err));
         assert_status(SYNCGUARD_OK, syncguard_is_locked(other, keys[i], NULL, &locked, &err));
         assert_true(locked);
+        syncguard_lock_info_raw raw;
         assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(other, keys[i], NULL, &raw, &err));
+        char id[SYNCGUARD_LOCK_ID_SIZE];
         memcpy(id, raw.lock_id, sizeof id);
         assert_string_equal(raw.key, keys[i]);
         assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(other, id, NULL, &raw, &err));
@@ -116,7 +107,6 @@ static void keys_that_are_no_document_ids(void **state)
 static void plant_raw(const char *name, const char *fields)
 {
     char text[1024];
-
     snprintf(text, sizeof text, "{\"%s%s\":%s}", PREFIX, name, fields);
     json_decref(fake_server_control(&server, "PUT", "documents", text));
 }
@@ -124,19 +114,18 @@ static void plant_raw(const char *name, const char *fields)
 static void doubles_are_read(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_lock_info info;
-    syncguard_grant grant;
-    char fields[512];
     int64_t expires = wall_ms() + 20000;
-
     (void)state;
+    char fields[512];
     snprintf(fields, sizeof fields,
              "{\"lockId\":{\"stringValue\":\"%s\"},\"key\":{\"stringValue\":\"k\"},"
              "\"fence\":{\"stringValue\":\"000000000000005\"},"
              "\"expiresAtMs\":{\"doubleValue\":%lld},\"acquiredAtMs\":{\"doubleValue\":%lld.5}}",
              ID_A, (long long)expires, (long long)expires - 1000);
     plant_raw("locks/k", fields);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
     assert_int_equal(info.expires_at_ms, expires);
     assert_status(SYNCGUARD_OK, syncguard_release(mine, ID_A, NULL, &err));
@@ -150,7 +139,6 @@ static void a_lock_without_a_key_can_be_kept(void **state)
         "", ",\"key\":{\"stringValue\":\"\"},\"fence\":{\"stringValue\":\"000000000000005\"},"
             "\"acquiredAtMs\":{\"integerValue\":\"1\"}"};
     syncguard_backend *mine = fake_server_open(&server, NULL);
-
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         char fields[512];
@@ -180,9 +168,8 @@ static void counters_at_their_end_and_beyond(void **state)
         "{}",
     };
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         plant_raw("fence_counters/fence:k", bad[i]);
         assert_status(SYNCGUARD_E_INTERNAL,
@@ -196,22 +183,20 @@ static void counters_at_their_end_and_beyond(void **state)
     syncguard_close(mine);
 }
 
-/* --- duplicates --- */
+/* ---- duplicates ---- */
 
 static void the_single_live_one_counts(void **state)
 {
-    log_book book = LOG_BOOK_INIT;
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine;
-    syncguard_lock_info_raw raw;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.log = log_book_write;
+    log_book book = LOG_BOOK_INIT;
     options.log_context = &book;
-    mine = fake_server_open(&server, &options);
+    syncguard_backend *mine = fake_server_open(&server, &options);
     fake_server_plant(&server, "a-dead", "a-dead", ID_A, wall_ms() - 60000);
     fake_server_plant(&server, "b-live", "b-live", ID_A, wall_ms() + 60000);
     fake_server_plant(&server, "c-dying", "c-dying", ID_A, wall_ms() - 1500);
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(mine, ID_A, NULL, &raw, &err));
     assert_string_equal(raw.key, "b-live");
     assert_int_equal(book.warnings, 1);
@@ -228,20 +213,18 @@ static void the_single_live_one_counts(void **state)
 
 static void several_live_ones_are_left_alone(void **state)
 {
-    log_book book = LOG_BOOK_INIT;
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine;
-    syncguard_lock_info info;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.log = log_book_write;
+    log_book book = LOG_BOOK_INIT;
     options.log_context = &book;
-    mine = fake_server_open(&server, &options);
+    syncguard_backend *mine = fake_server_open(&server, &options);
     fake_server_plant(&server, "a", "a", ID_A, wall_ms() + 60000);
     fake_server_plant(&server, "b", "b", ID_A, wall_ms() + 60000);
     fake_server_plant(&server, "c", "c", ID_A, wall_ms() - 60000);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
     assert_int_equal(book.warnings, 3);
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
@@ -251,7 +234,6 @@ static void several_live_ones_are_left_alone(void **state)
 static void a_single_dead_one_stays(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-
     (void)state;
     fake_server_plant(&server, "a", "a", ID_A, wall_ms() - 60000);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
@@ -263,10 +245,8 @@ static void a_single_dead_one_stays(void **state)
 static void the_owner_is_compared_after_a_query(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_lock_info info;
-    char rule[1200];
-
     (void)state;
+    char rule[1200];
     snprintf(rule, sizeof rule,
              "[{\"on\":\"runQuery\",\"do\":\"body\",\"times\":-1,\"body\":"
              "\"[{\\\"document\\\":{\\\"name\\\":\\\"" PREFIX "locks/k\\\","
@@ -277,23 +257,23 @@ static void the_owner_is_compared_after_a_query(void **state)
     fake_server_rules(&server, rule);
     assert_status(SYNCGUARD_ABSENT, syncguard_release(mine, ID_A, NULL, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_extend(mine, ID_A, 30000, NULL, NULL, &err));
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(mine, ID_A, NULL, &info, &err));
     assert_int_equal(fake_server_calls(&server, "commit"), 0);
     syncguard_close(mine);
 }
 
-/* --- time --- */
+/* ---- time ---- */
 
 static void the_cached_expiry_is_checked(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_grant released;
-    syncguard_grant extended;
-    syncguard_grant inside;
-
     (void)state;
+    syncguard_grant released;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "r", 100, NULL, &released, &err));
+    syncguard_grant extended;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "e", 100, NULL, &extended, &err));
+    syncguard_grant inside;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "i", 1000, NULL, &inside, &err));
     pause_ms(1300);
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, inside.lock_id, 30000, NULL, NULL, &err));
@@ -305,26 +285,24 @@ static void the_cached_expiry_is_checked(void **state)
     syncguard_close(mine);
 }
 
-/* --- cleaning up --- */
+/* ---- cleaning up ---- */
 
 static void cleaning_up_spares_counters(void **state)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine;
     int64_t until = clock_ms() + 5000;
-    bool locked = true;
-    json_t *left;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.cleanup_in_is_locked = true;
-    mine = fake_server_open(&server, &options);
+    syncguard_backend *mine = fake_server_open(&server, &options);
     fake_server_plant(&server, "old", "old", ID_A, wall_ms() - 60000);
     fake_server_plant(&server, "young", "young", ID_A, wall_ms() - 1700);
     plant_raw("fence_counters/fence:old", "{\"fence\":{\"stringValue\":\"000000000000007\"}}");
+    bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "young", NULL, &locked, &err));
     assert_false(locked);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "old", NULL, &locked, &err));
     assert_false(locked);
+    json_t *left;
     while ((left = fake_server_document(&server, "locks/old")) != NULL && clock_ms() < until) {
         json_decref(left);
         pause_ms(20);
@@ -339,7 +317,7 @@ static void cleaning_up_spares_counters(void **state)
     syncguard_close(mine);
 }
 
-/* --- list --- */
+/* ---- list ---- */
 
 static bool count_lock(void *context, const syncguard_lock_info *info)
 {
@@ -352,9 +330,6 @@ static void listing_goes_through_all_pages(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
     json_t *many = json_object();
-    char *text;
-    int seen = 0;
-
     (void)state;
     for (int i = 0; i < 700; i++) {
         char name[128];
@@ -371,18 +346,19 @@ static void listing_goes_through_all_pages(void **state)
                                     "stringValue", "000000000000001", "expiresAtMs", "integerValue",
                                     expires, "acquiredAtMs", "integerValue", "1"));
     }
-    text = json_dumps(many, 0);
+    char *text = json_dumps(many, 0);
     json_decref(fake_server_control(&server, "PUT", "documents", text));
     free(text);
     json_decref(many);
     fake_server_forget(&server);
+    int seen = 0;
     assert_status(SYNCGUARD_OK, syncguard_list(mine, NULL, count_lock, &seen, &err));
     assert_int_equal(seen, 350);
     assert_int_equal(fake_server_calls(&server, "runQuery"), 3);
     syncguard_close(mine);
 }
 
-/* --- options --- */
+/* ---- options ---- */
 
 static void bad_options_are_named_at_open(void **state)
 {
@@ -428,11 +404,10 @@ static void bad_options_are_named_at_open(void **state)
         {"firestore://p?tolerance_ms=0", "tolerance_ms"},
         {"firestore://user:secretword@p", "user info"},
     };
-    syncguard_backend *none = NULL;
-
     (void)state;
     /* Something to fall back to, so that only the option in question can be at fault. */
     setenv("FIRESTORE_EMULATOR_HOST", "", 1);
+    syncguard_backend *none = NULL;
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(urls[i].url, NULL, &none, &err));
         if (strstr(err.message, urls[i].named) == NULL)
@@ -452,15 +427,14 @@ static void bad_options_are_named_at_open(void **state)
 
 static void collections_may_be_chosen(void **state)
 {
-    char url[160];
-    syncguard_backend *mine = NULL;
-    syncguard_grant grant;
-
     (void)state;
+    char url[160];
     snprintf(url, sizeof url,
              "firestore://test?emulator_host=%s&collection=apps/x/locks&fence_collection=f",
              server.host);
+    syncguard_backend *mine = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(url, NULL, &mine, &err));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
     assert_true(stored("apps/x/locks/k"));
     assert_true(stored("f/fence:k"));
@@ -470,7 +444,7 @@ static void collections_may_be_chosen(void **state)
     syncguard_close(mine);
 }
 
-/* --- doctor --- */
+/* ---- doctor ---- */
 
 typedef struct findings {
     syncguard_severity worst;
@@ -481,7 +455,6 @@ static void note(void *context, const syncguard_finding *finding)
 {
     findings *f = context;
     size_t length = strlen(f->text);
-
     if (finding->severity > f->worst)
         f->worst = finding->severity;
     snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)finding->severity,
@@ -491,9 +464,8 @@ static void note(void *context, const syncguard_finding *finding)
 static void doctor_reports_what_is_missing(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    findings f = {SYNCGUARD_FINE, ""};
-
     (void)state;
+    findings f = {SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
     assert_int_equal(f.worst, SYNCGUARD_FINE);
     assert_non_null(strstr(f.text, "0 clock:"));
@@ -554,12 +526,10 @@ static void doctor_reports_scans(void **state)
         {"{\"indexes\":null}", "0 index: locks can be found by lockId\n", 1},
     };
     syncguard_backend *mine = fake_server_open(&server, NULL);
-
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        findings f = {SYNCGUARD_FINE, ""};
-
         json_decref(fake_server_control(&server, "PUT", "settings", cases[i].settings));
+        findings f = {SYNCGUARD_FINE, ""};
         assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
         if (strstr(f.text, cases[i].expected) == NULL)
             fail_msg("%s instead of %s", f.text, cases[i].expected);

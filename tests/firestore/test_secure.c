@@ -20,7 +20,7 @@ static char setuid_copy[64];
 static char key_log[64];
 static char credentials[96];
 
-/* --- inside the copy --- */
+/* ---- inside the copy ---- */
 
 static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_abort *abort_object,
                                    char *buffer, size_t size, int64_t *lifetime_ms,
@@ -38,17 +38,15 @@ static syncguard_status give_token(void *context, int64_t timeout_ms, syncguard_
 /* Opens and asks once. Exit: 0 asked, with whatever answer; 3 refused to open; 4 not privileged. */
 static int inside(const char *how, const char *privileged)
 {
-    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+    if ((getauxval(AT_SECURE) != 0) != (strcmp(privileged, "yes") == 0))
+        return 4;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.timeout_ms = 2000;
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
+    own.project = "test";
     syncguard_backend *backend = NULL;
     syncguard_status status;
     syncguard_error err;
-    bool locked;
-
-    if ((getauxval(AT_SECURE) != 0) != (strcmp(privileged, "yes") == 0))
-        return 4;
-    options.timeout_ms = 2000;
-    own.project = "test";
     if (strcmp(how, "postgres") == 0) {
         status = syncguard_open("postgres://127.0.0.1:9/none", &options, &backend, &err);
         syncguard_close(backend);
@@ -61,13 +59,14 @@ static int inside(const char *how, const char *privileged)
     status = syncguard_firestore_open(&own, &options, &backend, &err);
     if (status == SYNCGUARD_E_INVALID_ARGUMENT)
         return 3;
+    bool locked;
     if (status == SYNCGUARD_OK)
         (void)!syncguard_is_locked(backend, "k", NULL, &locked, &err);
     syncguard_close(backend);
     return 0;
 }
 
-/* --- around it --- */
+/* ---- around it ---- */
 
 /* Runs a copy with this one variable; its exit code. */
 static int run(bool privileged, const char *how, const char *variable)
@@ -75,15 +74,14 @@ static int run(bool privileged, const char *how, const char *variable)
     const char *program = privileged ? setuid_copy : ordinary;
     const char *arguments[] = {program, "--inside", how, privileged ? "yes" : "no", NULL};
     const char *environment[] = {variable, NULL};
-    int status = 0;
     pid_t child = fork();
-
     if (child == 0) {
         if (setgroups(0, NULL) == 0 && setgid(CALLER) == 0 && setuid(CALLER) == 0)
             execve(program, (char *const *)arguments, (char *const *)environment);
         _exit(126);
     }
     assert_true(child > 0);
+    int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
@@ -94,10 +92,9 @@ static void copy_self(const char *to, uid_t owner, mode_t mode)
     FILE *from = fopen("/proc/self/exe", "rb");
     FILE *out = fopen(to, "wb");
     static char block[1 << 16];
-    size_t n;
-
     assert_non_null(from);
     assert_non_null(out);
+    size_t n;
     while ((n = fread(block, 1, sizeof block, from)) > 0)
         assert_int_equal(fwrite(block, 1, n, out), n);
     fclose(from);
@@ -108,8 +105,6 @@ static void copy_self(const char *to, uid_t owner, mode_t mode)
 
 static int start(void **state)
 {
-    FILE *file;
-
     (void)state;
     if (geteuid() != 0)
         return 0;
@@ -122,7 +117,7 @@ static int start(void **state)
     snprintf(credentials, sizeof credentials, "%s/application_default_credentials.json", folder);
     copy_self(ordinary, OWNER, 0755);
     copy_self(setuid_copy, OWNER, 04755);
-    file = fopen(credentials, "w");
+    FILE *file = fopen(credentials, "w");
     assert_non_null(file);
     fprintf(file,
             "{\"type\":\"authorized_user\",\"client_id\":\"a\",\"client_secret\":\"b\","
@@ -169,10 +164,9 @@ static void leads_nowhere(const char *how, const char *variable)
 
 static void the_environment_chooses_no_server(void **state)
 {
-    char variable[160];
-
     (void)state;
     only_root_can_try();
+    char variable[160];
     snprintf(variable, sizeof variable, "FIRESTORE_EMULATOR_HOST=%s", server.host);
     leads_nowhere("plain", variable);
     snprintf(variable, sizeof variable, "GCE_METADATA_HOST=%s", server.host);
@@ -188,10 +182,9 @@ static void the_environment_chooses_no_server(void **state)
 /* What client libraries read by themselves cannot be ignored, only refused. */
 static void what_libraries_read_is_refused(void **state)
 {
-    char variable[160];
-
     (void)state;
     only_root_can_try();
+    char variable[160];
     snprintf(variable, sizeof variable, "SSLKEYLOGFILE=%s", key_log);
     assert_int_equal(run(true, "token", variable), 3);
     assert_int_not_equal(access(key_log, F_OK), 0);
@@ -204,12 +197,11 @@ static void what_libraries_read_is_refused(void **state)
 
 int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "--inside") == 0)
+        return inside(argv[2], argv[3]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_chooses_no_server),
         cmocka_unit_test(what_libraries_read_is_refused),
     };
-
-    if (argc == 4 && strcmp(argv[1], "--inside") == 0)
-        return inside(argv[2], argv[3]);
     return cmocka_run_group_tests(tests, start, stop);
 }

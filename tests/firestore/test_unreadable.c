@@ -10,24 +10,20 @@
 static void plant(const char *key, int64_t expires_at_ms, const char *field, const char *value)
 {
     char expires[32];
-    json_t *fields;
-    json_t *body;
-    char name[256];
-    char *text;
-
     snprintf(expires, sizeof expires, "%lld", (long long)expires_at_ms);
-    fields = json_pack("{s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s}}", "lockId", "stringValue",
-                       ID_A, "key", "stringValue", key, "fence", "stringValue", "000000000000007",
-                       "expiresAtMs", "integerValue", expires, "acquiredAtMs", "integerValue", "5",
-                       "owner", "stringValue", "me");
+    json_t *fields = json_pack(
+        "{s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s},s:{s:s}}", "lockId", "stringValue", ID_A, "key",
+        "stringValue", key, "fence", "stringValue", "000000000000007", "expiresAtMs",
+        "integerValue", expires, "acquiredAtMs", "integerValue", "5", "owner", "stringValue", "me");
     assert_non_null(fields);
     if (value != NULL)
         json_object_set_new(fields, field, json_loads(value, 0, NULL));
     else
         json_object_del(fields, field);
+    char name[256];
     snprintf(name, sizeof name, PREFIX "locks/%s", key);
-    body = json_pack("{s:o}", name, fields);
-    text = json_dumps(body, 0);
+    json_t *body = json_pack("{s:o}", name, fields);
+    char *text = json_dumps(body, 0);
     json_decref(fake_server_control(&server, "PUT", "documents", text));
     free(text);
     json_decref(body);
@@ -48,7 +44,6 @@ static bool count_one(void *context, const syncguard_lock_info_raw *info)
 static int listed(syncguard_backend *backend)
 {
     int count = 0;
-
     assert_status(SYNCGUARD_OK, syncguard_list_raw(backend, NULL, count_one, &count, &err));
     return count;
 }
@@ -69,11 +64,10 @@ static void nobody_guesses_an_expiry(void **state)
         "{\"booleanValue\":true}",
     };
     syncguard_backend *mine = fake_server_open(&server, NULL);
+    (void)state;
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
-
-    (void)state;
     for (size_t i = 0; i < sizeof expiries / sizeof expiries[0]; i++) {
         plant_again("expiresAtMs", expiries[i]);
         assert_status(SYNCGUARD_E_INTERNAL,
@@ -95,15 +89,14 @@ static void nobody_guesses_an_expiry(void **state)
 static void an_expiry_with_a_fraction_is_rounded_up(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_lock_info info;
-    syncguard_grant grant;
-    bool locked = false;
-
     (void)state;
     plant_again("expiresAtMs", "{\"doubleValue\":99999999999999.5}");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
+    bool locked = false;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(mine, "k", NULL, &locked, &err));
     assert_true(locked);
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key(mine, "k", NULL, &info, &err));
     assert_true(info.expires_at_ms == INT64_C(100000000000000));
     assert_status(SYNCGUARD_OK, syncguard_extend(mine, ID_A, 9000, NULL, NULL, &err));
@@ -115,7 +108,6 @@ static void an_expiry_with_a_fraction_is_rounded_up(void **state)
 static void nor_beside_a_live_one(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-
     (void)state;
     plant("a", wall_ms() + 60000, "owner", NULL);
     plant("b", 0, "expiresAtMs", "{\"stringValue\":\"1\"}");
@@ -143,17 +135,15 @@ static const damage shown[] = {
 
 static void what_is_live_is_held_and_its_owner_may_go_on(void **state)
 {
-    log_book book = LOG_BOOK_INIT;
+    (void)state;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *mine;
+    options.log = log_book_write;
+    log_book book = LOG_BOOK_INIT;
+    options.log_context = &book;
+    syncguard_backend *mine = fake_server_open(&server, &options);
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
-
-    (void)state;
-    options.log = log_book_write;
-    options.log_context = &book;
-    mine = fake_server_open(&server, &options);
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
         plant_again(shown[i].field, shown[i].value);
         assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
@@ -178,11 +168,10 @@ static void an_id_that_nobody_can_have(void **state)
     static const char *const ids[] = {NULL, "{\"integerValue\":\"1\"}",
                                       "{\"stringValue\":\"short\"}"};
     syncguard_backend *mine = fake_server_open(&server, NULL);
+    (void)state;
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
-
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         plant_again("lockId", ids[i]);
         assert_status(SYNCGUARD_LOCKED, syncguard_acquire(mine, "k", 30000, NULL, &grant, &err));
@@ -198,11 +187,10 @@ static void an_id_that_nobody_can_have(void **state)
 static void what_is_dead_is_taken_over(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
+    (void)state;
     syncguard_lock_info info;
     syncguard_grant grant;
     bool locked;
-
-    (void)state;
     for (size_t i = 0; i < sizeof shown / sizeof shown[0] + 1; i++) {
         damage d = i < sizeof shown / sizeof shown[0] ? shown[i] : (damage){"lockId", NULL};
         plant("k", wall_ms() - 60000, d.field, d.value);
@@ -228,9 +216,8 @@ static void what_nobody_needs_fails_nothing(void **state)
         {"acquiredAtMs", "{\"stringValue\":\"yesterday\"}"},
     };
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_lock_info_raw raw;
-
     (void)state;
+    syncguard_lock_info_raw raw;
     for (size_t i = 0; i < 3; i++) {
         plant_again(harmless[i].field, harmless[i].value);
         assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(mine, "k", NULL, &raw, &err));
@@ -245,18 +232,17 @@ static void what_nobody_needs_fails_nothing(void **state)
 static void a_key_is_normalised_when_it_is_read(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_lock_info_raw raw;
+    (void)state;
     char stored[601];
     char composed[401];
-    char value[700];
-
-    (void)state;
     for (size_t i = 0; i < 200; i++) {
         memcpy(stored + 3 * i, "e\xCC\x81", 4);
         memcpy(composed + 2 * i, "\xC3\xA9", 3);
     }
+    char value[700];
     snprintf(value, sizeof value, "{\"stringValue\":\"%s\"}", stored);
     plant_again("key", value);
+    syncguard_lock_info_raw raw;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(mine, ID_A, NULL, &raw, &err));
     assert_string_equal(raw.key, composed);
     assert_int_equal(listed(mine), 1);
@@ -270,14 +256,13 @@ static void a_key_is_normalised_when_it_is_read(void **state)
 static void a_grant_without_a_fence_is_taken_back(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_call call = SYNCGUARD_CALL_INIT;
-    syncguard_grant grant;
-    json_t *document = NULL;
-
     (void)state;
+    syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 5000;
     fake_server_rules(&server, "[{\"on\":\"commit\",\"do\":\"damage_fence\",\"times\":1}]");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(mine, "k", 30000, &call, &grant, &err));
+    json_t *document = NULL;
     for (int i = 0; i < 100; i++) {
         json_decref(document);
         document = fake_server_document(&server, "locks/k");
@@ -298,7 +283,6 @@ static void note(void *context, const syncguard_finding *finding)
 {
     findings *f = context;
     size_t length = strlen(f->text);
-
     if (finding->severity > f->worst)
         f->worst = finding->severity;
     snprintf(f->text + length, sizeof f->text - length, "%d %s: %s\n", (int)finding->severity,
@@ -308,11 +292,10 @@ static void note(void *context, const syncguard_finding *finding)
 static void doctor_finds_them(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    findings f = {SYNCGUARD_FINE, ""};
-
     (void)state;
     plant("fine", wall_ms() + 60000, "owner", NULL);
     plant("dead", wall_ms() - 60000, "fence", NULL);
+    findings f = {SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
     assert_int_equal(f.worst, SYNCGUARD_FINE);
     assert_non_null(strstr(f.text, "0 records:"));
@@ -334,13 +317,12 @@ static void doctor_finds_them(void **state)
 static void doctor_finds_locks_of_keys_with_slashes(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    findings f = {SYNCGUARD_FINE, ""};
-
     (void)state;
     plant("a/b/c", wall_ms() + 60000, "owner", NULL);
     json_decref(fake_server_control(
         &server, "PUT", "documents",
         "{\"" PREFIX "fence_counters/fence:a/b/c\":{\"fence\":{\"stringValue\":\"1\"}}}"));
+    findings f = {SYNCGUARD_FINE, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(mine, NULL, note, &f, &err));
     assert_non_null(strstr(f.text, "1 slashes: 2 documents"));
     assert_non_null(strstr(f.text, "0 records:"));
@@ -362,6 +344,5 @@ int main(void)
         cmocka_unit_test_setup(doctor_finds_them, reset_server),
         cmocka_unit_test_setup(doctor_finds_locks_of_keys_with_slashes, reset_server),
     };
-
     return cmocka_run_group_tests(tests, start_server, stop_server);
 }

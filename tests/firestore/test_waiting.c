@@ -19,12 +19,11 @@ static void *wait_for_it(void *context)
 {
     waiter *w = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_error why;
-
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 120000;
     options.abort_object = w->abort_object;
+    syncguard_lock *lock = NULL;
+    syncguard_error why;
     w->status = syncguard_lock_acquire(w->backend, w->key, &options, &lock, &why);
     w->granted_ms = clock_ms();
     syncguard_lock_dispose(lock);
@@ -33,11 +32,10 @@ static void *wait_for_it(void *context)
 
 static void begin(waiter *w, syncguard_backend *backend, syncguard_abort *abort_object, int number)
 {
-    pthread_attr_t small;
-
     w->backend = backend;
     w->abort_object = abort_object;
     snprintf(w->key, sizeof w->key, "k%d", number);
+    pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 1 << 18);
     assert_int_equal(pthread_create(&w->thread, &small, wait_for_it, w), 0);
@@ -49,21 +47,19 @@ static double rate_of(size_t count, bool one_key, int64_t settle_ms, int64_t mea
 {
     static waiter waiters[WAITERS];
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    syncguard_abort *abort_object = NULL;
-    size_t tries;
-
     for (size_t i = 0; i < count; i++) {
         char key[16];
         snprintf(key, sizeof key, "k%d", one_key ? 0 : (int)i);
         fake_server_plant(&server, key, key, "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
     }
+    syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
     for (size_t i = 0; i < count; i++)
         begin(&waiters[i], mine, abort_object, one_key ? 0 : (int)i);
     pause_ms(settle_ms);
     fake_server_forget(&server);
     pause_ms(measure_ms);
-    tries = fake_server_calls(&server, "batchGet");
+    size_t tries = fake_server_calls(&server, "batchGet");
     syncguard_abort_trigger(abort_object);
     for (size_t i = 0; i < count; i++) {
         pthread_join(waiters[i].thread, NULL);
@@ -92,17 +88,14 @@ static void waiters_of_one_key_share_one_poll(void **state)
 static void one_waiter_is_not_slowed_down(void **state)
 {
     syncguard_backend *mine = fake_server_open(&server, NULL);
-    waiter w;
-    int64_t released;
-    json_t *log;
-
     (void)state;
     fake_server_plant(&server, "k7", "k7", "AAAAAAAAAAAAAAAAAAAAAA", wall_ms() + 600000);
+    waiter w;
     begin(&w, mine, NULL, 7);
     pause_ms(3000);
     fake_server_forget(&server);
     pause_ms(3000);
-    log = fake_server_control(&server, "GET", "log", NULL);
+    json_t *log = fake_server_control(&server, "GET", "log", NULL);
     assert_true(json_array_size(log) >= 2);
     for (size_t i = 0; i < json_array_size(log); i++) {
         const json_t *body = json_object_get(json_array_get(log, i), "body");
@@ -110,7 +103,7 @@ static void one_waiter_is_not_slowed_down(void **state)
     }
     json_decref(log);
     json_decref(fake_server_control(&server, "PUT", "documents", "{\"" PREFIX "locks/k7\":null}"));
-    released = clock_ms();
+    int64_t released = clock_ms();
     pthread_join(w.thread, NULL);
     assert_int_equal(w.status, SYNCGUARD_OK);
     assert_true(w.granted_ms - released < 3000);
@@ -124,6 +117,5 @@ int main(void)
         cmocka_unit_test_setup(waiters_of_one_key_share_one_poll, reset_server),
         cmocka_unit_test_setup(one_waiter_is_not_slowed_down, reset_server),
     };
-
     return cmocka_run_group_tests(tests, start_server, stop_server);
 }

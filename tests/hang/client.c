@@ -59,8 +59,7 @@ typedef struct world {
     char lock_id[SYNCGUARD_LOCK_ID_SIZE];
 } world;
 
-/* ---- the operations ---------------------------------------------------------------------------
- */
+/* ---- the operations ---- */
 
 static syncguard_status do_acquire(world *w, syncguard_call *call)
 {
@@ -111,11 +110,11 @@ static syncguard_status do_list(world *w, syncguard_call *call)
 static syncguard_status do_helper(world *w, syncguard_call *call)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
     options.ttl_ms = 1000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = call->abort_object != NULL ? 5000 : call->timeout_ms;
     options.abort_object = call->abort_object;
+    syncguard_lock *lock = NULL;
     syncguard_status status =
         syncguard_lock_acquire(w->backend, "hang:other", &options, &lock, NULL);
     syncguard_lock_dispose(lock);
@@ -157,8 +156,7 @@ static const struct {
                   {"get_by_key", do_by_key},   {"get_by_id", do_by_id}, {"list", do_list},
                   {"lock_acquire", do_helper}, {"queue", do_queue},     {"release", do_release}};
 
-/* ---- ending them ------------------------------------------------------------------------------
- */
+/* ---- ending them ---- */
 
 typedef struct trigger {
     syncguard_abort *abort_object; /* NULL: only looks how late a wait is */
@@ -181,12 +179,12 @@ static void one_call(world *w, size_t which, bool by_abort)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
     trigger end = {NULL, 0};
-    pthread_t thread;
     if (by_abort && syncguard_abort_create(&end.abort_object, NULL) != SYNCGUARD_OK)
         exit(70);
     call.abort_object = end.abort_object;
     call.timeout_ms = by_abort ? 5000 : END_MS;
     double start = now_ms();
+    pthread_t thread;
     if (pthread_create(&thread, NULL, pull, &end) != 0)
         exit(70);
     syncguard_status status = operations[which].call(w, &call);

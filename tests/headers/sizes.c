@@ -72,7 +72,7 @@ static syncguard_status opened(syncguard_status status, syncguard_backend *const
     return status;
 }
 
-/* --- the core --- */
+/* ---- the core ---- */
 
 static syncguard_status use_options(const void *options)
 {
@@ -165,7 +165,7 @@ static void telemetry_options(void **state)
                 sizeof valid);
 }
 
-/* --- the stores: opening needs no server --- */
+/* ---- the stores: opening needs no server ---- */
 
 #ifdef HAVE_SQLITE
 static syncguard_status use_sqlite_options(const void *options)
@@ -177,13 +177,14 @@ static syncguard_status use_sqlite_options(const void *options)
 static void sqlite_options(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/syncguard-sizes-XXXXXX", path[64], line[128];
+    char folder[] = "/tmp/syncguard-sizes-XXXXXX", path[64];
     syncguard_sqlite_options valid = SYNCGUARD_SQLITE_OPTIONS_INIT;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/locks.db", folder);
     valid.path = path;
     check_sizes(use_sqlite_options, &valid, UP_TO(syncguard_sqlite_options, durability),
                 sizeof valid);
+    char line[128];
     snprintf(line, sizeof line, "rm -r %s", folder);
     assert_int_equal(system(line), 0);
 }

@@ -34,7 +34,7 @@
 
 #define MOST_FAILURES 5000
 
-/* --- the failing allocator --- */
+/* ---- the failing allocator ---- */
 
 static atomic_long live;      /* blocks of the library */
 static atomic_long countdown; /* allocations until one fails; 0: none fails */
@@ -47,7 +47,6 @@ static bool fails_now(void)
 {
     long last = atomic_load(&for_good) ? 1 : 0;
     long left = atomic_load(&countdown);
-
     while (left > last && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
         continue;
     if (left != 1)
@@ -71,7 +70,6 @@ static void disarm(void)
 static void *failing_malloc(size_t size)
 {
     void *block = !fail_engine && fails_now() ? NULL : malloc(size);
-
     if (block != NULL)
         atomic_fetch_add(&live, 1);
     return block;
@@ -80,7 +78,6 @@ static void *failing_malloc(size_t size)
 static void *failing_realloc(void *block, size_t size)
 {
     void *grown = !fail_engine && fails_now() ? NULL : realloc(block, size);
-
     if (block == NULL && grown != NULL)
         atomic_fetch_add(&live, 1);
     return grown;
@@ -100,7 +97,6 @@ static atomic_long engine_live;
 static void *engine_malloc(int size)
 {
     void *block = fail_engine && fails_now() ? NULL : engine.xMalloc(size);
-
     if (block != NULL)
         atomic_fetch_add(&engine_live, 1);
     return block;
@@ -121,7 +117,6 @@ static void engine_free(void *block)
 static void wrap_engine(void)
 {
     sqlite3_mem_methods wrapped;
-
     assert_int_equal(sqlite3_config(SQLITE_CONFIG_GETMALLOC, &engine), SQLITE_OK);
     wrapped = engine;
     wrapped.xMalloc = engine_malloc;
@@ -131,7 +126,7 @@ static void wrap_engine(void)
 }
 #endif
 
-/* --- the operations --- */
+/* ---- the operations ---- */
 
 static char url[512];
 
@@ -152,7 +147,6 @@ static syncguard_status op_acquire(scene *s)
 {
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(s->backend, s->key, 30000, NULL, &grant, &s->err);
-
     if (status == SYNCGUARD_OK) {
         disarm();
         assert_int_equal(syncguard_release(s->backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
@@ -165,7 +159,6 @@ static syncguard_status op_acquire_locked(scene *s)
     syncguard_grant grant;
     syncguard_status status =
         syncguard_acquire(s->backend, s->held_key, 30000, NULL, &grant, &s->err);
-
     assert_true(status < 0 || status == SYNCGUARD_LOCKED);
     return status < 0 ? status : SYNCGUARD_OK;
 }
@@ -173,7 +166,6 @@ static syncguard_status op_acquire_locked(scene *s)
 static syncguard_status op_release(scene *s)
 {
     syncguard_status status = syncguard_release(s->backend, s->grant.lock_id, NULL, &s->err);
-
     if (status == SYNCGUARD_OK) {
         disarm();
         assert_int_equal(syncguard_acquire(s->backend, s->held_key, 60000, NULL, &s->grant, NULL),
@@ -186,7 +178,6 @@ static syncguard_status op_release_absent(scene *s)
 {
     syncguard_status status =
         syncguard_release(s->backend, "AAAAAAAAAAAAAAAAAAAAAA", NULL, &s->err);
-
     assert_true(status < 0 || status == SYNCGUARD_ABSENT);
     return status < 0 ? status : SYNCGUARD_OK;
 }
@@ -194,7 +185,6 @@ static syncguard_status op_release_absent(scene *s)
 static syncguard_status op_extend(scene *s)
 {
     int64_t expires;
-
     return syncguard_extend(s->backend, s->grant.lock_id, 60000, NULL, &expires, &s->err);
 }
 
@@ -202,7 +192,6 @@ static syncguard_status op_is_locked(scene *s)
 {
     bool locked = false;
     syncguard_status status = syncguard_is_locked(s->backend, s->held_key, NULL, &locked, &s->err);
-
     assert_true(status < 0 || locked);
     return status;
 }
@@ -210,14 +199,12 @@ static syncguard_status op_is_locked(scene *s)
 static syncguard_status op_get_by_key(scene *s)
 {
     syncguard_lock_info info;
-
     return syncguard_get_by_key(s->backend, s->held_key, NULL, &info, &s->err);
 }
 
 static syncguard_status op_get_by_id(scene *s)
 {
     syncguard_lock_info info;
-
     return syncguard_get_by_id(s->backend, s->grant.lock_id, NULL, &info, &s->err);
 }
 
@@ -226,7 +213,6 @@ static syncguard_status op_get_raw(scene *s)
     syncguard_lock_info_raw raw;
     syncguard_status status =
         syncguard_get_by_key_raw(s->backend, s->held_key, NULL, &raw, &s->err);
-
     return status != SYNCGUARD_OK
                ? status
                : syncguard_get_by_id_raw(s->backend, s->grant.lock_id, NULL, &raw, &s->err);
@@ -236,7 +222,6 @@ static syncguard_status op_owns(scene *s)
 {
     bool owned = false;
     syncguard_status status = syncguard_owns(s->backend, s->grant.lock_id, NULL, &owned, &s->err);
-
     assert_true(status < 0 || owned);
     return status;
 }
@@ -259,7 +244,6 @@ static syncguard_status op_list(scene *s)
 {
     int seen = 0;
     syncguard_status status = syncguard_list(s->backend, NULL, see_info, &seen, &s->err);
-
     assert_true(status < 0 || seen >= 2);
     return status;
 }
@@ -273,7 +257,6 @@ static syncguard_status op_list_raw(scene *s)
 {
     int seen = 0;
     syncguard_status status = syncguard_list_raw(s->backend, NULL, see_raw, &seen, &s->err);
-
     assert_true(status < 0 || seen >= 2);
     return status;
 }
@@ -291,11 +274,9 @@ static syncguard_status op_examine(scene *s)
 static syncguard_status take_lock(scene *s, bool auto_extend)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_status status;
-
     options.auto_extend = auto_extend;
-    status = syncguard_lock_acquire(s->backend, s->key, &options, &lock, &s->err);
+    syncguard_lock *lock = NULL;
+    syncguard_status status = syncguard_lock_acquire(s->backend, s->key, &options, &lock, &s->err);
     assert_true((status == SYNCGUARD_OK) == (lock != NULL));
     disarm();
     syncguard_lock_dispose(lock);
@@ -331,12 +312,11 @@ static syncguard_status op_lock_set(scene *s)
 static syncguard_status op_lock_wait(scene *s)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_status status;
-
     options.max_retries = 2;
     options.retry_delay_ms = 1;
-    status = syncguard_lock_acquire(s->backend, s->held_key, &options, &lock, &s->err);
+    syncguard_lock *lock = NULL;
+    syncguard_status status =
+        syncguard_lock_acquire(s->backend, s->held_key, &options, &lock, &s->err);
     assert_null(lock);
     return status == SYNCGUARD_E_ACQUISITION_TIMEOUT ? SYNCGUARD_OK : status;
 }
@@ -345,12 +325,11 @@ static syncguard_status op_lock_wait(scene *s)
 static syncguard_status op_slots(scene *s)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *locks[3] = {NULL, NULL, NULL};
-    syncguard_status status = SYNCGUARD_OK;
-
     options.slots = 2;
     options.max_retries = 2;
     options.retry_delay_ms = 1;
+    syncguard_lock *locks[3] = {NULL, NULL, NULL};
+    syncguard_status status = SYNCGUARD_OK;
     for (int i = 0; i < 3 && status == SYNCGUARD_OK; i++)
         status = syncguard_lock_acquire(s->backend, s->key, &options, &locks[i], &s->err);
     assert_null(locks[2]);
@@ -379,11 +358,10 @@ static void ignore_release_error(void *context, const syncguard_error *error, co
 static syncguard_status op_with_lock(scene *s)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    int result = 0;
-    syncguard_status status;
-
     options.on_release_error = ignore_release_error;
-    status = syncguard_with_lock(s->backend, s->key, &options, work, NULL, &result, &s->err);
+    int result = 0;
+    syncguard_status status =
+        syncguard_with_lock(s->backend, s->key, &options, work, NULL, &result, &s->err);
     assert_true(status < 0 || result == 3);
     return status;
 }
@@ -396,7 +374,6 @@ static syncguard_status op_lock_extend(scene *s)
 static void take_scene_lock(scene *s)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-
     options.ttl_ms = 60000;
     options.auto_extend = true;
     options.timeout_ms = 10000;
@@ -411,7 +388,6 @@ static syncguard_status op_lock_release(scene *s)
 {
     syncguard_status status = syncguard_lock_release(s->lock, NULL, &s->err);
     char id[SYNCGUARD_LOCK_ID_SIZE];
-
     memcpy(id, syncguard_lock_id(s->lock), sizeof id);
     disarm();
     syncguard_lock_dispose(s->lock);
@@ -424,7 +400,6 @@ static syncguard_status op_lock_release(scene *s)
 static syncguard_status op_lock_dispose(scene *s)
 {
     char id[SYNCGUARD_LOCK_ID_SIZE];
-
     memcpy(id, syncguard_lock_id(s->lock), sizeof id);
     syncguard_lock_dispose(s->lock);
     disarm();
@@ -437,7 +412,6 @@ static syncguard_status op_abort(scene *s)
 {
     syncguard_abort *made = NULL;
     syncguard_status status = syncguard_abort_create(&made, &s->err);
-
     assert_true((status == SYNCGUARD_OK) == (made != NULL));
     syncguard_abort_trigger(made);
     syncguard_abort_free(made);
@@ -447,9 +421,8 @@ static syncguard_status op_abort(scene *s)
 static syncguard_status next_of(scene *s, syncguard_queue *queue, syncguard_lock **lock)
 {
     struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
-    syncguard_completion done;
-
     assert_int_equal(poll(&fd, 1, 30000), 1);
+    syncguard_completion done;
     assert_true(syncguard_queue_next(queue, &done));
     s->err = done.error;
     *lock = done.lock;
@@ -462,11 +435,9 @@ static syncguard_status extend_and_release(scene *s, syncguard_queue *queue, syn
     syncguard_lock *none = NULL;
     syncguard_status status =
         syncguard_lock_extend_async(queue, lock, 60000, NULL, NULL, NULL, &s->err);
-    syncguard_error err;
-
     if (status == SYNCGUARD_OK)
         status = next_of(s, queue, &none);
-    err = s->err;
+    syncguard_error err = s->err;
     assert_int_equal(syncguard_lock_release_async(queue, lock, NULL, NULL, NULL, &s->err),
                      SYNCGUARD_OK);
     syncguard_status released = next_of(s, queue, &none);
@@ -480,14 +451,13 @@ static syncguard_status op_queue(scene *s)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_queue *queue = NULL;
-    syncguard_lock *lock = NULL;
     syncguard_status status = syncguard_queue_open(s->backend, NULL, &queue, &s->err);
-
     options.max_retries = 2;
     options.retry_delay_ms = 1;
     options.auto_extend = true;
     if (status == SYNCGUARD_OK)
         status = syncguard_lock_acquire_async(queue, s->key, &options, NULL, NULL, &s->err);
+    syncguard_lock *lock = NULL;
     if (status == SYNCGUARD_OK)
         status = next_of(s, queue, &lock);
     if (status == SYNCGUARD_OK)
@@ -515,26 +485,26 @@ static void count_event(void *context, const syncguard_event *event)
 
 static syncguard_status op_telemetry(scene *s)
 {
-    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *bare = NULL, *decorated = NULL;
-    syncguard_grant grant;
-    char text[256];
+    syncguard_backend *bare = NULL;
     syncguard_status status = syncguard_open(url, NULL, &bare, &s->err);
-
     if (status != SYNCGUARD_OK)
         return status;
+    syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
     options.on_event = count_event;
+    syncguard_backend *decorated = NULL;
     status = syncguard_telemetry_wrap(bare, &options, &decorated, &s->err);
     if (status != SYNCGUARD_OK) {
         assert_null(decorated);
         syncguard_close(bare);
         return status;
     }
+    syncguard_grant grant;
     status = syncguard_acquire(decorated, "caf\xC3\xA9-oom", 1000, NULL, &grant, &s->err);
     if (status == SYNCGUARD_OK) {
         disarm();
         assert_int_equal(syncguard_release(decorated, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
     }
+    char text[256];
     assert_true(syncguard_telemetry_prometheus(decorated, text, sizeof text) > 100);
     syncguard_close(decorated);
     return status;
@@ -543,14 +513,12 @@ static syncguard_status op_telemetry(scene *s)
 static syncguard_status op_open(scene *s)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *opened = NULL;
-    char with_options[600];
-    syncguard_status status;
-
     options.owner = "somebody@somewhere:1";
+    char with_options[600];
     snprintf(with_options, sizeof with_options, "%s%ctimeout_ms=4000&cleanup=1", url,
              strchr(url, '?') != NULL ? '&' : '?');
-    status = syncguard_open(with_options, &options, &opened, &s->err);
+    syncguard_backend *opened = NULL;
+    syncguard_status status = syncguard_open(with_options, &options, &opened, &s->err);
     assert_true((status == SYNCGUARD_OK) == (opened != NULL));
     syncguard_close(opened);
     return status;
@@ -564,7 +532,6 @@ static syncguard_status op_setup(scene *s)
 static syncguard_status op_hash(scene *s)
 {
     char hash[SYNCGUARD_HASH_SIZE];
-
     if (syncguard_hash("cafe\xCC\x81", hash))
         return SYNCGUARD_OK;
     assert_string_equal(hash, "");
@@ -574,7 +541,6 @@ static syncguard_status op_hash(scene *s)
 static syncguard_status op_default_url(scene *s)
 {
     char buffer[4096];
-
     return syncguard_default_url(buffer, sizeof buffer, &s->err);
 }
 
@@ -615,12 +581,11 @@ static const struct {
 };
 #define OPERATIONS (sizeof operations / sizeof operations[0])
 
-/* --- the sweep --- */
+/* ---- the sweep ---- */
 
 static void pause_ms(long ms)
 {
     struct timespec left = {ms / 1000, ms % 1000 * 1000000};
-
     nanosleep(&left, NULL);
 }
 
@@ -648,9 +613,7 @@ static void end_scene(scene *s)
 static void check_usable(scene *s, const char *name, long at, bool persistent)
 {
     syncguard_grant grant;
-    bool owned = false;
     syncguard_status status = SYNCGUARD_LOCKED;
-
     for (int i = 0; i < 200 && status == SYNCGUARD_LOCKED; i++) {
         status = syncguard_acquire(s->backend, s->key, 1000, NULL, &grant, &s->err);
         if (status == SYNCGUARD_LOCKED)
@@ -663,6 +626,7 @@ static void check_usable(scene *s, const char *name, long at, bool persistent)
         fail_msg("%s, allocation %ld: afterwards acquire gives %s (%s)", name, at,
                  syncguard_status_name(status), s->err.message);
     assert_int_equal(syncguard_release(s->backend, grant.lock_id, NULL, NULL), SYNCGUARD_OK);
+    bool owned = false;
     assert_int_equal(syncguard_owns(s->backend, s->grant.lock_id, NULL, &owned, NULL),
                      SYNCGUARD_OK);
     assert_true(owned);
@@ -673,19 +637,16 @@ static long sweep(size_t which, bool persistent)
 {
     const char *name = operations[which].name;
     scene s;
-    long at;
-
     make_scene(&s, which);
+    long at;
     for (at = 1; at < MOST_FAILURES; at++) {
-        syncguard_status status;
-        bool met;
 
         /* New each time, so that record and counter have to be made. */
         snprintf(s.key, sizeof s.key, "oom-e\xCC\x81-%zu-%d-%ld", which, persistent, at);
         arm(at, persistent);
-        status = operations[which].run(&s);
+        syncguard_status status = operations[which].run(&s);
         disarm();
-        met = atomic_load(&failures) > 0;
+        bool met = atomic_load(&failures) > 0;
         if (status != SYNCGUARD_OK && status != SYNCGUARD_E_OUT_OF_MEMORY)
             fail_msg("%s, allocation %ld: %s (%s %s)", name, at, syncguard_status_name(status),
                      s.err.native, s.err.message);
@@ -705,11 +666,9 @@ static long sweep(size_t which, bool persistent)
 static void every_allocation_fails(bool persistent)
 {
     long total = 0;
-
     for (size_t i = 0; i < OPERATIONS; i++) {
         long before = atomic_load(&live);
         long failed = sweep(i, persistent);
-
         print_message("    %-28s %4ld allocations failed\n", operations[i].name, failed);
         if (atomic_load(&live) != before)
             fail_msg("%s: %ld blocks leaked", operations[i].name, atomic_load(&live) - before);
@@ -748,20 +707,12 @@ extern const syncguard_module syncguard_module_sqlite;
 
 int main(int argc, char **argv)
 {
-    const syncguard_allocator allocator = {failing_malloc, failing_realloc, counting_free};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_allocation_fails_once),
-        cmocka_unit_test(all_allocations_fail_from_some_moment_on),
-        cmocka_unit_test(nothing_is_left_in_the_engine),
-    };
-    char folder[] = "/tmp/syncguard-oom.XXXXXX";
-    char command[256];
-    int failed;
-
     if (argc != 2)
         return 64;
+    const syncguard_allocator allocator = {failing_malloc, failing_realloc, counting_free};
     syncguard_allocator_set(&allocator);
     fail_engine = strcmp(argv[1], "engine") == 0;
+    char folder[] = "/tmp/syncguard-oom.XXXXXX";
     if (mkdtemp(folder) == NULL)
         return 1;
     snprintf(url, sizeof url, "memory:");
@@ -772,7 +723,13 @@ int main(int argc, char **argv)
         return 1;
 #endif
     setenv("XDG_STATE_HOME", folder, 1);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_allocation_fails_once),
+        cmocka_unit_test(all_allocations_fail_from_some_moment_on),
+        cmocka_unit_test(nothing_is_left_in_the_engine),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char command[256];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) == 0 ? failed : 1;
 }

@@ -37,7 +37,7 @@
 
 extern const syncguard_module OOM_MODULE; /* set by the build: one program per store */
 
-/* ---- what fails ----------------------------------------------------------------------------- */
+/* ---- what fails ---- */
 
 static atomic_long live;
 static atomic_long countdown; /* until one fails; 0: none */
@@ -124,7 +124,7 @@ int open(const char *path, int flags, ...)
     return no_descriptor() ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
-/* ---- one round ------------------------------------------------------------------------------ */
+/* ---- one round ---- */
 
 static const char *url;
 static long round_number;
@@ -171,8 +171,6 @@ static void use(syncguard_backend *backend, const char *key)
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_lock *lock = NULL;
     bool locked = false;
-    char other[96];
-
     syncguard_status status = syncguard_acquire(backend, key, 20000, NULL, &grant, NULL);
     if (fine(status, "acquire")) {
         assert_int_equal(status, SYNCGUARD_OK);
@@ -190,6 +188,7 @@ static void use(syncguard_backend *backend, const char *key)
     fine(syncguard_is_locked(backend, key, NULL, &locked, NULL), "is_locked");
     fine(syncguard_get_by_key(backend, key, NULL, &info, NULL), "get_by_key");
     fine(syncguard_list(backend, NULL, see, NULL, NULL), "list");
+    char other[96];
     snprintf(other, sizeof other, "%s-kept", key);
     options.auto_extend = true;
     status = syncguard_lock_try(backend, other, &options, &lock, NULL);
@@ -290,13 +289,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(from_the_opening_on),
         cmocka_unit_test(on_a_handle_in_use),
     };
-    syncguard_allocator allocator = {failing_malloc, failing_realloc, counting_free};
-
     if (argc != 3)
         return 64;
     fail_descriptors = strcmp(argv[1], "descriptors") == 0;
     url = argv[2];
     setenv("SYNCGUARD_ENV", "production", 1); /* failing releases are expected */
+    syncguard_allocator allocator = {failing_malloc, failing_realloc, counting_free};
     syncguard_allocator_set(&allocator);
     if (syncguard_module_register(&OOM_MODULE, NULL) != SYNCGUARD_OK)
         return 1;

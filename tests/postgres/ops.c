@@ -29,20 +29,20 @@ static void want(syncguard_status got, syncguard_status wanted)
 
 static void all(syncguard_backend *backend, bool loud)
 {
-    syncguard_lock_info info;
-    syncguard_grant grant, other;
-    int64_t expires;
-    bool locked;
-
     mark(loud, "MARK acquire\n");
+    syncguard_grant grant;
     want(syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), SYNCGUARD_OK);
     mark(loud, "MARK contended\n");
+    syncguard_grant other;
     want(syncguard_acquire(backend, "k", 30000, NULL, &other, &err), SYNCGUARD_LOCKED);
     mark(loud, "MARK extend\n");
+    int64_t expires;
     want(syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err), SYNCGUARD_OK);
     mark(loud, "MARK is_locked\n");
+    bool locked;
     want(syncguard_is_locked(backend, "k", NULL, &locked, &err), SYNCGUARD_OK);
     mark(loud, "MARK by_key\n");
+    syncguard_lock_info info;
     want(syncguard_get_by_key(backend, "k", NULL, &info, &err), SYNCGUARD_OK);
     mark(loud, "MARK by_id\n");
     want(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
@@ -55,13 +55,13 @@ static void all(syncguard_backend *backend, bool loud)
 
 int main(int argc, char **argv)
 {
-    syncguard_backend *backend = NULL, *decorated = NULL;
-
     if (argc != 2)
         return 2;
+    syncguard_backend *backend = NULL;
     want(syncguard_open(argv[1], NULL, &backend, &err), SYNCGUARD_OK);
     all(backend, false);
     all(backend, true);
+    syncguard_backend *decorated = NULL;
     /* A reason costs nothing: the same through the decorator. */
     want(syncguard_telemetry_wrap(backend, NULL, &decorated, &err), SYNCGUARD_OK);
     all(decorated, true);

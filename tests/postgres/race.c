@@ -32,11 +32,10 @@ static pg_server *server;
 static void sleep_us(long us)
 {
     struct timespec time = {us / 1000000, us % 1000000 * 1000};
-
     nanosleep(&time, NULL);
 }
 
-/* ---- extend against acquire -------------------------------------------------------------- */
+/* ---- extend against acquire ---- */
 
 typedef enum part { FOREIGN_ACQUIRE, FOREIGN_EXTEND, OURS } part;
 static const char *const part_names[] = {"our extend, foreign acquire",
@@ -59,14 +58,13 @@ typedef struct worker {
 
 static bool foreign_acquire(worker *self)
 {
-    bool dead;
-
     pg_sql(self->foreign, "BEGIN");
     pg_sql(self->foreign, "SELECT pg_advisory_xact_lock(hashtext('%s'))", self->key);
-    dead = pg_number(self->foreign,
-                     "SELECT count(*) FROM (SELECT 1 FROM syncguard_locks WHERE key = '%s' AND "
-                     "expires_at_ms > " NOW " - 1000 FOR UPDATE) x",
-                     self->key) == 0;
+    bool dead =
+        pg_number(self->foreign,
+                  "SELECT count(*) FROM (SELECT 1 FROM syncguard_locks WHERE key = '%s' AND "
+                  "expires_at_ms > " NOW " - 1000 FOR UPDATE) x",
+                  self->key) == 0;
     sleep_us(DELAY_MS * 1000);
     if (dead)
         pg_sql(self->foreign,
@@ -80,13 +78,11 @@ static bool foreign_acquire(worker *self)
 
 static bool foreign_extend(worker *self)
 {
-    bool live;
-
     pg_sql(self->foreign, "BEGIN");
-    live = pg_number(self->foreign,
-                     "SELECT count(*) FROM (SELECT expires_at_ms FROM syncguard_locks WHERE "
-                     "lock_id = '%s' FOR UPDATE) x WHERE expires_at_ms > " NOW " - 1000",
-                     self->lock_id) == 1;
+    bool live = pg_number(self->foreign,
+                          "SELECT count(*) FROM (SELECT expires_at_ms FROM syncguard_locks WHERE "
+                          "lock_id = '%s' FOR UPDATE) x WHERE expires_at_ms > " NOW " - 1000",
+                          self->lock_id) == 1;
     sleep_us(DELAY_MS * 1000);
     if (live)
         pg_sql(self->foreign,
@@ -100,7 +96,6 @@ static bool our_extend(worker *self)
 {
     syncguard_error err;
     int64_t expires;
-
     return syncguard_extend(self->backend, self->lock_id, 30000, NULL, &expires, &err) ==
            SYNCGUARD_OK;
 }
@@ -111,7 +106,6 @@ static bool our_acquire(worker *self)
     syncguard_grant grant;
     syncguard_status status =
         syncguard_acquire(self->backend, self->key, 30000, NULL, &grant, &err);
-
     if (status < 0)
         pg_die("acquire: %s", err.message);
     return status == SYNCGUARD_OK;
@@ -120,7 +114,6 @@ static bool our_acquire(worker *self)
 static void *extender(void *context)
 {
     worker *self = context;
-
     for (int i = 0; i < self->rounds; i++) {
         pthread_barrier_wait(&self->start);
         /* Late by 0 or 25 ms, and both late in some rounds. */
@@ -135,12 +128,10 @@ static void *acquirer(void *context)
 {
     worker *self = context;
     pthread_t other;
-
     if (pthread_create(&other, NULL, extender, self) != 0)
         pg_die("no thread");
     for (int i = 0; i < self->rounds; i++) {
         int late = self->which == OURS && i % 3 != 1 ? DELAY_MS : 0;
-
         snprintf(self->lock_id, sizeof self->lock_id, "AAAAAAAAAAAAA%d%02d%06u", (int)self->which,
                  self->number, (unsigned)i % 1000000);
         /* It dies in the middle of both attempts. */
@@ -167,16 +158,11 @@ static int race_part(part which, int rounds)
 {
     static worker workers[WORKERS];
     pthread_t threads[WORKERS];
-    int both = 0, neither = 0, extends = 0, acquires = 0;
-    PGconn *plain;
-    long counted;
-
     for (int i = 0; i < WORKERS; i++) {
         worker *self = &workers[i];
-        syncguard_error err;
-
         *self = (worker){.which = which, .number = i, .rounds = (rounds + WORKERS - 1) / WORKERS};
         snprintf(self->key, sizeof self->key, "race-%d-%d", which, i);
+        syncguard_error err;
         if (syncguard_open(pg_url(server, "race", NULL), NULL, &self->backend, &err) !=
             SYNCGUARD_OK)
             pg_die("open: %s", err.message);
@@ -187,6 +173,10 @@ static int race_part(part which, int rounds)
         if (pthread_create(&threads[i], NULL, acquirer, self) != 0)
             pg_die("no thread");
     }
+    int both = 0;
+    int neither = 0;
+    int extends = 0;
+    int acquires = 0;
     for (int i = 0; i < WORKERS; i++) {
         pthread_join(threads[i], NULL);
         both += workers[i].both;
@@ -197,11 +187,12 @@ static int race_part(part which, int rounds)
         PQfinish(workers[i].plain);
         PQfinish(workers[i].foreign);
     }
-    plain = pg_plain(server, "race");
-    counted = (long)pg_number(plain,
-                              "SELECT coalesce(sum(fence), 0) FROM syncguard_fence_counters WHERE "
-                              "fence_key LIKE 'fence:race-%d-%%'",
-                              which);
+    PGconn *plain = pg_plain(server, "race");
+    long counted =
+        (long)pg_number(plain,
+                        "SELECT coalesce(sum(fence), 0) FROM syncguard_fence_counters WHERE "
+                        "fence_key LIKE 'fence:race-%d-%%'",
+                        which);
     PQfinish(plain);
     printf("%s: %d rounds, %d extended, %d acquired, %d neither, %d both, %ld counted\n",
            part_names[which], workers[0].rounds * WORKERS, extends, acquires, neither, both,
@@ -217,7 +208,7 @@ static int race_part(part which, int rounds)
     return both;
 }
 
-/* ---- fresh keys -------------------------------------------------------------------------- */
+/* ---- fresh keys ---- */
 
 #define PROCESSES 16
 #define KEYS 100
@@ -235,7 +226,6 @@ static void try_key(board *all, syncguard_backend *backend, const char *key, int
     syncguard_error err;
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(backend, key, 60000, NULL, &grant, &err);
-
     atomic_fetch_add(&all->attempts, 1);
     if (status == SYNCGUARD_LOCKED)
         return;
@@ -245,7 +235,6 @@ static void try_key(board *all, syncguard_backend *backend, const char *key, int
         return;
     }
     unsigned bit = 1U << (unsigned)(strtol(grant.fence, NULL, 10) % 31);
-
     atomic_fetch_add(&all->grants, 1);
     if (atomic_fetch_add(&all->holders[k], 1) != 0)
         atomic_fetch_add(&all->two_holders, 1);
@@ -263,11 +252,10 @@ static void compete(board *all, const char *url, int number, int rounds)
 {
     syncguard_backend *backend = NULL;
     syncguard_error err;
-    char key[48];
-
     if (syncguard_open(url, NULL, &backend, &err) != SYNCGUARD_OK)
         pg_die("open: %s", err.message);
     srand((unsigned)number);
+    char key[48];
     for (int round = 0; round < rounds; round++) {
         pthread_barrier_wait(&all->barrier);
         if (number == 0) {
@@ -287,16 +275,14 @@ static void compete(board *all, const char *url, int number, int rounds)
 static int race_fresh(int rounds)
 {
     board *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pthread_barrierattr_t shared;
     const char *url = pg_url(server, "race", "pool_max=1&listen=0");
-    pid_t pids[PROCESSES];
-    int status = 0, failed = 0;
-
     if (all == MAP_FAILED)
         pg_die("no memory");
+    pthread_barrierattr_t shared;
     pthread_barrierattr_init(&shared);
     pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&all->barrier, &shared, PROCESSES);
+    pid_t pids[PROCESSES];
     for (int i = 0; i < PROCESSES; i++) {
         pids[i] = fork();
         if (pids[i] == 0) {
@@ -304,6 +290,8 @@ static int race_fresh(int rounds)
             _exit(0);
         }
     }
+    int status = 0;
+    int failed = 0;
     for (int i = 0; i < PROCESSES; i++) {
         if (waitpid(pids[i], &status, 0) != pids[i] || status != 0)
             failed++;
@@ -321,13 +309,12 @@ static int race_fresh(int rounds)
 
 int main(int argc, char **argv)
 {
-    int rounds, failed = 0;
-
     if (argc != 3)
         pg_die("usage: postgres_race expiry|fresh ROUNDS");
-    rounds = (int)strtol(argv[2], NULL, 10);
+    int rounds = (int)strtol(argv[2], NULL, 10);
     server = pg_server_start("fsync=off\nmax_connections=200");
     pg_make_database(server, "race");
+    int failed = 0;
     if (strcmp(argv[1], "expiry") == 0) {
         for (int which = FOREIGN_ACQUIRE; which <= OURS; which++)
             failed += race_part((part)which, rounds);

@@ -16,7 +16,6 @@
 void pg_die(const char *format, ...)
 {
     va_list arguments;
-
     va_start(arguments, format);
     fputs("postgres fixture: ", stderr);
     vfprintf(stderr, format, arguments);
@@ -30,7 +29,6 @@ int pg_free_port(void)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &length) != 0)
         pg_die("no free port");
@@ -42,7 +40,6 @@ int pg_free_port(void)
 static void add_lines(const char **words, int count, char *text)
 {
     char *rest = NULL;
-
     for (char *line = strtok_r(text, "\n", &rest); line != NULL && count < MAX_WORDS - 1;
          line = strtok_r(NULL, "\n", &rest))
         words[count++] = line;
@@ -54,7 +51,6 @@ static void start(pg_server *server, const char *verb, const char *number)
 {
     char settings[sizeof server->settings];
     const char *words[MAX_WORDS] = {number};
-
     snprintf(settings, sizeof settings, "%s", server->settings);
     add_lines(words, number != NULL ? 1 : 0, settings);
     servers_ask(&server->process, verb, words);
@@ -66,7 +62,6 @@ static void start(pg_server *server, const char *verb, const char *number)
 static const char *number_of(pg_server *server)
 {
     char *out = server->text[server->next_text++ % 4];
-
     snprintf(out, sizeof server->text[0], "%d", server->process.number);
     return out;
 }
@@ -74,7 +69,6 @@ static const char *number_of(pg_server *server)
 static pg_server *make(const char *settings)
 {
     pg_server *server = calloc(1, sizeof *server);
-
     if (server == NULL)
         pg_die("no memory");
     snprintf(server->settings, sizeof server->settings, "%s", settings != NULL ? settings : "");
@@ -84,7 +78,6 @@ static pg_server *make(const char *settings)
 pg_server *pg_server_start(const char *settings)
 {
     pg_server *server = make(settings);
-
     start(server, "postgres", NULL);
     return server;
 }
@@ -92,7 +85,6 @@ pg_server *pg_server_start(const char *settings)
 pg_server *pg_server_standby(pg_server *primary)
 {
     pg_server *server = make(NULL);
-
     start(server, "standby", number_of(primary));
     return server;
 }
@@ -100,7 +92,6 @@ pg_server *pg_server_standby(pg_server *primary)
 void pg_server_promote(pg_server *server)
 {
     PGconn *pg = pg_plain(server, "postgres");
-
     pg_sql(pg, "SELECT pg_promote(true, 30)");
     PQfinish(pg);
 }
@@ -113,7 +104,6 @@ void pg_server_up(pg_server *server)
 void pg_server_down(pg_server *server, int mode)
 {
     char number[16];
-
     snprintf(number, sizeof number, "%d", mode);
     servers_change(&server->process, "down", (const char *[]){number, NULL});
 }
@@ -129,7 +119,6 @@ void pg_server_end(pg_server *server)
 const char *pg_url_as(pg_server *server, const char *user, const char *database, const char *query)
 {
     char *out = server->text[server->next_text++ % 4];
-
     snprintf(out, sizeof server->text[0], "postgres://%s@127.0.0.1:%d/%s%s%s", user, server->port,
              database, query != NULL ? "?" : "", query != NULL ? query : "");
     return out;
@@ -149,7 +138,6 @@ static void be_silent(void *context, const PGresult *result)
 PGconn *pg_plain(pg_server *server, const char *database)
 {
     PGconn *pg = PQconnectdb(pg_url(server, database, "sslmode=disable"));
-
     if (PQstatus(pg) != CONNECTION_OK)
         pg_die("%s", PQerrorMessage(pg));
     PQsetNoticeReceiver(pg, be_silent, NULL);
@@ -163,14 +151,11 @@ static const char *ask(PGconn *pg, const char *format, va_list arguments)
 {
     static _Thread_local char value[1024];
     char sql[2048];
-    PGresult *result;
-    int rows;
-
     vsnprintf(sql, sizeof sql, format, arguments);
-    result = PQexec(pg, sql);
+    PGresult *result = PQexec(pg, sql);
     if (PQresultStatus(result) != PGRES_TUPLES_OK && PQresultStatus(result) != PGRES_COMMAND_OK)
         pg_die("%s: %s", sql, PQerrorMessage(pg));
-    rows = PQntuples(result);
+    int rows = PQntuples(result);
     snprintf(value, sizeof value, "%s", rows > 0 ? PQgetvalue(result, rows - 1, 0) : "");
     PQclear(result);
     return value;
@@ -178,22 +163,18 @@ static const char *ask(PGconn *pg, const char *format, va_list arguments)
 
 const char *pg_sql(PGconn *pg, const char *format, ...)
 {
-    const char *value;
     va_list arguments;
-
     va_start(arguments, format);
-    value = ask(pg, format, arguments);
+    const char *value = ask(pg, format, arguments);
     va_end(arguments);
     return value;
 }
 
 long pg_number(PGconn *pg, const char *format, ...)
 {
-    const char *value;
     va_list arguments;
-
     va_start(arguments, format);
-    value = ask(pg, format, arguments);
+    const char *value = ask(pg, format, arguments);
     va_end(arguments);
     return strtol(value, NULL, 10);
 }
@@ -201,10 +182,9 @@ long pg_number(PGconn *pg, const char *format, ...)
 void pg_make_database(pg_server *server, const char *name)
 {
     PGconn *pg = pg_plain(server, "postgres");
-    syncguard_error err;
-
     pg_sql(pg, "CREATE DATABASE %s", name);
     PQfinish(pg);
+    syncguard_error err;
     if (syncguard_setup(pg_url(server, name, NULL), NULL, NULL, NULL, &err) != SYNCGUARD_OK)
         pg_die("setup: %s", err.message);
 }
@@ -229,12 +209,11 @@ int pg_bouncer(pg_server *server, const char *more)
 
 int pg_bouncer_as(pg_server *server, const char *user, const char *more)
 {
-    test_server bouncer;
     const char *words[MAX_WORDS] = {number_of(server), user};
     char settings[512];
-
     snprintf(settings, sizeof settings, "%s", more);
     add_lines(words, 2, settings);
+    test_server bouncer;
     servers_ask(&bouncer, "bouncer", words);
     return bouncer.port;
 }

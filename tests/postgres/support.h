@@ -26,7 +26,6 @@ static syncguard_error err;
 static inline int64_t now_ms(void)
 {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
@@ -34,7 +33,6 @@ static inline int64_t now_ms(void)
 static inline void sleep_ms(int64_t ms)
 {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-
     nanosleep(&time, NULL);
 }
 
@@ -53,7 +51,6 @@ static inline void check_status(syncguard_status got, syncguard_status wanted, c
 static inline syncguard_backend *open_url(const char *url)
 {
     syncguard_backend *backend = NULL;
-
     assert_status(SYNCGUARD_OK, syncguard_open(url, NULL, &backend, &err));
     return backend;
 }
@@ -63,7 +60,6 @@ static inline syncguard_backend *open_used(const char *url)
 {
     syncguard_backend *backend = open_url(url);
     bool locked = false;
-
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "first", NULL, &locked, &err));
     return backend;
 }
@@ -74,7 +70,6 @@ static inline syncguard_status first_use(const char *url)
     syncguard_backend *backend = open_url(url);
     bool locked = false;
     syncguard_status status = syncguard_is_locked(backend, "first", NULL, &locked, &err);
-
     syncguard_close(backend);
     return status;
 }
@@ -82,7 +77,6 @@ static inline syncguard_status first_use(const char *url)
 static inline syncguard_call call_of(int64_t timeout_ms, syncguard_abort *abort_object)
 {
     syncguard_call call = SYNCGUARD_CALL_INIT;
-
     call.timeout_ms = timeout_ms;
     call.abort_object = abort_object;
     return call;
@@ -97,7 +91,6 @@ static inline long lock_rows(PGconn *pg, const char *key)
 static inline void expect_gone(PGconn *pg, const char *key)
 {
     int64_t end = now_ms() + 10000;
-
     while (lock_rows(pg, key) != 0) {
         assert_true(now_ms() < end);
         sleep_ms(20);

@@ -29,7 +29,6 @@ static long rows(void)
 static bool gone_within(int64_t ms)
 {
     int64_t end = now_ms() + ms;
-
     while (rows() > 0 && now_ms() < end)
         sleep_ms(20);
     return rows() == 0;
@@ -38,7 +37,6 @@ static bool gone_within(int64_t ms)
 static void ask(syncguard_backend *backend)
 {
     bool locked = true;
-
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, KEY, NULL, &locked, &err));
     assert_false(locked);
 }
@@ -47,10 +45,9 @@ static void ask(syncguard_backend *backend)
 static void off_by_default(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, NULL));
-    char before[64];
-
     (void)state;
     plant(60000);
+    char before[64];
     snprintf(before, sizeof before, "%s",
              pg_sql(plain, "SELECT xmin || ' ' || ctid FROM syncguard_locks"));
     for (int i = 0; i < 200; i++)
@@ -64,15 +61,12 @@ static void off_by_default(void **state)
  * is looked at again: that it is gone then says nothing. */
 static bool young_row_stays(syncguard_backend *backend, int dead_ms)
 {
-    long expires, age;
-    bool kept;
-
     plant(dead_ms);
-    expires = pg_number(plain, "SELECT max(expires_at_ms) FROM syncguard_locks");
+    long expires = pg_number(plain, "SELECT max(expires_at_ms) FROM syncguard_locks");
     ask(backend);
     sleep_ms(120); /* more than the pause between two cleanups */
-    kept = rows() == 1;
-    age = pg_number(plain, "SELECT " NOW " - %ld", expires);
+    bool kept = rows() == 1;
+    long age = pg_number(plain, "SELECT " NOW " - %ld", expires);
     if (!kept && age < 2000)
         fail_msg("removed at most %ld ms past its expiry", age);
     return kept;
@@ -82,9 +76,8 @@ static bool young_row_stays(syncguard_backend *backend, int dead_ms)
 static void waits_for_two_seconds_past_the_expiry(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
-    bool stayed = false;
-
     (void)state;
+    bool stayed = false;
     for (int i = 0; i < 20 && !stayed; i++)
         stayed = young_row_stays(backend, i < 6 ? 1800 - 100 * i : 1200);
     assert_true(stayed);
@@ -99,8 +92,6 @@ static void waits_for_two_seconds_past_the_expiry(void **state)
 static void failure_is_silent(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
-    syncguard_grant grant;
-
     (void)state;
     plant(60000);
     pg_sql(plain, "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
@@ -113,6 +104,7 @@ static void failure_is_silent(void **state)
     }
     assert_int_equal(rows(), 1);
     pg_sql(plain, "DROP FUNCTION refuse CASCADE");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, KEY, 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
@@ -123,11 +115,10 @@ static void meanwhile(const char *change)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
     PGconn *holder = pg_plain(server, DATABASE);
-    bool waits = false;
-
     plant(60000);
     pg_sql(holder, "SELECT pg_advisory_lock(hashtext('" KEY "'))");
     ask(backend);
+    bool waits = false;
     for (int i = 0; i < 500 && !waits; i++) {
         waits = pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
                                  "NOT granted") > 0;
@@ -152,13 +143,11 @@ static void only_what_was_seen(void **state)
 static void counters_stay(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, "cleanup=1"));
-    syncguard_grant grant;
-    long before;
-
     (void)state;
     pg_sql(plain, "DELETE FROM syncguard_locks");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, KEY, 30000, NULL, &grant, &err));
-    before = pg_number(plain, "SELECT sum(fence) FROM syncguard_fence_counters");
+    long before = pg_number(plain, "SELECT sum(fence) FROM syncguard_fence_counters");
     pg_sql(plain, "UPDATE syncguard_locks SET expires_at_ms = 1");
     sleep_ms(150);
     ask(backend);
@@ -169,6 +158,9 @@ static void counters_stay(void **state)
 
 int main(void)
 {
+    server = pg_server_start(NULL);
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(off_by_default),
         cmocka_unit_test(waits_for_two_seconds_past_the_expiry),
@@ -176,12 +168,7 @@ int main(void)
         cmocka_unit_test(only_what_was_seen),
         cmocka_unit_test(counters_stay),
     };
-    int failed;
-
-    server = pg_server_start(NULL);
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);
     return failed;

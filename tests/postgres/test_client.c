@@ -36,9 +36,8 @@ static const char *const refused[][2] = {
 
 static void refused_options_are_named(void **state)
 {
-    syncguard_backend *backend = NULL;
-
     (void)state;
+    syncguard_backend *backend = NULL;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         assert_status(
             SYNCGUARD_E_INVALID_ARGUMENT,
@@ -66,9 +65,8 @@ static void missing_service_has_a_reason(void **state)
 static bool has_roots(const char *conninfo)
 {
     sg_pg_target *target = NULL;
-    bool found = false;
-
     assert_status(SYNCGUARD_OK, sg_pg_target_read(conninfo, 1000, &target, &err));
+    bool found = false;
     for (int i = 0; target->keywords[i] != NULL; i++)
         found = found || strcmp(target->keywords[i], "sslrootcert") == 0;
     sg_pg_target_free(target);
@@ -77,12 +75,10 @@ static bool has_roots(const char *conninfo)
 
 static void system_roots_are_used_where_all_is_verified(void **state)
 {
-    bool wanted;
-
     (void)state;
     setenv("HOME", "/nonexistent", 1);
     unsetenv("PGSSLROOTCERT");
-    wanted = has_roots("host=db.example");
+    bool wanted = has_roots("host=db.example");
     if (access("/etc/ssl/certs/ca-certificates.crt", R_OK) == 0)
         assert_true(wanted);
     assert_int_equal(has_roots("host=db.example sslmode=verify-full"), wanted);
@@ -93,22 +89,19 @@ static void system_roots_are_used_where_all_is_verified(void **state)
 /* However few are left, the answer is the right one. */
 static void no_descriptor_is_rate_limited(void **state)
 {
-    int limited = 0;
-
     (void)state;
+    int limited = 0;
     for (int spare = 0; spare < 8; spare++) {
         syncguard_backend *backend = open_url(pg_url(server, DATABASE, "listen=0"));
-        struct rlimit before, none;
-        bool locked = false;
-        syncguard_status status;
         int next = dup(0);
-
         close(next);
+        struct rlimit before;
         assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-        none = before;
+        struct rlimit none = before;
         none.rlim_cur = (rlim_t)(next + spare);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-        status = syncguard_is_locked(backend, "few", NULL, &locked, &err);
+        bool locked = false;
+        syncguard_status status = syncguard_is_locked(backend, "few", NULL, &locked, &err);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
         if (status != SYNCGUARD_OK)
             assert_status(SYNCGUARD_E_RATE_LIMITED, status);
@@ -127,19 +120,17 @@ static void nothing_is_printed(void **state)
     int fd = mkstemp(file);
     int out = mkstemp(printed);
     int kept = dup(STDERR_FILENO);
-    struct stat size;
-    syncguard_status status;
-
     (void)state;
     assert_true(fd >= 0 && out >= 0 && kept >= 0);
     assert_int_equal(fchmod(fd, 0644), 0);
     setenv("PGPASSFILE", file, 1);
     fflush(stderr);
     dup2(out, STDERR_FILENO);
-    status = first_use(pg_url(server, DATABASE, NULL));
+    syncguard_status status = first_use(pg_url(server, DATABASE, NULL));
     dup2(kept, STDERR_FILENO);
     unsetenv("PGPASSFILE");
     assert_status(SYNCGUARD_OK, status);
+    struct stat size;
     assert_int_equal(fstat(out, &size), 0);
     assert_int_equal(size.st_size, 0);
     close(fd);
@@ -153,24 +144,24 @@ static void nothing_is_printed(void **state)
 
 static int daemon_of(syncguard_backend *backend, const char *lock_id)
 {
-    struct stat before[FILES], after;
-    syncguard_grant grant;
-    char path[64];
-
     for (int fd = 3; fd < 256; fd++)
         close(fd);
+    struct stat before[FILES];
+    char path[64];
     for (int i = 0; i < FILES; i++) {
         snprintf(path, sizeof path, "/tmp/syncguard-daemon.%d.%d", (int)getpid(), i);
         if (open(path, O_RDWR | O_CREAT, 0600) != 3 + i || fstat(3 + i, &before[i]) != 0)
             return 2;
         unlink(path);
     }
+    syncguard_grant grant;
     if (lock_id != NULL &&
         syncguard_acquire(backend, "child", 30000, NULL, &grant, &err) != SYNCGUARD_OK)
         return 3;
     if (lock_id != NULL && syncguard_release(backend, lock_id, NULL, &err) != SYNCGUARD_OK)
         return 4;
     syncguard_close(backend);
+    struct stat after;
     for (int i = 0; i < FILES; i++) {
         if (fstat(3 + i, &after) != 0 || after.st_ino != before[i].st_ino ||
             after.st_dev != before[i].st_dev)
@@ -186,15 +177,13 @@ static void daemon_keeps_its_files(void **state)
     for (int used = 0; used < 2; used++) {
         syncguard_backend *backend = open_used(pg_url(server, DATABASE, NULL));
         syncguard_grant grant;
-        int status = 0;
-        pid_t pid;
-
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(backend, "parent", 30000, NULL, &grant, &err));
         fflush(NULL);
-        pid = fork();
+        pid_t pid = fork();
         if (pid == 0)
             _exit(daemon_of(backend, used != 0 ? grant.lock_id : NULL));
+        int status = 0;
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
@@ -208,6 +197,9 @@ static void daemon_keeps_its_files(void **state)
 
 int main(void)
 {
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_options_are_named),
         cmocka_unit_test(missing_service_has_a_reason),
@@ -216,12 +208,7 @@ int main(void)
         cmocka_unit_test(daemon_keeps_its_files),
         cmocka_unit_test(system_roots_are_used_where_all_is_verified),
     };
-    int failed;
-
-    server = pg_server_start("fsync=off");
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);
     return failed;

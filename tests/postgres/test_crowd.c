@@ -27,7 +27,6 @@ static void *run_caller(void *context)
 {
     caller *self = context;
     int64_t began = now_ms();
-
     self->status = syncguard_release(self->backend, self->lock_id, &self->call, &self->error);
     self->took_ms = now_ms() - began;
     return NULL;
@@ -49,9 +48,8 @@ static void expect(caller *self, syncguard_status status)
 static int queue_length(syncguard_backend *backend)
 {
     syncguard_gate *gate = &sg_pg_of(backend)->pool->gate;
-    int count = 0;
-
     pthread_mutex_lock(&gate->mutex);
+    int count = 0;
     for (const syncguard_gate_waiter *each = gate->first; each != NULL; each = each->next)
         count++;
     pthread_mutex_unlock(&gate->mutex);
@@ -61,10 +59,8 @@ static int queue_length(syncguard_backend *backend)
 static int free_places(syncguard_backend *backend)
 {
     syncguard_gate *gate = &sg_pg_of(backend)->pool->gate;
-    int places;
-
     pthread_mutex_lock(&gate->mutex);
-    places = gate->places;
+    int places = gate->places;
     pthread_mutex_unlock(&gate->mutex);
     return places;
 }
@@ -76,17 +72,14 @@ static atomic_int slowest_ms;
 static void *pairs_of_one(void *context)
 {
     char key[40];
-    syncguard_error own;
-
     snprintf(key, sizeof key, "busy-%lx", (unsigned long)pthread_self());
+    syncguard_error own;
     while (!atomic_load(&stop)) {
         syncguard_grant grant;
         int64_t began = now_ms();
         int slowest = atomic_load(&slowest_ms);
-        int took;
-
         assert_int_equal(syncguard_acquire(context, key, 60000, NULL, &grant, &own), SYNCGUARD_OK);
-        took = (int)(now_ms() - began);
+        int took = (int)(now_ms() - began);
         assert_int_equal(syncguard_release(context, grant.lock_id, NULL, &own), SYNCGUARD_OK);
         while (took > slowest && !atomic_compare_exchange_weak(&slowest_ms, &slowest, took))
             ;
@@ -107,21 +100,20 @@ static void *trigger_later(void *context)
 static void others_go_on(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=4&listen=0"));
-    syncguard_abort *abort_object = NULL;
-    syncguard_grant grant;
-    pthread_t threads[12], trigger;
-    caller release;
-
     (void)state;
+    syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "row", 60000, NULL, &grant, &err));
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'row' FOR UPDATE");
     atomic_store(&stop, false);
     atomic_store(&pairs, 0);
     atomic_store(&slowest_ms, 0);
+    pthread_t threads[12];
     for (int i = 0; i < 12; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, pairs_of_one, backend), 0);
+    caller release;
     for (int i = 0; i < 3; i++) {
         release = (caller){.lock_id = grant.lock_id, .call = call_of(900, NULL)};
         start(&release, backend);
@@ -129,6 +121,7 @@ static void others_go_on(void **state)
         assert_in_range(release.took_ms, 800, 2000);
     }
     release.call = call_of(8000, abort_object);
+    pthread_t trigger;
     assert_int_equal(pthread_create(&trigger, NULL, trigger_later, abort_object), 0);
     start(&release, backend);
     expect(&release, SYNCGUARD_E_ABORTED);
@@ -148,24 +141,21 @@ static void others_go_on(void **state)
     syncguard_close(backend);
 }
 
-/* ---- all at once ------------------------------------------------------------------------- */
+/* ---- all at once ---- */
 
 static void *pairs_with_short_deadlines(void *context)
 {
     unsigned seed = (unsigned)(uintptr_t)pthread_self();
     char key[40];
     syncguard_error own;
-
     while (!atomic_load(&stop)) {
         syncguard_call call = call_of(800 + rand_r(&seed) % 40, NULL);
-        syncguard_grant grant;
-        syncguard_status status;
-
         if (rand_r(&seed) % 50 == 0)
             snprintf(key, sizeof key, "sleepy 0.81 %u", rand_r(&seed));
         else
             snprintf(key, sizeof key, "crowd-%d", (int)(rand_r(&seed) % 6));
-        status = syncguard_acquire(context, key, 2000, &call, &grant, &own);
+        syncguard_grant grant;
+        syncguard_status status = syncguard_acquire(context, key, 2000, &call, &grant, &own);
         if (status == SYNCGUARD_OK) {
             (void)syncguard_release(context, grant.lock_id, &call, &own);
             atomic_fetch_add(&pairs, 1);
@@ -179,12 +169,11 @@ static void *pairs_with_short_deadlines(void *context)
 static void crowd_in_trouble(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=3&listen=0"));
-    pthread_t threads[12];
     int64_t end = now_ms() + 4000;
-
     (void)state;
     atomic_store(&stop, false);
     atomic_store(&pairs, 0);
+    pthread_t threads[12];
     for (int i = 0; i < 12; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, pairs_with_short_deadlines, backend), 0);
     while (now_ms() < end) {
@@ -212,13 +201,11 @@ static void crowd_in_trouble(void **state)
     assert_int_equal(queue_length(backend), 0);
     for (int i = 0; i < 6; i++) {
         char key[16];
-
         snprintf(key, sizeof key, "crowd-%d", i);
         pg_sql(plain, "DELETE FROM syncguard_locks WHERE key = '%s'", key);
     }
     {
         syncguard_grant grant;
-
         assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "after", 60000, NULL, &grant, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     }
@@ -227,12 +214,6 @@ static void crowd_in_trouble(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_go_on),
-        cmocka_unit_test(crowd_in_trouble),
-    };
-    int failed;
-
     server = pg_server_start("fsync=off");
     pg_make_database(server, DATABASE);
     plain = pg_plain(server, DATABASE);
@@ -243,7 +224,11 @@ int main(void)
            "END IF; RETURN new; END $$");
     pg_sql(plain, "CREATE TRIGGER act BEFORE INSERT ON syncguard_locks FOR EACH ROW EXECUTE "
                   "FUNCTION act()");
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_go_on),
+        cmocka_unit_test(crowd_in_trouble),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     PQfinish(foreign);
     pg_server_end(server);

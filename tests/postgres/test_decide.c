@@ -14,7 +14,6 @@ static PGconn *plain;
 static syncguard_grant take(const char *key, int64_t ttl_ms)
 {
     syncguard_grant grant;
-
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err));
     return grant;
 }
@@ -22,7 +21,6 @@ static syncguard_grant take(const char *key, int64_t ttl_ms)
 static void stored_as_agreed(void **state)
 {
     syncguard_grant grant = take("stored", 30000);
-
     (void)state;
     assert_int_equal(pg_number(plain,
                                "SELECT count(*) FROM syncguard_locks WHERE key = 'stored' AND "
@@ -63,10 +61,9 @@ static void contended_acquire_changes_nothing(void **state)
         "'busy') || (SELECT f::text || f.xmin || f.xmax || f.ctid FROM syncguard_fence_counters f "
         "WHERE fence_key = 'fence:busy') || txid_current_snapshot()";
     syncguard_grant holder = take("busy", 30000);
+    (void)state;
     syncguard_grant grant;
     char before[512];
-
-    (void)state;
     for (int past = 0; past < 2; past++) {
         if (past != 0) /* its expiry, but within the tolerance */
             set_age("busy", 0);
@@ -92,16 +89,14 @@ static void overtaken_acquire_changes_nothing(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_grant holder = take("overtaken", 30000);
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     for (int i = 0; i < 5; i++) {
-        pthread_t thread;
-
         set_age("overtaken", 5000);
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "UPDATE syncguard_locks SET expires_at_ms = expires_at_ms + 60000 WHERE "
                         "key = 'overtaken'");
+        pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, commit_soon, foreign), 0);
         assert_status(SYNCGUARD_LOCKED,
                       syncguard_acquire(backend, "overtaken", 30000, NULL, &grant, &err));
@@ -127,11 +122,9 @@ static void counter_ends_at_its_limit(void **state)
     static const char *const bad[] = {
         "900000000000000",     "900000000000001", "9000000000000000", "9223372036854775807", "-1",
         "-9223372036854775808"};
-    syncguard_grant grant;
-
     (void)state;
     set_counter("limit", "899999999999999");
-    grant = take("limit", 30000);
+    syncguard_grant grant = take("limit", 30000);
     assert_string_equal(grant.fence, "900000000000000");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -158,17 +151,14 @@ static void clock_is_read_after_the_wait(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_grant old = take("late", 30000);
-    syncguard_grant grant;
-    pthread_t thread;
-    int64_t expires;
-
     (void)state;
     /* A takeover that waits for the row: the expiry is a whole ttl away from the grant. */
     set_age("late", 5000);
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
-    grant = take("late", 10000);
+    syncguard_grant grant = take("late", 10000);
     pthread_join(thread, NULL);
     assert_true(grant.expires_at_ms - 10000 >
                 pg_number(plain, "SELECT floor(extract(epoch from clock_timestamp()) * 1000)"
@@ -178,6 +168,7 @@ static void clock_is_read_after_the_wait(void **state)
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'late' FOR UPDATE");
     assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+    int64_t expires;
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
     pthread_join(thread, NULL);
@@ -198,16 +189,14 @@ static void advisory_lock_is_the_agreed_one(void **state)
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_call call = call_of(300, NULL);
     syncguard_grant holder = take("advisory", 30000);
-    syncguard_grant grant;
-    int64_t expires;
-    int64_t began;
-
     (void)state;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('advisory'))");
-    began = now_ms();
+    int64_t began = now_ms();
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "advisory", 30000, &call, &grant, &err));
+    int64_t expires;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_extend(backend, holder.lock_id, 30000, &call, &expires, &err));
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
@@ -233,7 +222,6 @@ static void *try_it(void *context)
     syncguard_grant grant;
     syncguard_error own;
     int64_t expires;
-
     if (self->kind == 0)
         self->status = syncguard_acquire(backend, self->key, 30000, &self->call, &grant, &own);
     else if (self->kind == 1)
@@ -250,7 +238,6 @@ static syncguard_grant take_after_undo(const char *key, int64_t ttl_ms)
 {
     syncguard_grant grant;
     syncguard_status status = SYNCGUARD_LOCKED;
-
     for (int i = 0; i < 1500 && status == SYNCGUARD_LOCKED; i++) {
         status = syncguard_acquire(backend, key, ttl_ms, NULL, &grant, &err);
         if (status == SYNCGUARD_LOCKED)
@@ -263,27 +250,23 @@ static syncguard_grant take_after_undo(const char *key, int64_t ttl_ms)
 static void row_of_a_foreign_session(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_abort *abort_object = NULL;
-
     (void)state;
+    syncguard_abort *abort_object = NULL;
     for (int kind = 0; kind < 3; kind++) {
         syncguard_grant holder = take_after_undo("row", 30000);
         attempt one = {.key = "row", .kind = kind, .call = call_of(300, NULL)};
-        pthread_t thread;
-        int64_t began;
-
         memcpy(one.lock_id, holder.lock_id, sizeof one.lock_id);
         if (kind == 0) /* a live lock would make it "locked" at once */
             set_age("row", 5000);
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'row' FOR UPDATE");
-        began = now_ms();
+        int64_t began = now_ms();
         (void)try_it(&one);
         assert_int_equal(one.status, SYNCGUARD_E_NETWORK_TIMEOUT);
         assert_in_range(one.ended - began, 250, 2500);
-
         assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
         one.call = call_of(10000, abort_object);
+        pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, try_it, &one), 0);
         sleep_ms(150);
         began = now_ms();
@@ -292,7 +275,6 @@ static void row_of_a_foreign_session(void **state)
         assert_int_equal(one.status, SYNCGUARD_E_ABORTED);
         assert_true(one.ended - began < 1000);
         syncguard_abort_free(abort_object);
-
         pg_sql(foreign, "COMMIT");
         if (kind == 0)
             pg_sql(plain, "DELETE FROM syncguard_locks WHERE key = 'row'");
@@ -306,16 +288,14 @@ static void row_of_a_foreign_session(void **state)
 static void abandoned_acquire_is_undone(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
-    syncguard_abort *abort_object = NULL;
-    attempt one = {.key = "ghost", .kind = 0};
-    pthread_t thread;
-    bool locked = true;
-
     (void)state;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('ghost'))");
+    syncguard_abort *abort_object = NULL;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&abort_object, &err));
+    attempt one = {.key = "ghost", .kind = 0};
     one.call = call_of(10000, abort_object);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, try_it, &one), 0);
     sleep_ms(150);
     syncguard_abort_trigger(abort_object);
@@ -331,6 +311,7 @@ static void abandoned_acquire_is_undone(void **state)
                      0);
     pg_sql(foreign, "COMMIT");
     sleep_ms(300);
+    bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "ghost", NULL, &locked, &err));
     assert_false(locked);
     syncguard_abort_free(abort_object);
@@ -340,10 +321,9 @@ static void abandoned_acquire_is_undone(void **state)
 /* The session is fit for use after an error inside a transaction. */
 static void errors_leave_no_open_transaction(void **state)
 {
-    syncguard_grant grant;
-
     (void)state;
     pg_sql(plain, "ALTER TABLE syncguard_locks RENAME TO away");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_acquire(backend, "after", 30000, NULL, &grant, &err));
     assert_string_equal(err.native, "42P01");
@@ -360,11 +340,10 @@ static void waiting_transactions_are_bounded_on_the_server(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_call call = call_of(2000, NULL);
-    syncguard_grant grant;
-
     (void)state;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bounded'))");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "bounded", 30000, &call, &grant, &err));
     /* It was the server that answered: the outcome is known and the session goes on. */
@@ -387,17 +366,15 @@ static void reads_have_the_time_that_they_are_given(void **state)
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_call call = call_of(20000, NULL);
     syncguard_grant grant = take("patient", 60000);
-    syncguard_lock_info info;
-
     (void)state;
+    syncguard_lock_info info;
     for (int kind = 0; kind < 4; kind++) {
-        pthread_t thread;
-        bool locked = false;
-        int count = 0;
-
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE");
+        pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, unlock_later, foreign), 0);
+        bool locked = false;
+        int count = 0;
         if (kind == 0)
             assert_status(SYNCGUARD_OK,
                           syncguard_is_locked(hasty, "patient", &call, &locked, &err));
@@ -421,11 +398,10 @@ static void reads_have_the_time_that_they_are_given(void **state)
 
 static void *share(void *context)
 {
+    char key[40];
+    snprintf(key, sizeof key, "share-%lx", (unsigned long)pthread_self());
     syncguard_error own;
     syncguard_grant grant;
-    char key[40];
-
-    snprintf(key, sizeof key, "share-%lx", (unsigned long)pthread_self());
     for (int i = 0; i < 20; i++) {
         if (syncguard_acquire(context, key, 30000, NULL, &grant, &own) != SYNCGUARD_OK ||
             syncguard_release(context, grant.lock_id, NULL, &own) != SYNCGUARD_OK)
@@ -438,17 +414,14 @@ static void *share(void *context)
 static void threads_share_few_connections(void **state)
 {
     static const char *const queries[] = {"pool_max=1", "pool_max=3"};
-
     (void)state;
     for (size_t q = 0; q < 2; q++) {
         syncguard_backend *shared = open_url(pg_url(server, DATABASE, queries[q]));
         pthread_t threads[SHARERS];
-
         for (int i = 0; i < SHARERS; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, share, shared), 0);
         for (int i = 0; i < SHARERS; i++) {
             void *failed;
-
             pthread_join(threads[i], &failed);
             assert_null(failed);
         }
@@ -460,15 +433,13 @@ static void threads_share_few_connections(void **state)
 
 static void long_keys_and_odd_keys(void **state)
 {
-    char key[SYNCGUARD_KEY_SIZE];
-    syncguard_lock_info_raw info;
-    syncguard_grant grant;
-
     (void)state;
+    char key[SYNCGUARD_KEY_SIZE];
     memset(key, 'k', sizeof key - 1);
     key[sizeof key - 1] = '\0';
     memcpy(key, "q'\"\\$1%_{}\n\t", 12);
-    grant = take(key, 30000);
+    syncguard_grant grant = take(key, 30000);
+    syncguard_lock_info_raw info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_id_raw(backend, grant.lock_id, NULL, &info, &err));
     assert_string_equal(info.key, key);
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
@@ -476,13 +447,12 @@ static void long_keys_and_odd_keys(void **state)
 
 static void list_goes_over_pages(void **state)
 {
-    int count = 0;
-
     (void)state;
     pg_sql(plain, "INSERT INTO syncguard_locks SELECT 'page' || i, lpad(i::text, 22, 'p'), "
                   "floor(extract(epoch from clock_timestamp()) * 1000)::bigint + "
                   "CASE WHEN i %% 2 = 0 THEN 60000 ELSE -60000 END, 0, '000000000000001', 'page' "
                   "|| i FROM generate_series(1, 2400) i");
+    int count = 0;
     assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_live, &count, &err));
     assert_true(count >= 1200 && count < 1300);
     pg_sql(plain, "DELETE FROM syncguard_locks WHERE key LIKE 'page%%'");
@@ -496,7 +466,6 @@ typedef struct findings {
 static void note(void *context, const syncguard_finding *finding)
 {
     findings *self = context;
-
     if ((int)finding->severity > self->worst)
         self->worst = (int)finding->severity;
     if (finding->severity != SYNCGUARD_FINE)
@@ -506,14 +475,12 @@ static void note(void *context, const syncguard_finding *finding)
 
 static void diagnose_reports_what_is_wrong(void **state)
 {
-    syncguard_backend *fresh = NULL;
-    findings found = {0, ""};
-
     (void)state;
+    findings found = {0, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note, &found, &err));
     assert_int_equal(found.worst, SYNCGUARD_FINE);
     pg_sql(plain, "ALTER DATABASE " DATABASE " SET synchronous_commit = off");
-    fresh = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *fresh = open_url(pg_url(server, DATABASE, NULL));
     assert_status(SYNCGUARD_OK, syncguard_examine(fresh, NULL, note, &found, &err));
     assert_int_equal(found.worst, SYNCGUARD_WARN);
     assert_non_null(strstr(found.topics, "durability"));
@@ -524,16 +491,14 @@ static void diagnose_reports_what_is_wrong(void **state)
 /* The server has a synchronous standby, and our sessions do not wait for it. */
 static void diagnose_reports_standbys_that_are_not_waited_for(void **state)
 {
-    syncguard_backend *fresh = NULL;
-    findings found = {0, ""};
-
     (void)state;
     pg_sql(plain, "SET synchronous_commit = local");
     pg_sql(plain, "ALTER DATABASE " DATABASE " SET synchronous_commit = local");
     pg_sql(plain, "ALTER SYSTEM SET synchronous_standby_names = 'elsewhere'");
     pg_sql(plain, "SELECT pg_reload_conf()");
     pg_sql(plain, "SELECT pg_sleep(0.5)");
-    fresh = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *fresh = open_url(pg_url(server, DATABASE, NULL));
+    findings found = {0, ""};
     assert_status(SYNCGUARD_OK, syncguard_examine(fresh, NULL, note, &found, &err));
     syncguard_close(fresh);
     pg_sql(plain, "ALTER SYSTEM RESET synchronous_standby_names");
@@ -546,6 +511,10 @@ static void diagnose_reports_standbys_that_are_not_waited_for(void **state)
 
 int main(void)
 {
+    server = pg_server_start(NULL);
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    backend = open_url(pg_url(server, DATABASE, NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stored_as_agreed),
         cmocka_unit_test(contended_acquire_changes_nothing),
@@ -564,13 +533,7 @@ int main(void)
         cmocka_unit_test(diagnose_reports_what_is_wrong),
         cmocka_unit_test(diagnose_reports_standbys_that_are_not_waited_for),
     };
-    int failed;
-
-    server = pg_server_start(NULL);
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    backend = open_url(pg_url(server, DATABASE, NULL));
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     syncguard_close(backend);
     PQfinish(plain);
     pg_server_end(server);

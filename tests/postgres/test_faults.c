@@ -19,7 +19,6 @@ static PGconn *plain;
 static void pair(syncguard_backend *backend, const char *key)
 {
     syncguard_grant grant;
-
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
 }
@@ -34,11 +33,10 @@ static void refuse(const char *url, syncguard_status status, const char *native)
 /* Several idle connections, so that more than one is stale afterwards. */
 static void *hold_a_while(void *context)
 {
+    char key[40];
+    snprintf(key, sizeof key, "wide-%lx", (unsigned long)pthread_self());
     syncguard_error own;
     syncguard_grant grant;
-    char key[40];
-
-    snprintf(key, sizeof key, "wide-%lx", (unsigned long)pthread_self());
     for (int i = 0; i < 20; i++) {
         if (syncguard_acquire(context, key, 30000, NULL, &grant, &own) == SYNCGUARD_OK)
             (void)syncguard_release(context, grant.lock_id, NULL, &own);
@@ -49,7 +47,6 @@ static void *hold_a_while(void *context)
 static void widen(syncguard_backend *backend)
 {
     pthread_t threads[8];
-
     for (int i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, hold_a_while, backend), 0);
     for (int i = 0; i < 8; i++)
@@ -60,12 +57,10 @@ static void restart_is_not_noticed(void **state)
 {
     static const int modes[] = {SIGINT, SIGQUIT, SIGKILL};
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-
     (void)state;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-        syncguard_grant grant;
-
         widen(backend);
+        syncguard_grant grant;
         assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "over", 60000, NULL, &grant, &err));
         PQfinish(plain);
         pg_server_down(server, modes[i]);
@@ -82,21 +77,18 @@ static void restart_is_not_noticed(void **state)
 static void server_that_is_down(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *late;
-    syncguard_grant grant;
-    int64_t began;
-
     (void)state;
     pair(backend, "before");
     PQfinish(plain);
     pg_server_down(server, SIGINT);
-    began = now_ms();
+    int64_t began = now_ms();
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "down", 30000, NULL, &grant, &err));
     assert_true(now_ms() - began < 3000);
     refuse(pg_url(server, DATABASE, NULL), SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     /* Opening needs no server. */
-    late = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_backend *late = open_url(pg_url(server, DATABASE, NULL));
     pg_server_up(server);
     plain = pg_plain(server, DATABASE);
     pair(backend, "down");
@@ -110,7 +102,6 @@ static atomic_bool stop;
 static void *terminate(void *context)
 {
     PGconn *pg = pg_plain(server, DATABASE);
-
     (void)context;
     while (!atomic_load(&stop)) {
         pg_sql(pg, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE "
@@ -126,18 +117,17 @@ static void *terminate(void *context)
 static void terminated_in_the_middle(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-    char last[SYNCGUARD_FENCE_SIZE] = "";
     int64_t end = now_ms() + 3000;
-    int done = 0, failed = 0;
-    pthread_t thread;
-
     (void)state;
     atomic_store(&stop, false);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, terminate, NULL), 0);
+    char last[SYNCGUARD_FENCE_SIZE] = "";
+    int done = 0;
+    int failed = 0;
     while (now_ms() < end) {
         syncguard_grant grant;
         syncguard_status status = syncguard_acquire(backend, "shot", 30000, NULL, &grant, &err);
-
         if (status == SYNCGUARD_OK) {
             assert_true(strcmp(grant.fence, last) > 0);
             memcpy(last, grant.fence, sizeof last);
@@ -165,7 +155,6 @@ static long reconnects(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";
     static char text[65536];
-
     (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
     const char *at = strstr(text, name);
     assert_non_null(at);
@@ -184,15 +173,14 @@ static void count_lines(void *context, syncguard_log_level level, const char *me
 /* Sessions that the server has ended are replaced, counted and logged; first ones are not. */
 static void reconnects_are_counted(void **state)
 {
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *bare = NULL;
-    syncguard_backend *counted = NULL;
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.log = count_lines;
     atomic_store(&replaced_lines, 0);
+    syncguard_backend *bare = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(pg_url(server, DATABASE, "application_name=counted"),
                                                &options, &bare, &err));
+    syncguard_backend *counted = NULL;
     assert_status(SYNCGUARD_OK, syncguard_telemetry_wrap(bare, NULL, &counted, &err));
     pair(counted, "counted");
     assert_int_equal(reconnects(counted), 0);
@@ -213,21 +201,18 @@ static void hanging_server(void **state)
         open_url(pg_url(server, DATABASE, "pool_max=1&application_name=hang"));
     syncguard_call call = call_of(300, NULL);
     syncguard_call longer = call_of(4000, NULL);
-    syncguard_grant grant;
-    int64_t began;
-    pid_t pid;
-    bool locked;
-
     (void)state;
     pair(backend, "hang");
-    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
-                                  "'hang'");
+    pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                                        "'hang'");
     assert_true(pid > 1);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    began = now_ms();
+    int64_t began = now_ms();
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "hang", 3000, &call, &grant, &err));
     assert_in_range(now_ms() - began, 280, 2500);
+    bool locked;
     /* The next one has a connection of its own. */
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "other", &longer, &locked, &err));
     /* What was on its way is carried out when the process wakes up, and undone. */
@@ -244,30 +229,26 @@ static void silent_peer(void **state)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    char url[128];
-    int64_t began;
-
     (void)state;
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(fd, 16), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    char url[128];
     snprintf(url, sizeof url, "postgres://u:pw-marker-SECRET@127.0.0.1:%d/x?timeout_ms=300",
              ntohs(address.sin_port));
-    began = now_ms();
+    int64_t began = now_ms();
     refuse(url, SYNCGUARD_E_NETWORK_TIMEOUT, "");
     assert_in_range(now_ms() - began, 250, 2500);
     close(fd);
 }
 
-/* ---- codes ------------------------------------------------------------------------------- */
+/* ---- codes ---- */
 
 static void set_hba(const char *lines)
 {
     char path[160];
-    FILE *file;
-
     snprintf(path, sizeof path, "%s/pg_hba.conf", server->data);
-    file = fopen(path, "w");
+    FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs(lines, file);
     fclose(file);
@@ -291,13 +272,12 @@ static void credentials(void **state)
 
 static void wrong_places(void **state)
 {
-    syncguard_backend *backend = NULL;
-
     (void)state;
     refuse(pg_url(server, "nowhere", NULL), SYNCGUARD_E_INVALID_ARGUMENT, "3D000");
     refuse("postgres://u:pw-marker-SECRET@127.0.0.1:1/x", SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
     refuse("postgres://u:pw-marker-SECRET@no-such-host.invalid/x", SYNCGUARD_E_SERVICE_UNAVAILABLE,
            "");
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_open("postgres://u:pw-marker-SECRET@h:port/x", NULL, &backend, &err));
     assert_null(strstr(err.message, "SECRET"));
@@ -308,12 +288,10 @@ static void wrong_places(void **state)
 
 static void connection_limit(void **state)
 {
-    syncguard_backend *backend;
-
     (void)state;
     pg_sql(plain, "CREATE ROLE few LOGIN CONNECTION LIMIT 1");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO few");
-    backend = open_used(pg_url_as(server, "few", DATABASE, NULL));
+    syncguard_backend *backend = open_used(pg_url_as(server, "few", DATABASE, NULL));
     refuse(pg_url_as(server, "few", DATABASE, NULL), SYNCGUARD_E_RATE_LIMITED, "53300");
     syncguard_close(backend);
 }
@@ -323,7 +301,6 @@ static void *wait_in_server(void *context)
     syncguard_call call = call_of(20000, NULL);
     syncguard_grant grant;
     syncguard_error own;
-
     return (void *)(intptr_t)syncguard_acquire(context, "stuck", 30000, &call, &grant, &own);
 }
 
@@ -339,18 +316,16 @@ static void renewal_waits_where_connections_are_limited(void **state)
 {
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 20000), NULL};
-    syncguard_extend_op item = {.ttl_ms = 60000};
-    syncguard_backend *backend;
-    syncguard_grant grant;
-    pthread_t threads[3];
     int64_t end = now_ms() + 15000;
-
     (void)state;
     pg_sql(plain, "CREATE ROLE two LOGIN CONNECTION LIMIT 2");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO two");
-    backend = open_url(pg_url_as(server, "two", DATABASE, "pool_max=2&listen=0"));
+    syncguard_backend *backend =
+        open_url(pg_url_as(server, "two", DATABASE, "pool_max=2&listen=0"));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "kept", 60000, NULL, &grant, &err));
     pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('stuck'))");
+    pthread_t threads[3];
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, wait_in_server, backend), 0);
     while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT "
@@ -359,13 +334,13 @@ static void renewal_waits_where_connections_are_limited(void **state)
         sleep_ms(10);
     }
     assert_int_equal(pthread_create(&threads[2], NULL, unlock_soon, foreign), 0);
+    syncguard_extend_op item = {.ttl_ms = 60000};
     item.lock_id = grant.lock_id;
     assert_status(SYNCGUARD_OK, sg_pg_extend_many(backend, &item, 1, &limits, &err));
     assert_int_equal(item.status, SYNCGUARD_OK);
     pthread_join(threads[2], NULL);
     for (int i = 0; i < 2; i++) {
         void *status;
-
         pthread_join(threads[i], &status);
         assert_true((intptr_t)status == SYNCGUARD_OK || (intptr_t)status == SYNCGUARD_LOCKED);
     }
@@ -375,14 +350,12 @@ static void renewal_waits_where_connections_are_limited(void **state)
 
 static void read_only(void **state)
 {
-    syncguard_backend *backend;
-    syncguard_grant grant;
-
     (void)state;
     pg_sql(plain, "CREATE ROLE reader LOGIN");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO reader");
     pg_sql(plain, "ALTER ROLE reader SET default_transaction_read_only = on");
-    backend = open_url(pg_url_as(server, "reader", DATABASE, NULL));
+    syncguard_backend *backend = open_url(pg_url_as(server, "reader", DATABASE, NULL));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "ro", 30000, NULL, &grant, &err));
     assert_string_equal(err.native, "25006");
@@ -417,9 +390,6 @@ static void codes_not_texts(void **state)
         {"22012", SYNCGUARD_E_SERVICE_UNAVAILABLE}, {"P0001", SYNCGUARD_E_INTERNAL},
     };
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_grant grant;
-    pthread_t thread;
-
     (void)state;
     pg_sql(plain,
            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -428,9 +398,9 @@ static void codes_not_texts(void **state)
            "IF new.key = 'sleepy' THEN PERFORM pg_sleep(2); END IF; RETURN new; END $$");
     pg_sql(plain, "CREATE TRIGGER fail BEFORE INSERT ON syncguard_locks FOR EACH ROW EXECUTE "
                   "FUNCTION fail()");
+    syncguard_grant grant;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char key[64];
-
         snprintf(key, sizeof key, "code:%s PERMISSION DENIED", cases[i].code);
         assert_status(cases[i].status, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
         assert_string_equal(err.native, cases[i].code);
@@ -440,6 +410,7 @@ static void codes_not_texts(void **state)
                                           "fence_key LIKE 'fence:code:%%'"),
                          0);
     }
+    pthread_t thread;
     /* Cancelled by an administrator. */
     assert_int_equal(pthread_create(&thread, NULL, cancel_soon, NULL), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
@@ -451,14 +422,13 @@ static void codes_not_texts(void **state)
     syncguard_close(backend);
 }
 
-/* ---- TLS --------------------------------------------------------------------------------- */
+/* ---- TLS ---- */
 
 static void tls_is_verified_on_remote_hosts(void **state)
 {
-    char command[512], url[256];
     pg_server *secure = pg_server_start("fsync=off");
-
     (void)state;
+    char command[512];
     snprintf(command, sizeof command,
              "cd %s && openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem "
              "-days 2 -subj /CN=self -addext subjectAltName=IP:0.0.0.0 2>/dev/null && "
@@ -471,6 +441,7 @@ static void tls_is_verified_on_remote_hosts(void **state)
              "fsync=off\nssl=on\nssl_cert_file=%s/cert.pem\nssl_key_file=%s/key.pem",
              secure->folder, secure->folder);
     pg_server_up(secure);
+    char url[256];
     /* The address of all interfaces leads here, and is none of a loopback. */
     snprintf(url, sizeof url, "postgres://postgres@0.0.0.0:%d/" DATABASE, secure->port);
     refuse(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
@@ -481,7 +452,6 @@ static void tls_is_verified_on_remote_hosts(void **state)
              secure->port, secure->folder);
     {
         syncguard_backend *backend = open_url(url);
-
         pair(backend, "tls");
         widen(backend);
         syncguard_close(backend);
@@ -493,29 +463,25 @@ static void tls_is_verified_on_remote_hosts(void **state)
     refuse(url, SYNCGUARD_E_SERVICE_UNAVAILABLE, "");
 }
 
-/* ---- failover ---------------------------------------------------------------------------- */
+/* ---- failover ---- */
 
 static void failover_is_followed(void **state)
 {
     pg_server *primary = pg_server_start("fsync=off\nsynchronous_standby_names=*");
-    pg_server *standby;
     PGconn *pg = pg_plain(primary, "postgres");
-    syncguard_backend *backend;
-    syncguard_grant grant, next;
-    char url[256];
-    int64_t end;
-
     (void)state;
     pg_sql(pg, "SET synchronous_commit = local");
     pg_sql(pg, "ALTER SYSTEM SET synchronous_standby_names = ''");
-    standby = pg_server_standby(primary);
+    pg_server *standby = pg_server_standby(primary);
     pg_sql(pg, "ALTER SYSTEM RESET synchronous_standby_names");
     PQfinish(pg);
     pg_make_database(primary, DATABASE);
+    char url[256];
     snprintf(url, sizeof url, "postgres://postgres@127.0.0.1:%d,127.0.0.1:%d/" DATABASE,
              standby->port, primary->port);
-    backend = open_url(url);
+    syncguard_backend *backend = open_url(url);
     widen(backend);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "moved", 60000, NULL, &grant, &err));
     pg_server_down(primary, SIGKILL);
     pg = pg_plain(standby, "postgres");
@@ -525,9 +491,10 @@ static void failover_is_followed(void **state)
     snprintf(standby->settings, sizeof standby->settings, "fsync=off");
     pg_server_down(standby, SIGINT);
     pg_server_up(standby);
-    end = now_ms() + 15000;
+    int64_t end = now_ms() + 15000;
     while (syncguard_release(backend, grant.lock_id, NULL, &err) != SYNCGUARD_OK)
         assert_true(now_ms() < end);
+    syncguard_grant next;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "moved", 60000, NULL, &next, &err));
     assert_true(strcmp(next.fence, grant.fence) > 0);
     syncguard_close(backend);
@@ -539,7 +506,6 @@ static void failover_is_followed(void **state)
 static void role_change_under_open_connections(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-
     (void)state;
     pair(backend, "role");
     /* Only sessions that are already there are read-only. */
@@ -547,7 +513,6 @@ static void role_change_under_open_connections(void **state)
     {
         syncguard_backend *stale = open_url(pg_url(server, DATABASE, NULL));
         PGconn *other = pg_plain(server, "postgres");
-
         pg_sql(other, "ALTER DATABASE " DATABASE " RESET default_transaction_read_only");
         PQfinish(other);
         pair(stale, "role");
@@ -559,6 +524,9 @@ static void role_change_under_open_connections(void **state)
 
 int main(void)
 {
+    server = pg_server_start(NULL);
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(restart_is_not_noticed),
         cmocka_unit_test(server_that_is_down),
@@ -576,12 +544,7 @@ int main(void)
         cmocka_unit_test(failover_is_followed),
         cmocka_unit_test(role_change_under_open_connections),
     };
-    int failed;
-
-    server = pg_server_start(NULL);
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);
     return failed;

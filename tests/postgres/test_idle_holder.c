@@ -27,13 +27,12 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
 
 static syncguard_lock *hold(syncguard_backend *backend)
 {
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     atomic_store(&losses, 0);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
     options.on_lost = on_lost;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "idle", &options, &lock, &err));
     sleep_ms(10);
     return lock;
@@ -49,12 +48,10 @@ static void a_broken_connection_renews(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
     syncguard_lock *lock = hold(backend);
-
     (void)state;
     for (int i = 0; i < 2; i++) {
         int64_t expiry = syncguard_lock_expires_at_ms(lock);
         int64_t end = now_ms() + LONGEST_WAIT_MS;
-
         terminate();
         while (syncguard_lock_expires_at_ms(lock) == expiry && now_ms() < end)
             sleep_ms(10);
@@ -70,7 +67,6 @@ static void a_server_without_the_lock_is_told_at_once(void **state)
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
     syncguard_lock *lock = hold(backend);
     int64_t end = now_ms() + LONGEST_WAIT_MS;
-
     (void)state;
     pg_sql(plain, "DELETE FROM syncguard_locks");
     terminate();
@@ -86,7 +82,6 @@ static bool is_socket(int fd)
 {
     int type = 0;
     socklen_t size = sizeof type;
-
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
@@ -94,23 +89,24 @@ static bool is_socket(int fd)
  * neither writes to it nor closes it, and goes on with another. */
 static int take_number(void)
 {
-    syncguard_backend *backend = NULL;
-    bool before[64], locked = true;
-    int pair[2], fd = -1;
-    char byte = 'x';
-
+    bool before[64];
     for (int i = 0; i < 64; i++)
         before[i] = is_socket(i);
+    syncguard_backend *backend = NULL;
+    bool locked = true;
     if (syncguard_open(pg_url(server, DATABASE, NULL), NULL, &backend, NULL) != SYNCGUARD_OK ||
         syncguard_is_locked(backend, "a", NULL, &locked, NULL) != SYNCGUARD_OK)
         return 1;
+    int fd = -1;
     for (int i = 0; i < 64; i++)
         fd = is_socket(i) && !before[i] ? i : fd;
+    int pair[2];
     if (fd < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 || dup2(pair[0], fd) != fd)
         return 2;
     if (syncguard_is_locked(backend, "a", NULL, &locked, NULL) != SYNCGUARD_OK)
         return 3;
     syncguard_close(backend);
+    char byte = 'x';
     if (recv(pair[1], &byte, 1, MSG_DONTWAIT) != -1 || errno != EAGAIN)
         return 4;
     return send(fd, &byte, 1, MSG_NOSIGNAL) == 1 ? 0 : 5;
@@ -119,31 +115,27 @@ static int take_number(void)
 /* In a child, because what libpq had of that connection is lost. */
 static void a_number_that_is_another_socket_is_left_alone(void **state)
 {
-    int status = -1;
-    pid_t pid;
-
     (void)state;
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0)
         _exit(take_number());
+    int status = -1;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
 }
 
 int main(void)
 {
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_broken_connection_renews),
         cmocka_unit_test(a_server_without_the_lock_is_told_at_once),
         cmocka_unit_test(a_number_that_is_another_socket_is_left_alone),
     };
-    int failures;
-
-    server = pg_server_start("fsync=off");
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    failures = cmocka_run_group_tests(tests, NULL, NULL);
+    int failures = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);
     return failures;

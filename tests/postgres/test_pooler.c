@@ -19,7 +19,6 @@ static void expect_bound(const char *url)
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_backend *backend = open_url(url);
     syncguard_grant grant;
-
     bool answered = false;
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('bound'))");
@@ -53,7 +52,6 @@ static void expect_pair(const char *url)
 {
     syncguard_backend *backend = open_url(url);
     syncguard_grant grant;
-
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "level", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_extend(backend, grant.lock_id, 30000, NULL,
                                                  &grant.expires_at_ms, &err));
@@ -65,9 +63,6 @@ static void expect_pair(const char *url)
 static void level_holds_whatever_the_session_was_told(void **state)
 {
     static const char serializable[] = "-c default_transaction_isolation=serializable";
-    char path[300];
-    FILE *file;
-
     (void)state;
     pg_make_serializable(plain, DATABASE);
     assert_int_equal(setenv("PGOPTIONS", serializable, 1), 0);
@@ -77,9 +72,9 @@ static void level_holds_whatever_the_session_was_told(void **state)
         pg_url(server, DATABASE, "options=-c%20default_transaction_isolation%3Dserializable"));
     expect_pair(pg_url(&via, DATABASE, NULL));
     expect_pair(pg_url(&via, DATABASE, "pooler=1"));
-
+    char path[300];
     snprintf(path, sizeof path, "%s/services", server->folder);
-    file = fopen(path, "w");
+    FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file, "[locks]\nhost=127.0.0.1\nport=%d\nuser=postgres\ndbname=%s\noptions=%s\n",
             server->port, DATABASE, serializable);
@@ -91,16 +86,13 @@ static void level_holds_whatever_the_session_was_told(void **state)
 
 static void handles_keep_their_tables(void **state)
 {
-    const char *query = "lock_table=locks_b&fence_table=fences_b";
-    syncguard_grant grant_a, grant_b;
-    syncguard_backend *a, *b;
-    PGconn *through[2];
-
     (void)state;
+    const char *query = "lock_table=locks_b&fence_table=fences_b";
     assert_status(SYNCGUARD_OK,
                   syncguard_setup(pg_url(server, DATABASE, query), NULL, NULL, NULL, &err));
-    a = open_url(pg_url(&via, DATABASE, NULL));
-    b = open_url(pg_url(&via, DATABASE, query));
+    syncguard_backend *a = open_url(pg_url(&via, DATABASE, NULL));
+    syncguard_backend *b = open_url(pg_url(&via, DATABASE, query));
+    PGconn *through[2];
     for (int i = 0; i < 2; i++) {
         through[i] = PQconnectdb(pg_url(&via, DATABASE, "sslmode=disable"));
         assert_int_equal(PQstatus(through[i]), CONNECTION_OK);
@@ -109,6 +101,8 @@ static void handles_keep_their_tables(void **state)
     /* Both sessions are there now. */
     for (int i = 0; i < 2; i++)
         pg_sql(through[i], "COMMIT");
+    syncguard_grant grant_a;
+    syncguard_grant grant_b;
     /* Each with a session of its own, and in the next round with that of the other. */
     for (int i = 0; i < 20; i++) {
         assert_status(SYNCGUARD_OK, syncguard_acquire(a, "mine", 30000, NULL, &grant_a, &err));
@@ -131,10 +125,10 @@ static void handles_keep_their_tables(void **state)
 /* Two tables, or two versions of a text, never share a name. */
 static void names_tell_texts_apart(void **state)
 {
-    sg_pg_statements ours = {.locks.bare = ""}, other = {.locks.bare = ""};
-
     (void)state;
+    sg_pg_statements ours = {.locks.bare = ""};
     assert_status(SYNCGUARD_OK, sg_pg_table_read("locks", "x", &ours.locks, &err));
+    sg_pg_statements other = {.locks.bare = ""};
     assert_status(SYNCGUARD_OK, sg_pg_table_read("other", "x", &other.locks, &err));
     assert_status(SYNCGUARD_OK, sg_pg_table_read("fences", "x", &ours.fences, &err));
     other.fences = ours.fences;
@@ -155,18 +149,17 @@ static void listener_leaves_the_sessions_alone(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(&via, DATABASE, "listen=1"));
     syncguard_backend *other = open_url(pg_url(&via, DATABASE, "listen=1"));
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_grant grant;
-    PGconn *both[2];
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 20000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "awaited", 500, NULL, &grant, &err));
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(other, "awaited", &options, &lock, &err));
     assert_int_equal(pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
                      0);
+    PGconn *both[2];
     for (int i = 0; i < 2; i++) {
         both[i] = PQconnectdb(pg_url(&via, DATABASE, "sslmode=disable"));
         assert_int_equal(PQstatus(both[i]), CONNECTION_OK);
@@ -187,6 +180,12 @@ static void listener_leaves_the_sessions_alone(void **state)
 
 int main(void)
 {
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    via = *server;
+    via.port = pg_bouncer(
+        server, "ignore_startup_parameters=options\ndefault_pool_size=2\nserver_round_robin=1");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_hold_whatever_the_session_was_told),
         cmocka_unit_test(handles_keep_their_tables),
@@ -194,15 +193,7 @@ int main(void)
         cmocka_unit_test(listener_leaves_the_sessions_alone),
         cmocka_unit_test(level_holds_whatever_the_session_was_told),
     };
-    int failed;
-
-    server = pg_server_start("fsync=off");
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    via = *server;
-    via.port = pg_bouncer(
-        server, "ignore_startup_parameters=options\ndefault_pool_size=2\nserver_round_robin=1");
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);
     return failed;

@@ -39,26 +39,26 @@ static void live_record_is_held(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
-        syncguard_grant grant, other;
-        syncguard_lock_info info;
-        int64_t expires = 0;
-        bool locked = false;
-        int listed = 0;
-
+        syncguard_grant grant;
         assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "odd", 30000, NULL, &grant, &err));
         damage("odd", harmless[i]);
+        syncguard_grant other;
         assert_status(SYNCGUARD_LOCKED,
                       syncguard_acquire(backend, "odd", 30000, NULL, &other, &err));
+        bool locked = false;
         assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "odd", NULL, &locked, &err));
         assert_true(locked);
+        syncguard_lock_info info;
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_get_by_key(backend, "odd", NULL, &info, &err));
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
         logged = 0;
+        int listed = 0;
         assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_listed, &listed, &err));
         assert_int_equal(listed, 0);
         assert_int_equal(logged, 1);
+        int64_t expires = 0;
         assert_status(SYNCGUARD_OK,
                       syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
@@ -67,15 +67,14 @@ static void live_record_is_held(void **state)
 
 static void dead_record_is_dead(void **state)
 {
-    syncguard_lock_info info;
-    syncguard_grant grant;
-    bool locked = true;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "dead", 30000, NULL, &grant, &err));
     damage("dead", "fence = 'x', expires_at_ms = 5");
+    bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "dead", NULL, &locked, &err));
     assert_false(locked);
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(backend, "dead", NULL, &info, &err));
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "dead", 30000, NULL, &grant, &err));
@@ -92,28 +91,28 @@ static void unreadable_expiry_is_left_alone(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof endless / sizeof *endless; i++) {
-        syncguard_grant grant, other, healthy;
-        syncguard_lock_info info;
-        syncguard_extend_op ops[2];
+        syncguard_grant grant;
         syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 5000), NULL};
-        int64_t expires = 0;
-        bool locked = false;
-        int listed = 0;
-
         assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "ends", 30000, NULL, &grant, &err));
+        syncguard_grant healthy;
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(backend, "healthy", 30000, NULL, &healthy, &err));
         damage("ends", endless[i]);
+        syncguard_grant other;
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_acquire(backend, "ends", 30000, NULL, &other, &err));
         assert_non_null(strstr(err.message, "the stored record cannot be read"));
+        bool locked = false;
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_is_locked(backend, "ends", NULL, &locked, &err));
+        syncguard_lock_info info;
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_get_by_key(backend, "ends", NULL, &info, &err));
+        int64_t expires = 0;
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_extend(backend, grant.lock_id, 30000, NULL, &expires, &err));
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(backend, grant.lock_id, NULL, &err));
+        syncguard_extend_op ops[2];
         /* Renewed together with others it delays nobody. */
         memset(ops, 0, sizeof ops);
         ops[0].lock_id = grant.lock_id;
@@ -123,6 +122,7 @@ static void unreadable_expiry_is_left_alone(void **state)
         assert_true(ops[0].status < 0);
         assert_int_equal(ops[1].status, SYNCGUARD_OK);
         logged = 0;
+        int listed = 0;
         assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_listed, &listed, &err));
         assert_int_equal(listed, 1);
         assert_int_equal(logged, 1);
@@ -136,7 +136,6 @@ static void unreadable_expiry_is_left_alone(void **state)
 static void note_finding(void *context, const syncguard_finding *finding)
 {
     char *found = context;
-
     if (finding->severity == SYNCGUARD_WARN)
         found[strlen(found)] = finding->topic[0];
 }
@@ -145,12 +144,11 @@ static void note_finding(void *context, const syncguard_finding *finding)
 static void doctor_finds_them(void **state)
 {
     PGconn *reader = pg_plain(server, DATABASE);
-    char found[32] = "";
-    syncguard_grant grant;
-
     (void)state;
+    char found[32] = "";
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, found, &err));
     assert_null(strpbrk(found, "rs"));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "odd", 30000, NULL, &grant, &err));
     damage("odd", "fence = 'x'");
     pg_sql(reader, "BEGIN ISOLATION LEVEL REPEATABLE READ");
@@ -168,22 +166,20 @@ static void doctor_finds_them(void **state)
 
 int main(void)
 {
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
+    options.log = count_warnings;
+    if (syncguard_open(pg_url(server, DATABASE, NULL), &options, &backend, &err) != SYNCGUARD_OK)
+        pg_die("open: %s", err.message);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live_record_is_held),
         cmocka_unit_test(dead_record_is_dead),
         cmocka_unit_test(unreadable_expiry_is_left_alone),
         cmocka_unit_test(doctor_finds_them),
     };
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    int failed;
-
-    server = pg_server_start("fsync=off");
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    options.log = count_warnings;
-    if (syncguard_open(pg_url(server, DATABASE, NULL), &options, &backend, &err) != SYNCGUARD_OK)
-        pg_die("open: %s", err.message);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     syncguard_close(backend);
     PQfinish(plain);
     pg_server_end(server);

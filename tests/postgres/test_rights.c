@@ -26,11 +26,10 @@ static int count;
 static void read_paragraph(const char *word, char *out, size_t size)
 {
     FILE *file = fopen(DOCUMENT, "r");
+    assert_non_null(file);
     char line[512];
     size_t length = 0;
     bool inside = false;
-
-    assert_non_null(file);
     while (fgets(line, sizeof line, file) != NULL && !(inside && line[0] == '\n')) {
         inside = inside || strncmp(line, word, strlen(word)) == 0;
         if (!inside)
@@ -49,7 +48,6 @@ static void add_rights(const char *text, const char *place, const char *on)
     const char *end = strstr(text, place);
     char list[128], *rest = list;
     const char *begin = end;
-
     assert_non_null(end);
     while (begin > text && begin[-1] != '`')
         begin--;
@@ -64,7 +62,6 @@ static void add_rights(const char *text, const char *place, const char *on)
 static void read_rights(void)
 {
     char text[2048];
-
     read_paragraph("**Permissions.**", text, sizeof text);
     add_rights(text, "` on their schema", "SCHEMA apart");
     add_rights(text, "` on the table of locks", "apart." LOCKS);
@@ -111,24 +108,23 @@ static void did(syncguard_status status)
 /* Each operation once, a waiter that is woken, a renewal, a take-over. */
 static void do_everything(const char *url)
 {
-    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
     syncguard_backend *backend = open_url(url);
-    syncguard_lock *lock = NULL;
-    syncguard_lock_info info;
-    syncguard_grant grant;
-    bool flag;
-
     refused = 0;
     pg_sql(plain, "DELETE FROM apart." LOCKS);
     pg_sql(plain, "INSERT INTO apart." LOCKS
                   " (key, lock_id, expires_at_ms, acquired_at_ms, fence, user_key)"
                   " VALUES ('k', 'AAAAAAAAAAAAAAAAAAAAAA', 5, 1, '000000000000001', 'k')");
+    syncguard_grant grant;
     did(syncguard_acquire(backend, "k", 1200, NULL, &grant, &err));
+    bool flag;
     did(syncguard_is_locked(backend, "k", NULL, &flag, &err));
+    syncguard_lock_info info;
     did(syncguard_get_by_key(backend, "k", NULL, &info, &err));
     did(syncguard_list(backend, NULL, ignore_one, NULL, &err));
     lacking[0] = '\0';
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, NULL, &err));
+    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(20000);
+    syncguard_lock *lock = NULL;
     if (refused == 0) {
         did(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err));
         did(syncguard_extend(backend, grant.lock_id, 100, NULL, NULL, &err));
@@ -205,6 +201,5 @@ int main(void)
         cmocka_unit_test(documented_rights_are_enough),
         cmocka_unit_test(each_documented_right_is_needed),
     };
-
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -10,7 +10,6 @@ static pg_server *server;
 static PGconn *fresh_database(const char *name)
 {
     PGconn *pg = pg_plain(server, "postgres");
-
     pg_sql(pg, "CREATE DATABASE %s", name);
     PQfinish(pg);
     return pg_plain(server, name);
@@ -19,7 +18,6 @@ static PGconn *fresh_database(const char *name)
 static void missing_schema_says_what_to_do(void **state)
 {
     PGconn *pg = fresh_database("empty");
-
     (void)state;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, first_use(pg_url(server, "empty", NULL)));
     assert_string_equal(err.native, "42P01");
@@ -31,12 +29,10 @@ static void setup_twice(void **state)
 {
     const char *url = pg_url(server, "twice", NULL);
     PGconn *pg = fresh_database("twice");
-    syncguard_grant grant;
-    syncguard_backend *backend;
-
     (void)state;
     assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
-    backend = open_url(url);
+    syncguard_backend *backend = open_url(url);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, NULL, NULL, &err));
     assert_int_equal(pg_number(pg, "SELECT count(*) FROM syncguard_locks"), 1);
@@ -49,7 +45,6 @@ static void setup_twice(void **state)
 static void keep_line(void *context, syncguard_log_level level, const char *message)
 {
     char *lines = context;
-
     assert_int_equal(level, SYNCGUARD_LOG_INFO);
     strncat(lines, message, 1023 - strlen(lines));
     strncat(lines, "\n", 1023 - strlen(lines));
@@ -59,11 +54,10 @@ static void setup_logs_what_it_changes(void **state)
 {
     const char *url = pg_url(server, "logged", NULL);
     PGconn *pg = fresh_database("logged");
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    char lines[1024] = "";
-
     (void)state;
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.log = keep_line;
+    char lines[1024] = "";
     options.log_context = lines;
     assert_status(SYNCGUARD_OK, syncguard_setup(url, &options, NULL, NULL, &err));
     assert_string_equal(lines, "created the table \"syncguard_locks\"\n"
@@ -93,27 +87,23 @@ static void count_change(void *context, syncguard_log_level level, const char *m
 static void *set_up(void *context)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_error own;
-
     options.log = count_change;
+    syncguard_error own;
     return (void *)(intptr_t)syncguard_setup(context, &options, NULL, NULL, &own);
 }
 
 static void setup_by_many_at_once(void **state)
 {
     PGconn *pg = fresh_database("many");
-    pthread_t threads[CALLERS];
-
     (void)state;
+    pthread_t threads[CALLERS];
     for (int round = 0; round < 5; round++) {
         const char *url = pg_url(server, "many", NULL);
-
         pg_sql(pg, "DROP TABLE IF EXISTS syncguard_locks, syncguard_fence_counters");
         for (int i = 0; i < CALLERS; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, set_up, (void *)url), 0);
         for (int i = 0; i < CALLERS; i++) {
             void *result;
-
             pthread_join(threads[i], &result);
             assert_int_equal((int)(intptr_t)result, SYNCGUARD_OK);
         }
@@ -127,8 +117,6 @@ static void setup_by_many_at_once(void **state)
 static void refused_setup_ends_its_session(void **state)
 {
     PGconn *pg = fresh_database("refused");
-    int64_t end;
-
     (void)state;
     pg_sql(pg, "SELECT pg_advisory_lock(" SG_PG_SETUP_LOCK ")");
     pg_sql(pg, "ALTER DATABASE refused SET lock_timeout = '200 ms'");
@@ -137,7 +125,7 @@ static void refused_setup_ends_its_session(void **state)
                   syncguard_setup(pg_url(server, "refused", "pooler=1&application_name=refused"),
                                   NULL, NULL, NULL, &err));
     assert_string_equal(err.native, "55P03");
-    end = now_ms() + 10000;
+    int64_t end = now_ms() + 10000;
     while (pg_number(pg, "SELECT count(*) FROM pg_stat_activity WHERE application_name = "
                          "'refused'") > 0) {
         assert_true(now_ms() < end);
@@ -155,7 +143,6 @@ static void printed_statements_do_it_alone(void **state)
 {
     const char *url = pg_url(server, "printed", "lock_table=app.Locks&fence_table=app.fences");
     PGconn *pg = fresh_database("printed");
-
     (void)state;
     pg_sql(pg, "CREATE SCHEMA app");
     for (int i = 0; i < 2; i++)
@@ -175,9 +162,8 @@ static void printing_changes_nothing(void **state)
 {
     const char *url = pg_url(server, "quiet", NULL);
     PGconn *pg = fresh_database("quiet");
-    int lines = 0;
-
     (void)state;
+    int lines = 0;
     assert_status(SYNCGUARD_OK, syncguard_setup(url, NULL, count_line, &lines, &err));
     assert_true(lines > 3);
     assert_int_equal(pg_number(pg, "SELECT count(*) FROM pg_class WHERE relname LIKE 'sync%%'"), 0);
@@ -206,9 +192,8 @@ static void bad_names_are_refused(void **state)
         "lock_table=syncguard_fence_counters",
         "lock_table=a123456789012345678901234567890123456789012345678901234567890123",
     };
-    syncguard_backend *backend = NULL;
-
     (void)state;
+    syncguard_backend *backend = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                       syncguard_open(pg_url(server, "twice", bad[i]), NULL, &backend, &err));
@@ -223,7 +208,6 @@ static void same_table_by_two_names_is_refused(void **state)
 {
     const char *url =
         pg_url(server, "twice", "lock_table=syncguard_locks&fence_table=public.syncguard_locks");
-
     (void)state;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, first_use(url));
     assert_non_null(strstr(err.message, "same table"));
@@ -234,11 +218,6 @@ static void foreign_tables_serve(void **state)
 {
     const char *url = pg_url(server, "foreign_made", NULL);
     PGconn *pg = fresh_database("foreign_made");
-    syncguard_lock_info_raw info;
-    syncguard_backend *backend = NULL;
-    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_grant grant;
-
     (void)state;
     pg_sql(pg, "CREATE TABLE syncguard_locks (key text PRIMARY KEY, lock_id text NOT NULL, "
                "expires_at_ms bigint NOT NULL, acquired_at_ms bigint NOT NULL, fence text NOT "
@@ -247,9 +226,13 @@ static void foreign_tables_serve(void **state)
     pg_sql(pg, "CREATE INDEX b ON syncguard_locks (expires_at_ms)");
     pg_sql(pg, "CREATE TABLE syncguard_fence_counters (fence_key text PRIMARY KEY, fence bigint "
                "NOT NULL DEFAULT 0, key_debug text)");
+    syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     options.owner = "me";
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_OK, syncguard_open(url, &options, &backend, &err));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
+    syncguard_lock_info_raw info;
     assert_status(SYNCGUARD_OK, syncguard_get_by_key_raw(backend, "k", NULL, &info, &err));
     assert_string_equal(info.owner, "");
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
@@ -274,7 +257,6 @@ static void foreign_tables_serve(void **state)
 static void unfit_tables_are_refused(void **state)
 {
     PGconn *pg = fresh_database("unfit");
-
     (void)state;
     pg_sql(pg, "CREATE TABLE syncguard_locks (key text, lock_id text)");
     pg_sql(pg, "CREATE TABLE syncguard_fence_counters (fence_key text PRIMARY KEY, fence bigint "
@@ -288,9 +270,6 @@ static void unfit_tables_are_refused(void **state)
 static void rows_are_enough_after_setup(void **state)
 {
     PGconn *pg = fresh_database("least");
-    syncguard_backend *backend;
-    syncguard_grant grant;
-
     (void)state;
     pg_sql(pg, "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
     pg_sql(pg, "CREATE ROLE least LOGIN");
@@ -300,7 +279,8 @@ static void rows_are_enough_after_setup(void **state)
     assert_string_equal(err.native, "42501");
     assert_status(SYNCGUARD_OK,
                   syncguard_setup(pg_url(server, "least", NULL), NULL, NULL, NULL, &err));
-    backend = open_url(pg_url_as(server, "least", "least", NULL));
+    syncguard_backend *backend = open_url(pg_url_as(server, "least", "least", NULL));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_AUTH_FAILED,
                   syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     pg_sql(pg, "GRANT SELECT, INSERT, UPDATE, DELETE ON syncguard_locks, "
@@ -318,13 +298,11 @@ static void rows_are_enough_after_setup(void **state)
 
 static void initialisers_agree(void **state)
 {
-    const syncguard_postgres_options from_macro = SYNCGUARD_POSTGRES_OPTIONS_INIT;
-    syncguard_postgres_options from_function;
-    syncguard_backend *backend = NULL;
-
     (void)state;
+    syncguard_postgres_options from_function;
     memset(&from_function, 0x5a, sizeof from_function);
     syncguard_postgres_options_init(&from_function, sizeof from_function);
+    const syncguard_postgres_options from_macro = SYNCGUARD_POSTGRES_OPTIONS_INIT;
     SAME(size);
     SAME(conninfo);
     SAME(lock_table);
@@ -334,6 +312,7 @@ static void initialisers_agree(void **state)
     SAME(prepared);
     SAME(listen);
     from_function.pool_max = 0;
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT,
                   syncguard_postgres_open(&from_function, NULL, &backend, &err));
     from_function.pool_max = 1;
@@ -344,18 +323,17 @@ static void initialisers_agree(void **state)
 
 static void constructor_takes_keywords(void **state)
 {
-    syncguard_postgres_options options = SYNCGUARD_POSTGRES_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_grant grant;
-    char conninfo[128];
-
     (void)state;
+    char conninfo[128];
     /* Through the socket in the server's folder. */
     snprintf(conninfo, sizeof conninfo, "host=%s port=%d user=postgres dbname=twice",
              server->folder, server->port);
+    syncguard_postgres_options options = SYNCGUARD_POSTGRES_OPTIONS_INIT;
     options.conninfo = conninfo;
     options.pool_max = 1;
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_OK, syncguard_postgres_open(&options, NULL, &backend, &err));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "typed", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
@@ -363,10 +341,8 @@ static void constructor_takes_keywords(void **state)
 
 static void url_forms(void **state)
 {
-    char url[256];
-    syncguard_backend *backend = NULL;
-
     (void)state;
+    char url[256];
     snprintf(url, sizeof url, "postgresql:///twice?host=%s&port=%d&user=postgres&timeout_ms=4000",
              server->folder, server->port);
     syncguard_close(open_url(url));
@@ -376,6 +352,7 @@ static void url_forms(void **state)
     snprintf(url, sizeof url,
              "postgres://postgres:pw-marker-SECRET@127.0.0.1:%d/twice?no_such=SECRET",
              server->port);
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, syncguard_open(url, NULL, &backend, &err));
     assert_non_null(strstr(err.message, "no_such"));
     assert_null(strstr(err.message, "SECRET"));
@@ -385,12 +362,6 @@ static void url_forms(void **state)
 static void service_file_counts(void **state)
 {
     PGconn *pg = fresh_database("served");
-    syncguard_postgres_options options = SYNCGUARD_POSTGRES_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_grant grant;
-    char path[128];
-    FILE *file;
-
     (void)state;
     pg_sql(pg, "CREATE SCHEMA app");
     assert_status(SYNCGUARD_OK,
@@ -398,8 +369,9 @@ static void service_file_counts(void **state)
                                          "lock_table=app.syncguard_locks&fence_table=app."
                                          "syncguard_fence_counters"),
                                   NULL, NULL, NULL, &err));
+    char path[128];
     snprintf(path, sizeof path, "%s/services", server->folder);
-    file = fopen(path, "w");
+    FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file,
             "[locks]\nhost=127.0.0.1\nport=%d\nuser=postgres\ndbname=served\n"
@@ -410,8 +382,11 @@ static void service_file_counts(void **state)
     setenv("PGHOST", "no-such-host.invalid", 1);
     setenv("PGPORT", "1", 1);
     setenv("PGOPTIONS", "-c search_path=nowhere", 1);
+    syncguard_postgres_options options = SYNCGUARD_POSTGRES_OPTIONS_INIT;
     options.conninfo = "service=locks sslmode=disable";
+    syncguard_backend *backend = NULL;
     assert_status(SYNCGUARD_OK, syncguard_postgres_open(&options, NULL, &backend, &err));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
     syncguard_close(backend);
@@ -431,9 +406,8 @@ static void service_file_counts(void **state)
 static const char *sslmode_of(const char *conninfo)
 {
     static char value[32];
-    sg_pg_target *target = NULL;
-
     value[0] = '\0';
+    sg_pg_target *target = NULL;
     assert_status(SYNCGUARD_OK, sg_pg_target_read(conninfo, 1000, &target, &err));
     for (size_t i = 0; target->keywords[i] != NULL; i++) {
         if (strcmp(target->keywords[i], "sslmode") == 0)
@@ -456,6 +430,7 @@ static void names_are_not_addresses(void **state)
 
 int main(void)
 {
+    server = pg_server_start("fsync=off");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_schema_says_what_to_do),
         cmocka_unit_test(setup_twice),
@@ -475,10 +450,7 @@ int main(void)
         cmocka_unit_test(service_file_counts),
         cmocka_unit_test(names_are_not_addresses),
     };
-    int failed;
-
-    server = pg_server_start("fsync=off");
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     pg_server_end(server);
     return failed;
 }

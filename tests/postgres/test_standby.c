@@ -45,7 +45,6 @@ static request batches[ENDINGS];
 static syncguard_backend *open_primary(int64_t timeout_ms)
 {
     char query[64];
-
     snprintf(query, sizeof query, "timeout_ms=%lld", (long long)timeout_ms);
     return open_url(pg_url(primary, DATABASE, query));
 }
@@ -54,7 +53,6 @@ static void *run_acquire(void *context)
 {
     request *r = context;
     syncguard_call call = call_of(r->timeout_ms, NULL);
-
     r->status = syncguard_acquire(r->backend, r->key, TTL_MS, &call, &r->grant, &r->err);
     return NULL;
 }
@@ -64,7 +62,6 @@ static void *run_extend(void *context)
     request *r = context;
     syncguard_call call = call_of(r->timeout_ms, NULL);
     int64_t expires = 0;
-
     r->status = syncguard_extend(r->backend, r->lock_id, TTL_MS, &call, &expires, &r->err);
     return NULL;
 }
@@ -74,7 +71,6 @@ static void *run_batch(void *context)
     request *r = context;
     syncguard_extend_op op = {.lock_id = r->lock_id, .ttl_ms = TTL_MS};
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), r->timeout_ms), NULL};
-
     r->status = r->backend->ops->extend_many(r->backend, &op, 1, &limits, &r->err);
     if (r->status == SYNCGUARD_OK)
         r->status = op.status;
@@ -87,7 +83,6 @@ static void *run_batch(void *context)
 static void end_waits(ending how, long count)
 {
     int64_t end = now_ms() + 10000;
-
     if (how == TIMEOUT)
         return;
     while (pg_number(plain, "SELECT count(*) " WAITING) < count) {
@@ -112,7 +107,6 @@ static void finish(request *r)
 static void await_standby(void)
 {
     int64_t end = now_ms() + 20000;
-
     while (pg_number(plain, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") ==
            0) {
         assert_true(now_ms() < end);
@@ -126,8 +120,6 @@ static void granted_when_the_standby_is_back(void **state)
     (void)state;
     for (int how = TERMINATE; how <= CANCEL; how++) {
         request r = {.backend = open_primary(20000), .timeout_ms = 20000};
-        PGconn *other;
-
         snprintf(r.key, sizeof r.key, "back %s", ending_names[how]);
         pg_server_down(standby, SIGINT);
         begin(&r, run_acquire);
@@ -137,7 +129,7 @@ static void granted_when_the_standby_is_back(void **state)
         finish(&r);
         err = r.err;
         assert_status(SYNCGUARD_OK, r.status);
-        other = pg_plain(standby, DATABASE);
+        PGconn *other = pg_plain(standby, DATABASE);
         for (int64_t end = now_ms() + 10000; lock_rows(other, r.key) != 1; sleep_ms(20))
             assert_true(now_ms() < end); /* it has the log, and may still have to apply it */
         PQfinish(other);
@@ -149,18 +141,15 @@ static void granted_when_the_standby_is_back(void **state)
 static void nothing_succeeds_without_the_standby(void **state)
 {
     syncguard_backend *holder = open_primary(5000);
-
     (void)state;
     for (int how = 0; how < ENDINGS; how++) {
         request *each[] = {&acquires[how], &extends[how], &batches[how]};
-
         for (int i = 0; i < 3; i++) {
-            syncguard_grant grant;
-
             each[i]->timeout_ms = 2500;
             snprintf(each[i]->key, sizeof each[i]->key, "%d %s", i, ending_names[how]);
             if (i == 0)
                 continue;
+            syncguard_grant grant;
             assert_status(SYNCGUARD_OK, syncguard_acquire(holder, each[i]->key, SHORT_TTL_MS, NULL,
                                                           &grant, &err));
             memcpy(each[i]->lock_id, grant.lock_id, sizeof each[i]->lock_id);
@@ -170,7 +159,6 @@ static void nothing_succeeds_without_the_standby(void **state)
     for (int how = 0; how < ENDINGS; how++) {
         request *each[] = {&extends[how], &batches[how], &acquires[how]};
         void *(*const runs[])(void *) = {run_extend, run_batch, run_acquire};
-
         for (int i = 0; i < 3; i++) {
             each[i]->backend = open_primary(2500);
             begin(each[i], runs[i]);
@@ -187,7 +175,6 @@ static bool is_alone(syncguard_backend *second, const request *first)
 {
     syncguard_grant grant;
     syncguard_status status = syncguard_acquire(second, first->key, 30000, NULL, &grant, &err);
-
     assert_status(SYNCGUARD_OK, status);
     if (first->status >= 0)
         print_error("two holders of '%s' (%s): fences %s and %s\n", first->key,
@@ -197,9 +184,6 @@ static bool is_alone(syncguard_backend *second, const request *first)
 
 static void one_holder_after_the_failover(void **state)
 {
-    syncguard_backend *second;
-    int alone = 0;
-
     (void)state;
     PQfinish(plain);
     plain = NULL;
@@ -207,7 +191,8 @@ static void one_holder_after_the_failover(void **state)
     pg_server_up(standby);
     pg_server_promote(standby);
     sleep_ms(SHORT_TTL_MS);
-    second = open_url(pg_url(standby, DATABASE, NULL));
+    syncguard_backend *second = open_url(pg_url(standby, DATABASE, NULL));
+    int alone = 0;
     for (int how = 0; how < ENDINGS; how++) {
         alone += is_alone(second, &acquires[how]);
         alone += is_alone(second, &extends[how]);
@@ -219,13 +204,6 @@ static void one_holder_after_the_failover(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(granted_when_the_standby_is_back),
-        cmocka_unit_test(nothing_succeeds_without_the_standby),
-        cmocka_unit_test(one_holder_after_the_failover),
-    };
-    int failed;
-
     primary = pg_server_start("fsync=off");
     pg_make_database(primary, DATABASE);
     plain = pg_plain(primary, DATABASE);
@@ -234,7 +212,12 @@ int main(void)
     pg_sql(plain, "ALTER SYSTEM SET synchronous_standby_names = '*'");
     pg_sql(plain, "SELECT pg_reload_conf()");
     await_standby();
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(granted_when_the_standby_is_back),
+        cmocka_unit_test(nothing_succeeds_without_the_standby),
+        cmocka_unit_test(one_holder_after_the_failover),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (plain != NULL)
         PQfinish(plain);
     pg_server_end(primary);

@@ -34,7 +34,6 @@ static void write_statements(void)
 static void send_ours(sg_pg_statement statement, int count, const char *const *values)
 {
     const char *sql = text_of(statement);
-
     assert_int_equal(PQsendQueryParams(ours, sql, count, NULL, values, NULL, NULL, 0), 1);
 }
 
@@ -42,7 +41,6 @@ static void send_ours(sg_pg_statement statement, int count, const char *const *v
 static PGresult *answer(void)
 {
     PGresult *result = PQgetResult(ours);
-
     assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
     assert_null(PQgetResult(ours));
     return result;
@@ -84,12 +82,9 @@ static void advisory_lock_comes_before_the_row(void **state)
 {
     const char *extend = text_of(SG_PG_LOCK_ID);
     const char *release = text_of(SG_PG_RELEASE);
-    const char *filter;
-    PGresult *result;
-
     (void)state;
     pg_sql(plain, "PREPARE e AS %s", extend);
-    result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE e ('x')");
+    PGresult *result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE e ('x')");
     assert_true(PQntuples(result) > 2);
     assert_non_null(strstr(PQgetvalue(result, 0, 0), "LockRows"));
     /* The line of the scan below it, with what it computes. */
@@ -99,7 +94,7 @@ static void advisory_lock_comes_before_the_row(void **state)
     pg_sql(plain, "PREPARE r AS %s", release);
     result = PQexec(plain, "EXPLAIN (VERBOSE, COSTS OFF) EXECUTE r ('x', 1000, true)");
     assert_true(PQntuples(result) > 2);
-    filter = PQgetvalue(result, PQntuples(result) - 1, 0);
+    const char *filter = PQgetvalue(result, PQntuples(result) - 1, 0);
     assert_non_null(strstr(filter, "Filter: "));
     assert_non_null(strstr(filter, "pg_advisory_xact_lock"));
     if (strstr(PQgetvalue(result, PQntuples(result) - 2, 0), "Index Cond: ") == NULL) {
@@ -132,11 +127,8 @@ static void release_is_evaluated_after_the_wait(void **state)
         "SELECT 1 FROM syncguard_locks FOR UPDATE",
         "SELECT pg_advisory_xact_lock(hashtext('late'))",
     };
-
     (void)state;
     for (size_t i = 0; i < sizeof meanwhile / sizeof *meanwhile * 2; i++) {
-        PGresult *result;
-
         plant("late", -500);
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", holds[i % 2]);
@@ -146,7 +138,7 @@ static void release_is_evaluated_after_the_wait(void **state)
         sleep_ms(600);
         pg_sql(foreign, "%s", meanwhile[i / 2].sql);
         pg_sql(foreign, "COMMIT");
-        result = answer();
+        PGresult *result = answer();
         assert_int_equal(PQntuples(result), meanwhile[i / 2].live != NULL ? 1 : 0);
         if (meanwhile[i / 2].live != NULL) {
             assert_string_equal(PQgetvalue(result, 0, 0), "late");
@@ -175,7 +167,6 @@ static void send_acquire(void)
 {
     const char *const values[] = {"wanted", OTHER_ID,       "30000",           "1000",
                                   "wanted", "fence:wanted", "900000000000000", NULL};
-
     send_ours(SG_PG_ACQUIRE, 8, values);
 }
 
@@ -193,13 +184,11 @@ static int64_t counter(void)
 static void takeover_spares_a_lock_that_was_extended_meanwhile(void **state)
 {
     int64_t before = counter();
-    PGresult *result;
-
     (void)state;
     plant("wanted", 300);
     pg_sql(ours, "BEGIN");
     PQclear(ask_ours(SG_PG_LOCK_KEY, 1, (const char *const[]){"wanted"}));
-    result = ask_ours(SG_PG_CURRENT_ROW, 2, (const char *const[]){"wanted", OTHER_ID});
+    PGresult *result = ask_ours(SG_PG_CURRENT_ROW, 2, (const char *const[]){"wanted", OTHER_ID});
     assert_int_equal(PQntuples(result), 1);
     PQclear(result);
     pg_sql(foreign, "BEGIN");
@@ -228,21 +217,17 @@ static void takeover_of_a_dead_row_that_was_held(void **state)
 {
     static const char *const acts[] = {"DELETE FROM syncguard_locks",
                                        "SELECT 1 FROM syncguard_locks FOR UPDATE"};
-
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        PGresult *result;
-        int64_t before;
-
         plant("wanted", -5000);
-        before = counter();
+        int64_t before = counter();
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", acts[i]);
         pg_sql(ours, "BEGIN");
         send_acquire();
         await_wait();
         pg_sql(foreign, "COMMIT");
-        result = answer();
+        PGresult *result = answer();
         assert_int_equal(PQntuples(result), 1);
         assert_int_equal(strtoll(PQgetvalue(result, 0, 0), NULL, 10), before + 1);
         PQclear(result);
@@ -256,6 +241,12 @@ static void takeover_of_a_dead_row_that_was_held(void **state)
 
 int main(void)
 {
+    write_statements();
+    server = pg_server_start(NULL);
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    ours = pg_plain(server, DATABASE);
+    foreign = pg_plain(server, DATABASE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(advisory_lock_comes_before_the_row),
         cmocka_unit_test(release_is_evaluated_after_the_wait),
@@ -263,15 +254,7 @@ int main(void)
         cmocka_unit_test(takeover_spares_a_lock_that_was_extended_meanwhile),
         cmocka_unit_test(takeover_of_a_dead_row_that_was_held),
     };
-    int failed;
-
-    write_statements();
-    server = pg_server_start(NULL);
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    ours = pg_plain(server, DATABASE);
-    foreign = pg_plain(server, DATABASE);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(foreign);
     PQfinish(ours);
     PQfinish(plain);

@@ -33,7 +33,6 @@ static syncguard_status run(syncguard_backend *backend, operation what, const sy
 {
     bool locked = false;
     syncguard_status status = SYNCGUARD_OK;
-
     switch (what) {
     case ACQUIRE:
         return syncguard_acquire(backend, "patient", 60000, call, grant, &err);
@@ -54,18 +53,15 @@ static syncguard_status run(syncguard_backend *backend, operation what, const sy
 static void waits_for_all(const char *query, const syncguard_call *call, int64_t hold_ms, int kind)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, query));
-
     for (int i = kind < 0 ? 0 : kind; i < LOCKS * OPERATIONS; i += kind < 0 ? 1 : LOCKS) {
         operation what = (operation)(i / LOCKS);
         syncguard_grant grant;
-        pthread_t thread;
-        int64_t began;
-
         if (what != ACQUIRE)
             assert_status(SYNCGUARD_OK, run(backend, ACQUIRE, NULL, &grant));
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "%s", locks[i % LOCKS]);
-        began = now_ms();
+        int64_t began = now_ms();
+        pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, commit_after, (void *)(intptr_t)hold_ms), 0);
         assert_status(SYNCGUARD_OK, run(backend, what, call, &grant));
         assert_true(now_ms() - began < hold_ms + 2000);
@@ -80,7 +76,6 @@ static void nobody_gives_up_early(void **state)
 {
     syncguard_call shorter = call_of(3000, NULL);
     syncguard_call longer = call_of(20000, NULL);
-
     (void)state;
     waits_for_all("pool_max=1&listen=0", NULL, 250, -1);
     waits_for_all("pool_max=1&listen=0", &shorter, 250, -1);
@@ -92,16 +87,14 @@ static void short_reads_wait_too(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, "pool_max=1&listen=0"));
     syncguard_call call = call_of(240, NULL);
-    int waited = 0;
-
     (void)state;
+    int waited = 0;
     for (int i = 0; i < 20 && waited < 2; i++) { /* the machine may be late */
-        pthread_t thread;
-        bool locked;
-
         pg_sql(foreign, "BEGIN");
         pg_sql(foreign, "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE");
+        pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, commit_after, (void *)(intptr_t)150), 0);
+        bool locked;
         waited += syncguard_is_locked(backend, "nobody's", &call, &locked, &err) == SYNCGUARD_OK;
         pthread_join(thread, NULL);
     }
@@ -112,11 +105,9 @@ static void short_reads_wait_too(void **state)
 static int session_of(syncguard_backend *backend)
 {
     sg_pg_pool *pool = sg_pg_of(backend)->pool;
-    const sg_pg_connection *first;
-    int session = 0;
-
     pthread_mutex_lock(&pool->mutex);
-    first = atomic_load(&pool->all);
+    const sg_pg_connection *first = atomic_load(&pool->all);
+    int session = 0;
     if (first != NULL)
         session = PQbackendPID(first->pg);
     pthread_mutex_unlock(&pool->mutex);
@@ -131,14 +122,12 @@ static bool refused_by_the_server(operation what)
         open_used(pg_url(server, DATABASE, "pool_max=1&listen=0&timeout_ms=1200"));
     int session = session_of(backend);
     syncguard_grant grant;
-    bool refused;
-
     if (what != ACQUIRE)
         assert_status(SYNCGUARD_OK, run(backend, ACQUIRE, NULL, &grant));
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "LOCK TABLE syncguard_locks IN ACCESS EXCLUSIVE MODE");
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, run(backend, what, NULL, &grant));
-    refused = strcmp(err.native, "55P03") == 0;
+    bool refused = strcmp(err.native, "55P03") == 0;
     pg_sql(foreign, "COMMIT");
     if (refused) {
         if (what == ACQUIRE)
@@ -159,7 +148,6 @@ static void the_server_says_when_time_is_up(void **state)
     (void)state;
     for (int what = 0; what < OPERATIONS; what++) {
         int tries = 0;
-
         while (!refused_by_the_server((operation)what)) /* it may have been late */
             assert_true(++tries < 10);
     }
@@ -167,14 +155,13 @@ static void the_server_says_when_time_is_up(void **state)
 
 static void a_set_up_has_time(void **state)
 {
-    pthread_t thread;
-
     (void)state;
     pg_sql(foreign, "CREATE DATABASE later");
     PQfinish(foreign);
     foreign = pg_plain(server, "later");
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(" SG_PG_SETUP_LOCK ")");
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, commit_after, (void *)(intptr_t)500), 0);
     assert_status(SYNCGUARD_OK,
                   syncguard_setup(pg_url(server, "later", NULL), NULL, NULL, NULL, &err));
@@ -183,18 +170,16 @@ static void a_set_up_has_time(void **state)
 
 int main(void)
 {
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    foreign = pg_plain(server, DATABASE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nobody_gives_up_early),
         cmocka_unit_test(short_reads_wait_too),
         cmocka_unit_test(the_server_says_when_time_is_up),
         cmocka_unit_test(a_set_up_has_time),
     };
-    int failed;
-
-    server = pg_server_start("fsync=off");
-    pg_make_database(server, DATABASE);
-    foreign = pg_plain(server, DATABASE);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(foreign);
     pg_server_end(server);
     return failed;

@@ -22,7 +22,7 @@ static pg_server *server;
 static pg_server via; /* the same through the proxy */
 static PGconn *plain;
 
-/* ---- the proxy --------------------------------------------------------------------------- */
+/* ---- the proxy ---- */
 
 typedef enum mode {
     PASS,
@@ -59,7 +59,6 @@ static bool put(int fd, const void *bytes, size_t count)
 static bool put_error(int fd, const char *fields, size_t count)
 {
     unsigned char head[5] = {'E', 0, 0, 0, (unsigned char)(count + 4)};
-
     return put(fd, head, 5) && put(fd, fields, count);
 }
 
@@ -67,7 +66,6 @@ static bool put_error(int fd, const char *fields, size_t count)
 static bool put_copy(int fd)
 {
     unsigned char message[8] = {(unsigned char)atomic_load(&copy_type), 0, 0, 0, 7};
-
     return put(fd, message, sizeof message);
 }
 
@@ -75,7 +73,6 @@ static bool put_copy(int fd)
 static bool put_no_columns(int fd, unsigned char type)
 {
     const unsigned char message[7] = {type, 0, 0, 0, 6};
-
     return put(fd, message, sizeof message);
 }
 
@@ -86,7 +83,6 @@ static bool pass_message(line *self, const unsigned char *message, size_t length
     static const char uncoded[] = "SERROR\0VERROR\0Mno memory\0";
     const char *tag = message[0] == 'C' ? (const char *)message + 5 : "";
     int now = atomic_load(&proxy_mode);
-
     if (now == SILENT && strcmp(tag, "BEGIN") == 0) {
         atomic_store(&proxy_mode, PASS);
         self->silent = true;
@@ -122,15 +118,13 @@ static bool from_server(line *self)
 {
     ssize_t got =
         recv(self->server, self->buffer + self->have, sizeof self->buffer - self->have, 0);
-    size_t at = 0;
-
     if (got <= 0)
         return false;
     self->have += (size_t)got;
+    size_t at = 0;
     while (self->have - at >= 5) {
         const unsigned char *m = self->buffer + at;
         size_t length = 1 + ((size_t)m[1] << 24 | (size_t)m[2] << 16 | (size_t)m[3] << 8 | m[4]);
-
         if (self->have - at < length)
             break;
         if (!pass_message(self, m, length))
@@ -146,7 +140,6 @@ static bool from_client(line *self)
 {
     unsigned char bytes[8192];
     ssize_t got = recv(self->client, bytes, sizeof bytes, 0);
-
     return got > 0 && put(self->server, bytes, (size_t)got);
 }
 
@@ -154,10 +147,8 @@ static void *serve_line(void *context)
 {
     line *self = context;
     bool going = true;
-
     while (going && self->cuts == atomic_load(&proxy_cuts)) {
         struct pollfd fds[2] = {{self->client, POLLIN, 0}, {self->server, POLLIN, 0}};
-
         if (poll(fds, 2, 20) <= 0)
             continue;
         if (fds[0].revents != 0)
@@ -177,15 +168,12 @@ static int server_port; /* kept apart: the proxy outlives the server's record */
 static void *accept_lines(void *context)
 {
     int listening = *(int *)context;
-
     for (;;) {
         struct sockaddr_in address = {.sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                       .sin_port = htons((uint16_t)server_port)};
         int client = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
         line *self = calloc(1, sizeof *self);
-        pthread_t thread;
-
         if (client < 0 || self == NULL || atomic_load(&proxy_closed)) {
             close(client);
             free(self);
@@ -194,6 +182,7 @@ static void *accept_lines(void *context)
         self->client = client;
         self->cuts = atomic_load(&proxy_cuts);
         self->server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        pthread_t thread;
         if (connect(self->server, (struct sockaddr *)&address, sizeof address) != 0 ||
             pthread_create(&thread, NULL, serve_line, self) != 0)
             pg_die("the proxy cannot reach the server");
@@ -208,10 +197,9 @@ static int start_proxy(void)
     static int listening;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
-    pthread_t thread;
-
     server_port = server->port;
     listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pthread_t thread;
     if (bind(listening, (struct sockaddr *)&address, sizeof address) != 0 ||
         listen(listening, 64) != 0 ||
         getsockname(listening, (struct sockaddr *)&address, &length) != 0 ||
@@ -221,7 +209,7 @@ static int start_proxy(void)
     return ntohs(address.sin_port);
 }
 
-/* ---- a name with two addresses ----------------------------------------------------------- */
+/* ---- a name with two addresses ---- */
 
 /* Also libpq's: the first address of two.test swallows everything, the second is the server's. */
 __attribute__((visibility("default"))) int getaddrinfo(const char *host, const char *service,
@@ -230,14 +218,12 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *host, const c
 {
     typedef int resolver(const char *, const char *, const struct addrinfo *, struct addrinfo **);
     bool two = host != NULL && strcmp(host, "two.test") == 0;
-    struct addrinfo *second = NULL;
     resolver *real;
-    int status;
-
     *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
-    status = real(two ? "127.0.0.2" : host, service, hints, out);
+    int status = real(two ? "127.0.0.2" : host, service, hints, out);
     if (!two || status != 0)
         return status;
+    struct addrinfo *second = NULL;
     status = real("127.0.0.1", service, hints, &second);
     if (status == 0)
         (*out)->ai_next = second; /* as freeaddrinfo expects it */
@@ -248,7 +234,6 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *host, const c
 static void swallow(int port, int fds[4])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-
     assert_int_equal(inet_pton(AF_INET, "127.0.0.2", &address.sin_addr), 1);
     fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(fds[0], (struct sockaddr *)&address, sizeof address), 0);
@@ -260,12 +245,11 @@ static void swallow(int port, int fds[4])
     sleep_ms(100);
 }
 
-/* ---- the tests --------------------------------------------------------------------------- */
+/* ---- the tests ---- */
 
 static void pair(syncguard_backend *backend, const char *key)
 {
     syncguard_grant grant;
-
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, key, 30000, NULL, &grant, &err));
     assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err));
 }
@@ -273,11 +257,10 @@ static void pair(syncguard_backend *backend, const char *key)
 static void session_ended_after_the_commit(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
-    syncguard_grant grant;
-
     (void)state;
     pair(backend, "ended");
     atomic_store(&proxy_mode, END_AFTER_COMMIT);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "ended", 60000, NULL, &grant, &err));
     assert_true(atomic_load(&proxy_closed));
@@ -292,11 +275,10 @@ static void session_ended_after_the_commit(void **state)
 static void error_without_a_code(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
-    syncguard_grant grant;
-
     (void)state;
     pair(backend, "uncoded");
     atomic_store(&proxy_mode, NO_CODE);
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "uncoded", 60000, NULL, &grant, &err));
     assert_int_equal(atomic_load(&proxy_mode), PASS);
     assert_string_equal(grant.fence, "000000000000002");
@@ -307,11 +289,10 @@ static void error_without_a_code(void **state)
 static void *wait_for_it(void *context)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_error own;
-
     options.timeout_ms = 20000;
     options.retry_delay_ms = 20000;
+    syncguard_lock *lock = NULL;
+    syncguard_error own;
     if (syncguard_lock_acquire(context, "uncoded", &options, &lock, &own) != SYNCGUARD_OK)
         return NULL;
     return lock;
@@ -322,16 +303,15 @@ static void error_without_a_code_after_a_release(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
-    syncguard_grant grant;
-    pthread_t thread;
-    void *lock = NULL;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "uncoded", 60000, NULL, &grant, &err));
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, wait_for_it, backend), 0);
     sleep_ms(500);
     atomic_store(&proxy_mode, NO_CODE);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
+    void *lock = NULL;
     pthread_join(thread, &lock);
     assert_int_equal(atomic_load(&proxy_mode), PASS);
     assert_non_null(lock);
@@ -348,10 +328,9 @@ static void copy_ends_the_connection(void **state)
 {
     static const char types[] = {'G', 'H', 'W'};
     syncguard_backend *backend = open_url(pg_url(&via, DATABASE, NULL));
-    syncguard_grant grant;
-
     (void)state;
     pair(backend, "copy");
+    syncguard_grant grant;
     for (size_t i = 0; i < sizeof types; i++) {
         atomic_store(&copy_type, types[i]);
         atomic_store(&proxy_mode, COPY_ONCE);
@@ -372,29 +351,24 @@ static void copy_after_the_caller_left(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=copied"));
     syncguard_call call = call_of(300, NULL);
-    syncguard_grant grant;
-    syncguard_status status;
-    int64_t end;
-    int lines;
-    pid_t pid;
-
     (void)state;
     pair(backend, "copied");
-    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
-                                  "'copied'");
+    pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                                        "'copied'");
     assert_true(pid > 1);
-    lines = atomic_load(&proxy_lines);
+    int lines = atomic_load(&proxy_lines);
     atomic_store(&copy_type, 'G');
     atomic_store(&proxy_mode, COPY_ONCE);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    status = syncguard_acquire(backend, "copied", 60000, &call, &grant, &err);
+    syncguard_grant grant;
+    syncguard_status status = syncguard_acquire(backend, "copied", 60000, &call, &grant, &err);
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
-    for (end = now_ms() + 30000; atomic_load(&proxy_mode) != PASS; sleep_ms(5))
+    for (int64_t end = now_ms() + 30000; atomic_load(&proxy_mode) != PASS; sleep_ms(5))
         assert_true(now_ms() < end);
     expect_gone(plain, "copied");
     syncguard_close(backend);
-    for (end = now_ms() + 30000; atomic_load(&proxy_lines) >= lines; sleep_ms(5))
+    for (int64_t end = now_ms() + 30000; atomic_load(&proxy_lines) >= lines; sleep_ms(5))
         assert_true(now_ms() < end);
 }
 
@@ -408,13 +382,11 @@ static void ignore_finding(void *context, const syncguard_finding *finding)
 static void answers_without_values(void **state)
 {
     static const mode modes[] = {NO_ROWS, NO_COLUMNS};
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         syncguard_backend *known = open_url(pg_url(&via, DATABASE, NULL));
         syncguard_backend *fresh = open_url(pg_url(&via, DATABASE, NULL));
-
         pair(known, "values");
         atomic_store(&proxy_mode, modes[i]);
         assert_true(syncguard_examine(known, NULL, ignore_finding, NULL, &err) < SYNCGUARD_OK);
@@ -431,17 +403,14 @@ static void carried_out_after_the_connection_broke(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=late"));
     syncguard_call call = call_of(300, NULL);
-    syncguard_grant grant;
-    syncguard_status status;
-    pid_t pid;
-
     (void)state;
     pair(backend, "late");
-    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
-                                  "'late'");
+    pid_t pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                                        "'late'");
     assert_true(pid > 1);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    status = syncguard_acquire(backend, "late", 60000, &call, &grant, &err);
+    syncguard_grant grant;
+    syncguard_status status = syncguard_acquire(backend, "late", 60000, &call, &grant, &err);
     atomic_fetch_add(&proxy_cuts, 1);
     sleep_ms(1500);
     assert_int_equal(kill(pid, SIGCONT), 0);
@@ -463,12 +432,10 @@ static void release_that_was_sent_again(void **state)
         "UPDATE syncguard_locks SET expires_at_ms = 1 WHERE key = 'again'",
     };
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, "application_name=again"));
-
     (void)state;
     for (size_t i = 0; i < sizeof meanwhile / sizeof *meanwhile; i++) {
         for (int broken = 0; broken < 2; broken++) {
             syncguard_grant grant;
-
             assert_status(SYNCGUARD_OK,
                           syncguard_acquire(backend, "again", 30000, NULL, &grant, &err));
             pg_sql(plain, "%s", meanwhile[i]);
@@ -515,7 +482,6 @@ static void watch_left(syncguard_backend *backend)
                                .ttl_ms = 60000,
                                .owner = "",
                                .watch = true};
-
     while (op.armed_ms == 0) {
         op.limits.deadline_ns = syncguard_clock_after(syncguard_clock_ns(), 5000);
         assert_status(SYNCGUARD_LOCKED, backend->ops->acquire(backend, &op, &err));
@@ -528,29 +494,26 @@ static void release_that_comes_late_is_reported(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(&via, DATABASE, "application_name=left"));
     syncguard_call call = call_of(300, NULL);
-    syncguard_status status;
-    syncguard_grant grant;
-    int64_t end;
-    pid_t pid;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "left", 60000, NULL, &grant, &err));
     watch_left(backend);
-    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
-                                  "'left' AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype "
-                                  "= 'advisory')");
+    pid_t pid =
+        (pid_t)pg_number(plain, "SELECT pid FROM pg_stat_activity WHERE application_name = "
+                                "'left' AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype "
+                                "= 'advisory')");
     assert_true(pid > 1);
     atomic_store(&told_of_all, 0);
     atomic_store(&told_of_left, 0);
     atomic_store(&proxy_mode, SILENT);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    status = syncguard_release(backend, grant.lock_id, &call, &err);
+    syncguard_status status = syncguard_release(backend, grant.lock_id, &call, &err);
     sleep_ms(300); /* the cancel request finds nothing to cancel */
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT, status);
     expect_gone(plain, "left");
     assert_int_equal(atomic_load(&told_of_all), 1);
-    for (end = now_ms() + 10000; atomic_load(&told_of_left) == 0; sleep_ms(5))
+    for (int64_t end = now_ms() + 10000; atomic_load(&told_of_left) == 0; sleep_ms(5))
         assert_true(now_ms() < end);
     backend->ops->unwatch(backend, "left", 4);
     atomic_fetch_add(&proxy_cuts, 1);
@@ -559,16 +522,14 @@ static void release_that_comes_late_is_reported(void **state)
 
 static void second_address_is_reached(void **state)
 {
-    syncguard_backend *backend;
-    char url[160];
-    int fds[4];
-
     (void)state;
+    int fds[4];
     swallow(server->port, fds);
+    char url[160];
     snprintf(url, sizeof url,
              "postgres://postgres@two.test:%d/" DATABASE "?sslmode=disable&timeout_ms=3000",
              server->port);
-    backend = open_url(url);
+    syncguard_backend *backend = open_url(url);
     pair(backend, "second");
     syncguard_close(backend);
     for (int i = 0; i < 4; i++)
@@ -577,6 +538,11 @@ static void second_address_is_reached(void **state)
 
 int main(void)
 {
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
+    via = *server;
+    via.port = start_proxy();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(session_ended_after_the_commit),
         cmocka_unit_test(error_without_a_code),
@@ -589,14 +555,7 @@ int main(void)
         cmocka_unit_test(release_that_comes_late_is_reported),
         cmocka_unit_test(second_address_is_reached),
     };
-    int failed;
-
-    server = pg_server_start("fsync=off");
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    via = *server;
-    via.port = start_proxy();
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);
     return failed;

@@ -27,7 +27,6 @@ typedef struct waiter {
 static void note_pause(void *context, int attempts, int64_t waited_ms, int64_t remaining_ms)
 {
     waiter *self = context;
-
     (void)waited_ms;
     (void)remaining_ms;
     atomic_store(&self->tries, attempts);
@@ -39,12 +38,11 @@ static void *wait_for_it(void *context)
 {
     waiter *self = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_error own;
-
     options.timeout_ms = 60000;
     options.retry_delay_ms = 20000;
     options.on_wait = note_pause;
     options.on_wait_context = self;
+    syncguard_error own;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
     self->ended = now_ms();
     atomic_store(&self->done, true);
@@ -72,10 +70,9 @@ static int64_t finish_waiter(waiter *self, int64_t released)
 
 static int count_notifications(PGconn *pg)
 {
+    pg_sql(pg, "SELECT 1");
     PGnotify *notification;
     int count = 0;
-
-    pg_sql(pg, "SELECT 1");
     while ((notification = PQnotifies(pg)) != NULL) {
         PQfreemem(notification);
         count++;
@@ -87,29 +84,26 @@ static void notified_only_where_somebody_waits(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_grant grant;
-    waiter one;
-    int64_t released;
-
     (void)state;
     pg_sql(plain, "LISTEN syncguard");
+    syncguard_grant grant;
     for (int i = 0; i < 20; i++) {
         assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "alone", 30000, NULL, &grant, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     }
     assert_int_equal(count_notifications(plain), 0);
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "wanted", 30000, NULL, &grant, &err));
+    waiter one;
     start_waiter(&one, other, "wanted");
     /* Another key is nobody's business. */
     {
         syncguard_grant grant_alone;
-
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(holder, "alone", 30000, NULL, &grant_alone, &err));
         assert_status(SYNCGUARD_OK, syncguard_release(holder, grant_alone.lock_id, NULL, &err));
     }
     assert_int_equal(count_notifications(plain), 0);
-    released = now_ms();
+    int64_t released = now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, released) < 1000);
     assert_true(count_notifications(plain) >= 1);
@@ -130,7 +124,6 @@ static void extend_all(syncguard_backend *backend, const syncguard_grant *grant,
 {
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), 10000), NULL};
     syncguard_extend_op item = {.lock_id = grant->lock_id, .ttl_ms = ttl_ms};
-
     assert_status(SYNCGUARD_OK, backend->ops->extend_many(backend, &item, 1, &limits, &err));
     assert_int_equal(item.status, SYNCGUARD_OK);
 }
@@ -140,11 +133,10 @@ static void only_an_earlier_end_is_notified(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_grant grant;
-    waiter one;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "earlier", 30000, NULL, &grant, &err));
+    waiter one;
     start_waiter(&one, other, "earlier");
     pg_sql(plain, "LISTEN syncguard");
     assert_status(SYNCGUARD_OK, syncguard_extend(holder, grant.lock_id, 40000, NULL, NULL, &err));
@@ -173,14 +165,12 @@ static void only_an_earlier_end_is_notified(void **state)
 static void woken_in_vain_finds_the_next_expiry(void **state)
 {
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_grant grant;
-    waiter one;
-    int64_t taken;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "vain", 30000, NULL, &grant, &err));
+    waiter one;
     start_waiter(&one, backend, "vain");
-    taken = now_ms();
+    int64_t taken = now_ms();
     pg_sql(plain,
            "UPDATE syncguard_locks SET lock_id = 'FFFFFFFFFFFFFFFFFFFFFF', expires_at_ms = "
            "floor(extract(epoch from clock_timestamp()) * 1000)::bigint + 500 WHERE key = 'vain'");
@@ -194,18 +184,16 @@ static void woken_in_vain_finds_the_next_expiry(void **state)
 /* Several handles and several threads wait: each release leads to a grant, none is missed. */
 static void every_release_is_heard(void **state)
 {
-    syncguard_backend *backends[4];
-    waiter waiters[WAITERS];
-    syncguard_grant grant;
-    int64_t released;
-
     (void)state;
+    syncguard_backend *backends[4];
     for (int i = 0; i < 4; i++)
         backends[i] = open_url(pg_url(server, DATABASE, NULL));
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backends[0], "queue", 30000, NULL, &grant, &err));
+    waiter waiters[WAITERS];
     for (int i = 0; i < WAITERS; i++)
         start_waiter(&waiters[i], backends[i % 4], "queue");
-    released = now_ms();
+    int64_t released = now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(backends[0], grant.lock_id, NULL, &err));
     /* Whoever has it gives it back, in whatever order they get it. */
     for (int left = WAITERS; left > 0;) {
@@ -231,14 +219,11 @@ static void lost_listener_is_replaced(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     for (int i = 0; i < 3; i++) {
-        int64_t released;
-        waiter one;
-
         assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "lost", 60000, NULL, &grant, &err));
+        waiter one;
         start_waiter(&one, other, "lost");
         assert_true(pg_number(plain, "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE "
                                      "locktype = 'advisory' AND mode = 'ShareLock'") > 0);
@@ -248,7 +233,7 @@ static void lost_listener_is_replaced(void **state)
                                           "'advisory' AND mode = 'ShareLock'") == 0;
              k++)
             sleep_ms(1);
-        released = now_ms();
+        int64_t released = now_ms();
         assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
         assert_true(finish_waiter(&one, released) < 2000);
     }
@@ -263,12 +248,11 @@ static void *wait_patiently(void *context)
 {
     waiter *self = context;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_error own;
-
     options.timeout_ms = 60000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.on_wait = note_pause;
     options.on_wait_context = self;
+    syncguard_error own;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &self->lock, &own);
     self->ended = now_ms();
     return NULL;
@@ -278,7 +262,6 @@ static void *wait_patiently(void *context)
 static void start_patient(waiter *self)
 {
     int64_t end = now_ms() + 20000;
-
     assert_int_equal(pthread_create(&self->thread, NULL, wait_patiently, self), 0);
     while (pg_number(plain, "SELECT count(*) FROM " LISTENING " l") == 0) {
         assert_true(now_ms() < end);
@@ -294,14 +277,11 @@ static void untrusted_listener_is_replaced(void **state)
     syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
     waiter one = {.backend = other, .key = "moved"};
     int64_t end = now_ms() + 20000;
-    syncguard_grant grant;
-    int64_t released;
-    long pid;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "moved", 60000, NULL, &grant, &err));
     start_patient(&one);
-    pid = pg_number(plain, "SELECT pid FROM " LISTENING " l");
+    long pid = pg_number(plain, "SELECT pid FROM " LISTENING " l");
     sleep_ms(100);
     assert_true(pg_number(plain,
                           "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
@@ -310,7 +290,7 @@ static void untrusted_listener_is_replaced(void **state)
         assert_true(now_ms() < end);
         sleep_ms(10);
     }
-    released = now_ms();
+    int64_t released = now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     assert_true(finish_waiter(&one, released) < 2000);
     syncguard_close(holder);
@@ -324,20 +304,18 @@ static void release_without_a_notification_is_found(void **state)
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
     waiter one = {.backend = other, .key = "unheard"};
-    int64_t began, removed, waited_s;
-    syncguard_grant grant;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "unheard", 60000, NULL, &grant, &err));
-    began = now_ms();
+    int64_t began = now_ms();
     start_patient(&one);
     sleep_ms(3000);
     assert_true(pg_number(plain, "SELECT count(*) FROM " LISTENING " l") > 0);
     pg_sql(plain, "DELETE FROM syncguard_locks WHERE lock_id = '%s'", grant.lock_id);
-    removed = now_ms();
+    int64_t removed = now_ms();
     assert_true(finish_waiter(&one, removed) < 8000);
     /* 5 in the first second, then one per second: twice as many at most. */
-    waited_s = (one.ended - began) / 1000 + 1;
+    int64_t waited_s = (one.ended - began) / 1000 + 1;
     assert_in_range(atomic_load(&one.tries), 2, 10 + 2 * waited_s);
     syncguard_close(holder);
     syncguard_close(other);
@@ -349,7 +327,6 @@ static PGconn *block_the_next_try(syncguard_backend *holder, const char *key,
 {
     PGconn *foreign = pg_plain(server, DATABASE);
     int64_t end = now_ms() + 10000;
-
     pg_sql(foreign, "BEGIN");
     pg_sql(foreign, "SELECT 1 FROM syncguard_fence_counters WHERE fence_key LIKE '%%%s' FOR UPDATE",
            key);
@@ -367,11 +344,10 @@ static void notifications_are_read_when_nobody_waits(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_grant grant;
-    waiter one;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "flood", 60000, NULL, &grant, &err));
+    waiter one;
     start_waiter(&one, other, "flood");
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
     while (!atomic_load(&one.done))
@@ -393,18 +369,17 @@ static void stuck_try_delays_no_other_waiter(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, "timeout_ms=20000"));
-    syncguard_grant grant, more;
-    PGconn *foreign;
-    waiter one, two;
-    int64_t released;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "stays", 60000, NULL, &grant, &err));
+    syncguard_grant more;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "goes", 60000, NULL, &more, &err));
+    waiter one;
     start_waiter(&one, other, "stays");
-    foreign = block_the_next_try(holder, "stays", &grant);
+    PGconn *foreign = block_the_next_try(holder, "stays", &grant);
+    waiter two;
     start_waiter(&two, other, "goes");
-    released = now_ms();
+    int64_t released = now_ms();
     assert_status(SYNCGUARD_OK, syncguard_release(holder, more.lock_id, NULL, &err));
     assert_true(finish_waiter(&two, released) < 3000);
     assert_false(atomic_load(&one.done));
@@ -418,18 +393,16 @@ static void stuck_try_delays_no_other_waiter(void **state)
 static void without_listening_waiters_poll(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_backend *other;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_grant grant;
-
     (void)state;
     pg_sql(plain, "CREATE ROLE single LOGIN CONNECTION LIMIT 1");
     pg_sql(plain, "GRANT ALL ON ALL TABLES IN SCHEMA public TO single");
-    other = open_url(pg_url_as(server, "single", DATABASE, "pool_max=1"));
+    syncguard_backend *other = open_url(pg_url_as(server, "single", DATABASE, "pool_max=1"));
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 60000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "poll", 500, NULL, &grant, &err));
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(other, "poll", &options, &lock, &err));
     syncguard_lock_dispose(lock);
     syncguard_close(holder);
@@ -441,24 +414,23 @@ static void slow_arming_leaves_time_to_try(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, "timeout_ms=1500"));
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_grant grant, brief;
-    syncguard_status status;
-    waiter one;
-    pid_t pid;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 20000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "first", 60000, NULL, &grant, &err));
+    syncguard_grant brief;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "slow", 500, NULL, &brief, &err));
+    waiter one;
     start_waiter(&one, other, "first");
-    pid = (pid_t)pg_number(plain, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode "
-                                  "= 'ShareLock'");
+    pid_t pid =
+        (pid_t)pg_number(plain, "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode "
+                                "= 'ShareLock'");
     assert_true(pid > 1);
     assert_int_equal(kill(pid, SIGSTOP), 0);
-    status = syncguard_lock_acquire(other, "slow", &options, &lock, &err);
+    syncguard_lock *lock = NULL;
+    syncguard_status status = syncguard_lock_acquire(other, "slow", &options, &lock, &err);
     /* Before anything else: a server cannot be ended with a process that is stopped. */
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_status(SYNCGUARD_OK, status);
@@ -478,7 +450,6 @@ static void *be_stuck(void *context)
 {
     syncguard_error own;
     syncguard_grant grant;
-
     while (!atomic_load(&stuck_over)) {
         if (syncguard_acquire(context, "stuck", 30000, NULL, &grant, &own) == SYNCGUARD_OK)
             (void)syncguard_release(context, grant.lock_id, NULL, &own);
@@ -492,14 +463,12 @@ static void stuck_key_delays_no_renewal(void **state)
 {
     static syncguard_lock *locks[HELD];
     syncguard_backend *backend = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     PGconn *foreign = pg_plain(server, DATABASE);
-    pthread_t threads[STUCK];
-    char key[32];
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 3000;
     options.auto_extend = true;
+    char key[32];
     for (int i = 0; i < HELD; i++) {
         snprintf(key, sizeof key, "held-%d", i);
         assert_status(SYNCGUARD_OK, syncguard_lock_try(backend, key, &options, &locks[i], &err));
@@ -509,6 +478,7 @@ static void stuck_key_delays_no_renewal(void **state)
     pg_sql(foreign, "SELECT 1 FROM syncguard_locks WHERE key = 'held-8' FOR UPDATE");
     pg_sql(foreign, "SELECT pg_advisory_xact_lock(hashtext('stuck'))");
     atomic_store(&stuck_over, false);
+    pthread_t threads[STUCK];
     for (int i = 0; i < STUCK; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, be_stuck, backend), 0);
     sleep_ms(5000);
@@ -532,15 +502,12 @@ static void stuck_callers_hold_up_no_extend(void **state)
     PGconn *foreign = pg_plain(server, DATABASE);
     syncguard_call call = call_of(3000, NULL);
     int64_t end = now_ms() + 10000;
-    syncguard_status status;
-    syncguard_grant grant;
-    pthread_t threads[4];
-    int64_t expires;
-
     (void)state;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "well", 30000, NULL, &grant, &err));
     pg_sql(foreign, "SELECT pg_advisory_lock(hashtext('stuck'))");
     atomic_store(&stuck_over, false);
+    pthread_t threads[4];
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, be_stuck, backend), 0);
     while (pg_number(plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT "
@@ -548,7 +515,9 @@ static void stuck_callers_hold_up_no_extend(void **state)
         assert_true(now_ms() < end);
         sleep_ms(10);
     }
-    status = syncguard_extend(backend, grant.lock_id, 30000, &call, &expires, &err);
+    int64_t expires;
+    syncguard_status status =
+        syncguard_extend(backend, grant.lock_id, 30000, &call, &expires, &err);
     pg_sql(foreign, "SELECT pg_advisory_unlock(hashtext('stuck'))");
     atomic_store(&stuck_over, true);
     for (int i = 0; i < 4; i++)
@@ -570,11 +539,9 @@ static syncguard_grant many[MANY];
 static void expect_too_many(PGconn *pg)
 {
     char sql[128];
-    PGresult *result;
-
     snprintf(sql, sizeof sql,
              "SELECT count(pg_advisory_xact_lock(7, i)) FROM generate_series(1, %d) i", MANY);
-    result = PQexec(pg, sql);
+    PGresult *result = PQexec(pg, sql);
     assert_int_equal(PQresultStatus(result), PGRES_FATAL_ERROR);
     assert_string_equal(PQresultErrorField(result, PG_DIAG_SQLSTATE), "53200");
     PQclear(result);
@@ -583,14 +550,12 @@ static void expect_too_many(PGconn *pg)
 static void wait_for_many(syncguard_backend *holder, syncguard_backend *other)
 {
     char key[16];
-
     for (int i = 0; i < MANY; i++) {
         syncguard_acquire_op op = {.key = key,
                                    .lock_id = "0123456789012345678901",
                                    .ttl_ms = 600000,
                                    .owner = "",
                                    .watch = true};
-
         snprintf(key, sizeof key, "many%d", i);
         assert_status(SYNCGUARD_OK, syncguard_acquire(holder, key, 600000, NULL, &many[i], &err));
         op.key_length = strlen(key);
@@ -606,14 +571,11 @@ static void release_many(syncguard_backend *holder, syncguard_backend *other)
 {
     waiter one;
     char key[16];
-
     for (int i = 0; i < MANY; i++) {
         snprintf(key, sizeof key, "many%d", i);
         if (i % 100 == 7) {
-            int64_t released;
-
             start_waiter(&one, other, key);
-            released = now_ms();
+            int64_t released = now_ms();
             assert_status(SYNCGUARD_OK, syncguard_release(holder, many[i].lock_id, NULL, &err));
             assert_true(finish_waiter(&one, released) < 2000);
         } else {
@@ -627,15 +589,12 @@ static void release_many(syncguard_backend *holder, syncguard_backend *other)
 static void many_waited_keys_take_few_locks(void **state)
 {
     pg_server *small = pg_server_start(SMALL);
-    syncguard_backend *holder, *other;
-    PGconn *pg;
-
     (void)state;
     pg_make_database(small, DATABASE);
-    pg = pg_plain(small, DATABASE);
+    PGconn *pg = pg_plain(small, DATABASE);
     expect_too_many(pg);
-    holder = open_url(pg_url(small, DATABASE, NULL));
-    other = open_url(pg_url(small, DATABASE, NULL));
+    syncguard_backend *holder = open_url(pg_url(small, DATABASE, NULL));
+    syncguard_backend *other = open_url(pg_url(small, DATABASE, NULL));
     wait_for_many(holder, other);
     assert_in_range(pg_number(pg, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
                                   "mode = 'ShareLock'"),
@@ -657,9 +616,7 @@ static void full_queue_keeps_no_lock(void **state)
 {
     syncguard_backend *holder = open_url(pg_url(server, DATABASE, NULL));
     syncguard_backend *other = open_url(pg_url(server, DATABASE, NULL));
-    syncguard_grant grant;
     waiter one = {.backend = other, .key = "full"};
-
     (void)state;
     pg_sql(plain, "CREATE TABLE queue (entry text)");
     pg_sql(plain, "CREATE SEQUENCE refusals"); /* keeps its value after a rollback */
@@ -670,6 +627,7 @@ static void full_queue_keeps_no_lock(void **state)
     pg_sql(plain, "ALTER FUNCTION pg_catalog.pg_notify(text, text) RENAME TO pg_notify_kept");
     pg_sql(plain, "CREATE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void "
                   "LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.queue VALUES ($2); END $$");
+    syncguard_grant grant;
     assert_status(SYNCGUARD_OK, syncguard_acquire(holder, "full", 60000, NULL, &grant, &err));
     start_patient(&one);
     assert_status(SYNCGUARD_OK, syncguard_release(holder, grant.lock_id, NULL, &err));
@@ -698,15 +656,13 @@ static void *kill_listeners(void *context)
 static void *take_turns(void *context)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_error own;
-    intptr_t failed = 0;
-
     options.timeout_ms = 30000;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
+    syncguard_error own;
+    intptr_t failed = 0;
     for (int i = 0; i < 50; i++) {
         syncguard_lock *lock = NULL;
         syncguard_status status = syncguard_lock_acquire(context, "turns", &options, &lock, &own);
-
         if (status != SYNCGUARD_OK) {
             print_error("%s: %s %s\n", syncguard_status_name(status), own.native, own.message);
             failed++;
@@ -722,22 +678,21 @@ static void *take_turns(void *context)
 /* Waiters have another connection for their tries. */
 static void killed_listener_ends_no_wait(void **state)
 {
-    syncguard_backend *backends[4];
-    pthread_t threads[4], killer;
     PGconn *pg = pg_plain(server, DATABASE);
-    intptr_t failed = 0;
-
     (void)state;
+    syncguard_backend *backends[4];
     for (int i = 0; i < 4; i++)
         backends[i] = open_url(pg_url(server, DATABASE, NULL));
     atomic_store(&kill_no_more, false);
+    pthread_t killer;
     assert_int_equal(pthread_create(&killer, NULL, kill_listeners, pg), 0);
+    pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, take_turns, backends[i]), 0);
     }
+    intptr_t failed = 0;
     for (int i = 0; i < 4; i++) {
         void *result = NULL;
-
         pthread_join(threads[i], &result);
         failed += (intptr_t)result;
     }
@@ -753,13 +708,12 @@ static void killed_listener_ends_no_wait(void **state)
 static void wait_that_ends_in_the_server(void **state)
 {
     syncguard_backend *backend = open_used(pg_url(server, DATABASE, NULL));
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     (void)state;
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.timeout_ms = 1500;
     pg_sql(plain, "BEGIN");
     pg_sql(plain, "SELECT pg_advisory_xact_lock(hashtext('inside'))");
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_E_ACQUISITION_TIMEOUT,
                   syncguard_lock_acquire(backend, "inside", &options, &lock, &err));
     pg_sql(plain, "ROLLBACK");
@@ -768,6 +722,9 @@ static void wait_that_ends_in_the_server(void **state)
 
 int main(void)
 {
+    server = pg_server_start("fsync=off");
+    pg_make_database(server, DATABASE);
+    plain = pg_plain(server, DATABASE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notified_only_where_somebody_waits),
         cmocka_unit_test(only_an_earlier_end_is_notified),
@@ -787,12 +744,7 @@ int main(void)
         cmocka_unit_test(killed_listener_ends_no_wait),
         cmocka_unit_test(wait_that_ends_in_the_server),
     };
-    int failed;
-
-    server = pg_server_start("fsync=off");
-    pg_make_database(server, DATABASE);
-    plain = pg_plain(server, DATABASE);
-    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     PQfinish(plain);
     pg_server_end(server);
     return failed;

@@ -54,8 +54,7 @@ static double quantile(double *values, int count, double part)
     return values[(int)(part * (count - 1) + 0.5)];
 }
 
-/* ---- blocking calls ---------------------------------------------------------------------------
- */
+/* ---- blocking calls ---- */
 
 static void blocking_pair(syncguard_backend *backend, const char *key)
 {
@@ -90,7 +89,6 @@ static void *call(void *argument)
 static double threads_rate(syncguard_backend *backend)
 {
     static caller callers[WIDTH];
-    long pairs = 0;
     double start = now_s();
     atomic_store(&over, false);
     for (int i = 0; i < WIDTH; i++) {
@@ -102,6 +100,7 @@ static double threads_rate(syncguard_backend *backend)
     }
     usleep((useconds_t)(ROUND_S * 1e6));
     atomic_store(&over, true);
+    long pairs = 0;
     for (int i = 0; i < WIDTH; i++) {
         pthread_join(callers[i].thread, NULL);
         pairs += callers[i].pairs;
@@ -109,8 +108,7 @@ static double threads_rate(syncguard_backend *backend)
     return (double)pairs / (now_s() - start);
 }
 
-/* ---- the queue --------------------------------------------------------------------------------
- */
+/* ---- the queue ---- */
 
 static syncguard_queue *open_queue(syncguard_backend *backend, int max_threads)
 {
@@ -180,8 +178,7 @@ static double queue_rate(syncguard_queue *queue)
     return (double)pairs / (now_s() - start);
 }
 
-/* ---- comparing --------------------------------------------------------------------------------
- */
+/* ---- comparing ---- */
 
 static void report(const char *name, double *ours, double *theirs, const char *unit, int rounds)
 {

@@ -83,8 +83,7 @@ static syncguard_backend *open_store(const char *url)
     return backend;
 }
 
-/* ---- the holder: a process of its own ---------------------------------------------------------
- */
+/* ---- the holder: a process of its own ---- */
 
 /* Takes the keys, says so, and releases one for each byte. */
 static void hold(const char *url, int keys, int commands, int answers)
@@ -146,8 +145,7 @@ static holder start_holder(const char *url, int keys)
     return other;
 }
 
-/* ---- the queue --------------------------------------------------------------------------------
- */
+/* ---- the queue ---- */
 
 static syncguard_completion next(syncguard_queue *queue)
 {
@@ -234,7 +232,6 @@ static void count_tries(void *context, const syncguard_event *event)
 
 int main(int argc, char **argv)
 {
-    syncguard_queue *queue = NULL;
     if (argc < 4)
         die("usage: queue_scale URL WAITERS KEYS [SETTLE_SECONDS [IDLE_SECONDS]]");
     int waiters = (int)strtol(argv[2], NULL, 10);
@@ -250,6 +247,7 @@ int main(int argc, char **argv)
     telemetry.include_raw = true;
     if (counts && syncguard_telemetry_wrap(backend, &telemetry, &counted, NULL) != SYNCGUARD_OK)
         die("telemetry");
+    syncguard_queue *queue = NULL;
     if (syncguard_queue_open(counted, NULL, &queue, NULL) != SYNCGUARD_OK)
         die("queue");
     (void)probe(queue, keys);

@@ -61,7 +61,7 @@ void pause_ms(int ms)
         ;
 }
 
-/* --- raw commands --- */
+/* ---- raw commands ---- */
 
 static redisContext *context_at(int port)
 {
@@ -152,7 +152,7 @@ long raw_calls(const char *command)
     return at != NULL ? strtol(at + strlen(name), NULL, 10) : 0;
 }
 
-/* --- handles --- */
+/* ---- handles ---- */
 
 syncguard_backend *open_url(const char *url)
 {
@@ -219,7 +219,7 @@ bool count_records(void *context, const syncguard_lock_info_raw *info)
     return true;
 }
 
-/* --- servers --- */
+/* ---- servers ---- */
 
 static int free_port(void)
 {
@@ -239,12 +239,11 @@ void server_start(server *s, int port, const char *const *options)
 {
     char number[16];
     const char *words[32] = {number};
-    int count = 1;
-
     if (port == 0) {
         servers_ask(&s->process, "redis", options);
     } else {
         snprintf(number, sizeof number, "%d", port);
+        int count = 1;
         for (int i = 0; options != NULL && options[i] != NULL && count < 31; i++)
             words[count++] = options[i];
         servers_change(&s->process, "redis_again", words);
@@ -265,7 +264,7 @@ void server_remove(server *s)
     s->pid = -1;
 }
 
-/* --- proxy --- */
+/* ---- proxy ---- */
 
 #define MOST_PROXIED 513
 
@@ -380,7 +379,6 @@ static void *proxy_run(void *argument)
 
 void proxy_start(proxy *p, int target)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
     p->port = free_port();
     p->target = target;
     atomic_init(&p->lose, 0);
@@ -391,6 +389,7 @@ void proxy_start(proxy *p, int target)
     atomic_init(&p->accepted, 0);
     atomic_init(&p->stop, false);
     p->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons((uint16_t)p->port);
     assert_int_equal(bind(p->listener, (struct sockaddr *)&address, sizeof address), 0);

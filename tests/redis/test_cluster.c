@@ -7,7 +7,7 @@
 
 #include "backends/redis/mutate.h"
 
-/* --- every distribution of a lock's names over the two nodes --- */
+/* ---- every distribution of a lock's names over the two nodes ---- */
 
 static const syncguard_call *briefly(void)
 {
@@ -19,27 +19,27 @@ static const syncguard_call *briefly(void)
 static void held_lock_stays_held(const char *key, const char *lock_id)
 {
     syncguard_lock_info info;
-    syncguard_grant grant;
     int64_t expires = 0;
-    bool flag = false;
     assert_status(syncguard_extend(store, lock_id, 60000, briefly(), &expires, &err), SYNCGUARD_OK);
     assert_status(syncguard_get_by_id(store, lock_id, briefly(), &info, &err), SYNCGUARD_OK);
     assert_status(syncguard_get_by_key(store, key, briefly(), &info, &err), SYNCGUARD_OK);
+    bool flag = false;
     assert_status(syncguard_owns(store, lock_id, briefly(), &flag, &err), SYNCGUARD_OK);
     assert_true(flag);
     assert_status(syncguard_is_locked(store, key, briefly(), &flag, &err), SYNCGUARD_OK);
     assert_true(flag);
+    syncguard_grant grant;
     assert_status(syncguard_acquire(store, key, 60000, briefly(), &grant, &err), SYNCGUARD_LOCKED);
 }
 
 static void released_lock_is_gone(const char *key, const char *lock_id)
 {
     int64_t expires = 0;
-    bool flag = true;
     assert_status(syncguard_release(store, lock_id, briefly(), &err), SYNCGUARD_OK);
     assert_status(syncguard_release(store, lock_id, briefly(), &err), SYNCGUARD_ABSENT);
     assert_status(syncguard_extend(store, lock_id, 60000, briefly(), &expires, &err),
                   SYNCGUARD_ABSENT);
+    bool flag = true;
     assert_status(syncguard_owns(store, lock_id, briefly(), &flag, &err), SYNCGUARD_OK);
     assert_false(flag);
     assert_status(syncguard_is_locked(store, key, briefly(), &flag, &err), SYNCGUARD_OK);
@@ -99,16 +99,16 @@ static void half_moved_grants_are_undone(void **state)
     begin_move(&m);
     for (int mask = 0; mask < 8; mask++) {
         syncguard_limits limits = {syncguard_clock_ns() + 2000 * SYNCGUARD_NS_PER_MS, NULL};
-        syncguard_acquire_op op;
-        bool locked = true;
         snprintf(key, sizeof key, "undone:%d", mask);
         spread(&m, key, grants[mask].lock_id, mask);
         assert_status(sg_redis_undo(store, key, strlen(key), grants[mask].lock_id,
                                     syncguard_clock_ns() + 60000 * SYNCGUARD_NS_PER_MS, &limits,
                                     &err),
                       SYNCGUARD_OK);
+        bool locked = true;
         assert_status(syncguard_is_locked(store, key, briefly(), &locked, &err), SYNCGUARD_OK);
         assert_false(locked);
+        syncguard_acquire_op op;
         memset(&op, 0, sizeof op);
         op.key = key;
         op.key_length = strlen(key);
@@ -128,7 +128,7 @@ static void half_moved_grants_are_undone(void **state)
 static void half_moved_dead_locks_are_taken_over(void **state)
 {
     (void)state;
-    syncguard_grant grants[8], grant;
+    syncguard_grant grants[8];
     char key[32];
     move m;
     for (int mask = 0; mask < 8; mask++) {
@@ -142,6 +142,7 @@ static void half_moved_dead_locks_are_taken_over(void **state)
     }
     pause_ms(1300);
     begin_move(&m);
+    syncguard_grant grant;
     for (int mask = 0; mask < 8; mask++) {
         snprintf(key, sizeof key, "dead:%d", mask);
         spread(&m, key, grants[mask].lock_id, mask);
@@ -173,12 +174,12 @@ static void index_outlives_its_lock(void **state)
 {
     (void)state;
     syncguard_grant grants[2];
-    int64_t expires = 0;
     move m;
     assert_status(syncguard_acquire(store, "outlived:0", 30000, NULL, &grants[0], &err),
                   SYNCGUARD_OK);
     begin_move(&m);
     spread(&m, "outlived:0", grants[0].lock_id, 1);
+    int64_t expires = 0;
     assert_status(syncguard_extend(store, grants[0].lock_id, 60000, NULL, &expires, &err),
                   SYNCGUARD_OK);
     assert_status(syncguard_acquire(store, "outlived:1", 60000, NULL, &grants[1], &err),
@@ -192,7 +193,7 @@ static void index_outlives_its_lock(void **state)
     only_counters_are_left(&m);
 }
 
-/* --- every seed and every node --- */
+/* ---- every seed and every node ---- */
 
 static bool count_locks(void *context, const syncguard_lock_info *info)
 {
@@ -229,7 +230,6 @@ static void list_sees_both_nodes(void **state)
     syncguard_grant grants[20];
     char key[32];
     move m;
-    int count = 0;
     for (int i = 0; i < 20; i++) {
         snprintf(key, sizeof key, "listed:%d", i);
         assert_status(syncguard_acquire(store, key, 60000, NULL, &grants[i], &err), SYNCGUARD_OK);
@@ -239,6 +239,7 @@ static void list_sees_both_nodes(void **state)
         snprintf(key, sizeof key, "listed:%d", i);
         spread(&m, key, grants[i].lock_id, i % 8);
     }
+    int count = 0;
     assert_status(syncguard_list(store, NULL, count_locks, &count, &err), SYNCGUARD_OK);
     assert_int_equal(count, 20);
     end_move(&m);
@@ -246,7 +247,7 @@ static void list_sees_both_nodes(void **state)
         assert_status(syncguard_release(store, grants[i].lock_id, NULL, &err), SYNCGUARD_OK);
 }
 
-/* --- the death of nodes --- */
+/* ---- the death of nodes ---- */
 
 /* The other nodes hear of a new owner from each other, after the client may have found it. */
 static int owner_in_the_end(int slot, int expected)
@@ -278,7 +279,6 @@ static void cluster_outlives_its_seed(void **state)
     (void)state;
     char url[128], id[64];
     syncguard_grant grant;
-    int64_t expires;
     int slot = our_slot();
     int owner = owner_of(slot, id);
     snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(owner));
@@ -289,6 +289,7 @@ static void cluster_outlives_its_seed(void **state)
     kill(test_pid(owner), SIGKILL);
     int64_t start = now_ms();
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
+    int64_t expires;
     while (status != SYNCGUARD_OK && now_ms() - start < 40000) {
         pause_ms(100);
         status = syncguard_extend(other, grant.lock_id, 120000, NULL, &expires, &err);
@@ -309,7 +310,6 @@ static void stranger_is_not_taken_for_a_node(void **state)
     (void)state;
     char url[128], id[64];
     syncguard_grant grant;
-    server stranger;
     int slot = our_slot();
     int owner = owner_of(slot, id);
     if (owner == witness)
@@ -317,6 +317,7 @@ static void stranger_is_not_taken_for_a_node(void **state)
     snprintf(url, sizeof url, "redis+cluster://127.0.0.1:%d", test_port(witness));
     syncguard_backend *other = open_url(url);
     assert_status(acquire_in_the_end(other, "strange", &grant), SYNCGUARD_OK);
+    server stranger;
     server_start(&stranger, 0, NULL);
     server_kill(&stranger);
     kill(test_pid(owner), SIGKILL);

@@ -73,7 +73,6 @@ static void *work_together(void *argument)
     int64_t fences[WIDTH] = {0};
     int open = 0;
     syncguard_queue *queue = NULL;
-    syncguard_completion done;
     syncguard_error error;
     (void)argument;
     note(syncguard_queue_open(store, NULL, &queue, &error), "queue", &error);
@@ -82,6 +81,7 @@ static void *work_together(void *argument)
         note(syncguard_lock_acquire_async(queue, keys[open], NULL, &fences[open], NULL, &error),
              "start", &error);
     }
+    syncguard_completion done;
     while (open > 0) {
         struct pollfd fd = {syncguard_queue_fd(queue), POLLIN, 0};
         poll(&fd, 1, 1000);
@@ -120,8 +120,6 @@ static void slot_moves_under_load(void **state)
     enum { WORKERS = 2, KEEPERS = 2, THREADS = WORKERS + KEEPERS + 1 };
     pthread_t threads[THREADS];
     char key[32];
-    move m;
-    syncguard_grant grant;
     for (int i = 0; i < HELD; i++) {
         snprintf(key, sizeof key, "held:%d", i);
         assert_status(syncguard_acquire(store, key, 60000, NULL, &held[i], &err), SYNCGUARD_OK);
@@ -129,6 +127,7 @@ static void slot_moves_under_load(void **state)
     for (int i = 0; i < WORKERS + KEEPERS; i++)
         pthread_create(&threads[i], NULL, i < WORKERS ? work : keep, NULL);
     pthread_create(&threads[THREADS - 1], NULL, work_together, NULL);
+    move m;
     for (int moves = 0; moves < 3; moves++) {
         pause_ms(200);
         begin_move(&m);
@@ -145,6 +144,7 @@ static void slot_moves_under_load(void **state)
         pthread_join(threads[i], NULL);
     print_message("%d rounds\n", atomic_load(&rounds));
     assert_int_equal(atomic_load(&failures), 0);
+    syncguard_grant grant;
     for (int i = 0; i < HELD; i++) {
         snprintf(key, sizeof key, "held:%d", i);
         assert_status(syncguard_acquire(store, key, 60000, NULL, &grant, &err), SYNCGUARD_LOCKED);
@@ -160,7 +160,6 @@ static void heartbeat_follows_a_moving_slot(void **state)
     enum { LOCKS = 8 };
     syncguard_lock *locks[LOCKS] = {NULL};
     char key[32];
-    move m;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 6000; /* a sanitizer on a busy machine renews late */
     options.auto_extend = true;
@@ -168,6 +167,7 @@ static void heartbeat_follows_a_moving_slot(void **state)
         snprintf(key, sizeof key, "renewed:%d", i);
         assert_status(syncguard_lock_acquire(store, key, &options, &locks[i], &err), SYNCGUARD_OK);
     }
+    move m;
     begin_move(&m);
     for (int i = 0; i < LOCKS; i++) {
         snprintf(key, sizeof key, "renewed:%d", i);
@@ -184,7 +184,7 @@ static void heartbeat_follows_a_moving_slot(void **state)
     }
 }
 
-/* --- waiters --- */
+/* ---- waiters ---- */
 
 enum { WAITERS = 12 };
 
@@ -200,13 +200,13 @@ typedef struct waiter {
 static void *wait_patiently(void *argument)
 {
     waiter *self = argument;
-    syncguard_lock *lock = NULL;
-    syncguard_error error;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.retry_delay_ms = 20000; /* polling would be seen */
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.timeout_ms = 60000;
+    syncguard_lock *lock = NULL;
+    syncguard_error error;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &lock, &error);
     atomic_store(&self->got_ms, now_ms());
     syncguard_lock_dispose(lock);

@@ -41,7 +41,6 @@ static void refusals_do_not_wait(void **state)
 {
     (void)state;
     syncguard_grant grant;
-    syncguard_error full;
     assert_status(syncguard_acquire(other, "taken", 60000, NULL, &grant, &err), SYNCGUARD_OK);
     long waits = raw_calls("wait");
     stop_replica();
@@ -49,6 +48,7 @@ static void refusals_do_not_wait(void **state)
     syncguard_status unknown = syncguard_extend(store, NO_LOCK, 5000, NULL, NULL, &err);
     syncguard_status taken = syncguard_acquire(store, "taken", 5000, NULL, &grant, &err);
     raw_do("CONFIG SET maxmemory 1");
+    syncguard_error full;
     syncguard_status refused = syncguard_acquire(store, "full", 5000, NULL, &grant, &full);
     raw_do("CONFIG SET maxmemory 0");
     int64_t elapsed = now_ms() - start;
@@ -95,13 +95,13 @@ static void note_time(void *context, syncguard_lock *lock, syncguard_lost_reason
 static void renewal_reports_the_loss(void **state)
 {
     (void)state;
-    _Atomic int64_t lost_ms = 0;
-    syncguard_lock *lock = NULL;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 15000;
     options.auto_extend = true;
     options.on_lost = note_time;
+    _Atomic int64_t lost_ms = 0;
     options.on_lost_context = &lost_ms;
+    syncguard_lock *lock = NULL;
     assert_status(syncguard_lock_acquire(store, "renewed", &options, &lock, &err), SYNCGUARD_OK);
     int64_t start = now_ms();
     assert_status(syncguard_release(other, syncguard_lock_id(lock), NULL, &err), SYNCGUARD_OK);
@@ -181,7 +181,6 @@ static void grant_without_wait_is_undone(void **state)
     proxy p;
     syncguard_grant grant;
     syncguard_call brief = call_of(1500);
-    bool locked = true;
     proxy_start(&p, test_port(0));
     syncguard_backend *via = open_port(p.port, "wait_replicas=1");
     assert_status(syncguard_acquire(via, "warm", 30000, NULL, &grant, &err), SYNCGUARD_OK);
@@ -189,6 +188,7 @@ static void grant_without_wait_is_undone(void **state)
     syncguard_status status = syncguard_acquire(via, "cut off", 120000, &brief, &grant, &err);
     atomic_store(&p.silent, 0);
     assert_true(status < SYNCGUARD_OK);
+    bool locked = true;
     for (int i = 0; i < 600 && locked; i++) {
         pause_ms(50);
         assert_status(syncguard_is_locked(other, "cut off", NULL, &locked, &err), SYNCGUARD_OK);
@@ -216,19 +216,20 @@ static void *write_always(void *argument)
 static void slow_replica_confirms(void **state)
 {
     (void)state;
-    server primary, replica;
+    server primary;
     proxy p;
     char port[16];
-    pthread_t thread;
-    syncguard_grant grant;
     server_start(&primary, 0, without_persistence);
     proxy_start(&p, primary.port);
     snprintf(port, sizeof port, "%d", p.port);
+    server replica;
     server_start(&replica, 0,
                  (const char *[]){"--save", "", "--replicaof", "127.0.0.1", port, NULL});
     syncguard_backend *far = open_port(primary.port, "wait_replicas=1");
     syncguard_call call = call_of(20000);
+    syncguard_grant grant;
     assert_status(syncguard_acquire(far, "far", 60000, &call, &grant, &err), SYNCGUARD_OK);
+    pthread_t thread;
     pthread_create(&thread, NULL, write_always, &primary.port);
     atomic_store(&p.delay_ms, 300);
     pause_ms(1000);

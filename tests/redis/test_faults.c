@@ -13,20 +13,20 @@ static void lost_replies_change_nothing(void **state)
     (void)state;
     server s;
     proxy p;
-    syncguard_grant grant, second;
-    int64_t expires;
+    syncguard_grant grant;
     server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "connections=1");
     assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
-
     atomic_store(&p.lose, 1);
     assert_status(syncguard_acquire(backend, "lost", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     assert_int_equal(atomic_load(&p.lose), 0);
     assert_string_equal(grant.fence, "000000000000001");
     atomic_store(&p.lose, 1);
+    syncguard_grant second;
     assert_status(syncguard_acquire(backend, "lost", 5000, NULL, &second, &err), SYNCGUARD_LOCKED);
     atomic_store(&p.lose, 1);
+    int64_t expires;
     assert_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, &expires, &err),
                   SYNCGUARD_OK);
     atomic_store(&p.lose, 1);
@@ -52,7 +52,6 @@ static void broken_connection_attempts_are_repeated(void **state)
     assert_int_equal(atomic_load(&p.accepted), 3);
     assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     syncguard_close(backend);
-
     backend = open_port(p.port, "connections=1");
     atomic_store(&p.lose, 1000);
     int64_t start = now_ms();
@@ -95,7 +94,6 @@ static void restart_with_persistence_keeps_locks_and_fences(void **state)
                                           "always", NULL};
     server s;
     syncguard_grant first, grant;
-    int64_t expires;
     server_start(&s, 0, durable);
     syncguard_backend *backend = open_port(s.port, "");
     assert_status(syncguard_acquire(backend, "kept", 30000, NULL, &first, &err), SYNCGUARD_OK);
@@ -104,6 +102,7 @@ static void restart_with_persistence_keeps_locks_and_fences(void **state)
     server_kill(&s);
     server_start(&s, s.port, durable);
     assert_status(syncguard_acquire(backend, "kept", 30000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+    int64_t expires;
     assert_status(syncguard_extend(backend, first.lock_id, 30000, NULL, &expires, &err),
                   SYNCGUARD_OK);
     assert_status(syncguard_release(backend, first.lock_id, NULL, &err), SYNCGUARD_OK);
@@ -224,13 +223,13 @@ static void silent_connection_is_given_up(void **state)
     proxy p;
     syncguard_grant grant;
     syncguard_call brief = call_of(500);
-    bool locked = true;
     proxy_start(&p, test_port(0));
     syncguard_backend *backend = open_port(p.port, "connections=1&no_tracking=true");
     assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     atomic_store(&p.silent, 1);
     int64_t start = now_ms();
     syncguard_status status = SYNCGUARD_E_NETWORK_TIMEOUT;
+    bool locked = true;
     for (int i = 0; status == SYNCGUARD_E_NETWORK_TIMEOUT && i < 20; i++)
         status = syncguard_is_locked(backend, "silent", &brief, &locked, &err);
     assert_status(status, SYNCGUARD_OK);
@@ -242,7 +241,7 @@ static void silent_connection_is_given_up(void **state)
     proxy_stop(&p);
 }
 
-/* --- what the server refuses --- */
+/* ---- what the server refuses ---- */
 
 static void check_refusal(syncguard_backend *backend, syncguard_status expected, const char *native)
 {

@@ -44,7 +44,6 @@ static void thousand_holders_learn_of_a_flush(void **state)
     }
     pause_ms(TTL_MS); /* they live by their renewals */
     assert_int_equal(count_told(), 0);
-
     raw_do("FLUSHALL");
     int64_t end = now_ms() + TTL_MS; /* renewals are due within a third of it */
     while (count_told() < HOLDERS && now_ms() < end)

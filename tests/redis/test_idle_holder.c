@@ -21,11 +21,11 @@ static void on_lost(void *context, syncguard_lock *lock, syncguard_lost_reason r
 static syncguard_lock *hold(syncguard_backend *backend)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
     atomic_store(&losses, 0);
     options.ttl_ms = TTL_MS;
     options.auto_extend = true;
     options.on_lost = on_lost;
+    syncguard_lock *lock = NULL;
     assert_status(syncguard_lock_acquire(backend, "idle", &options, &lock, &err), SYNCGUARD_OK);
     pause_ms(10);
     return lock;

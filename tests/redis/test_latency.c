@@ -26,9 +26,6 @@ static void impatience_breaks_nothing(void **state)
     enum { CALLERS = 10 };
     server s;
     proxy p;
-    pthread_t threads[CALLERS];
-    syncguard_grant grant;
-    syncguard_lock *lock = NULL;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_call patient = call_of(20000);
     server_start(&s, 0, without_persistence);
@@ -36,12 +33,15 @@ static void impatience_breaks_nothing(void **state)
     syncguard_backend *backend = open_port(p.port, "connections=1&timeout_ms=10000");
     options.ttl_ms = 12000;
     options.auto_extend = true;
+    syncguard_lock *lock = NULL;
     assert_status(syncguard_lock_acquire(backend, "renewed", &options, &lock, &err), SYNCGUARD_OK);
     atomic_store(&p.delay_ms, 600);
     atomic_store(&over, false);
+    pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++)
         pthread_create(&threads[i], NULL, impatient, backend);
     int good = 0;
+    syncguard_grant grant;
     for (int i = 0; i < 3; i++) {
         pause_ms(2000);
         if (syncguard_acquire(backend, "patient", 30000, &patient, &grant, &err) == SYNCGUARD_OK &&
@@ -68,13 +68,13 @@ static void connection_outlives_who_asked_for_it(void **state)
     (void)state;
     proxy p;
     char url[1024];
-    bool locked = true;
     syncguard_call brief = call_of(240); /* less than a round trip: nothing is answered */
-    int good = 0;
     proxy_start(&p, test_port(0));
     atomic_store(&p.delay_ms, 200);
     snprintf(url, sizeof url, "redis://127.0.0.1:%d?connections=1", p.port);
     syncguard_backend *backend = open_url(url);
+    bool locked = true;
+    int good = 0;
     for (int i = 0; i < 5; i++)
         good += syncguard_is_locked(backend, "short", &brief, &locked, &err) == SYNCGUARD_OK;
     assert_int_equal(good, 0);

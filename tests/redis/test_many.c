@@ -46,8 +46,7 @@ static void check_all(syncguard_backend *backend, const char *suffix, void (*dis
                       void *context)
 {
     char keys[3][40];
-    attempt own, held, attempts[2];
-    syncguard_release_op releases[2];
+    attempt own, held;
     for (int i = 0; i < 3; i++)
         snprintf(keys[i], sizeof keys[i], "many:%d:%s", i, suffix);
     syncguard_many_op before[] = {acquire_of(&own, keys[0]), acquire_of(&held, keys[1])};
@@ -55,6 +54,8 @@ static void check_all(syncguard_backend *backend, const char *suffix, void (*dis
     assert_int_equal(before[0].status, SYNCGUARD_OK);
     assert_int_equal(before[1].status, SYNCGUARD_OK);
     disturb(context);
+    attempt attempts[2];
+    syncguard_release_op releases[2];
     syncguard_many_op items[] = {acquire_of(&attempts[0], keys[2]),
                                  release_of(&releases[0], own.lock_id),
                                  acquire_of(&attempts[1], keys[1])};
@@ -122,8 +123,7 @@ static void a_lease_counts_from_the_first_sending(void **state)
     (void)state;
     server s;
     proxy p;
-    pthread_t thread;
-    attempt first[2], again[2];
+    attempt first[2];
     server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "connections=1");
@@ -132,7 +132,9 @@ static void a_lease_counts_from_the_first_sending(void **state)
     assert_int_equal(warm[0].status, SYNCGUARD_OK);
     atomic_store(&p.delay_ms, 100);
     atomic_store(&p.lose, 1);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, forget_after_loss, &p), 0);
+    attempt again[2];
     syncguard_many_op items[] = {acquire_of(&again[0], "lease:0"),
                                  acquire_of(&again[1], "lease:1")};
     int64_t before_ns = syncguard_clock_ns();
@@ -153,12 +155,12 @@ static void a_server_that_hangs_ends_all_in_time(void **state)
 {
     (void)state;
     server s;
-    attempt attempts[2];
-    syncguard_release_op op;
     server_start(&s, 0, without_persistence);
     syncguard_backend *backend = open_port(s.port, "connections=1");
     check_all(backend, "before", nothing, NULL);
     kill(s.pid, SIGSTOP);
+    attempt attempts[2];
+    syncguard_release_op op;
     syncguard_many_op items[] = {acquire_of(&attempts[0], "a"), release_of(&op, OTHER_ID),
                                  acquire_of(&attempts[1], "b")};
     int64_t start = now_ms();
@@ -174,7 +176,7 @@ static void a_server_that_hangs_ends_all_in_time(void **state)
     server_remove(&s);
 }
 
-/* ---- through a queue ------------------------------------------------------------------------ */
+/* ---- through a queue ---- */
 
 #define WIDTH 64
 

@@ -3,7 +3,7 @@
  */
 #include "support.h"
 
-/* --- keys and options --- */
+/* ---- keys and options ---- */
 
 static void note_event(void *context, const syncguard_event *event)
 {
@@ -17,27 +17,27 @@ static void colliding_keys_are_refused_first(void **state)
     (void)state;
     static const char key[] = "fence:syncguard:x";
     int events = 0;
-    syncguard_grant grant;
-    syncguard_lock *lock = NULL;
-    syncguard_lock_info info;
-    bool locked;
     syncguard_backend *watched = NULL;
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_call aborted = SYNCGUARD_CALL_INIT;
     options.on_event = note_event;
     options.on_event_context = &events;
     assert_status(syncguard_telemetry_wrap(open_url(test_url), &options, &watched, &err),
                   SYNCGUARD_OK);
+    syncguard_call aborted = SYNCGUARD_CALL_INIT;
     assert_status(syncguard_abort_create(&aborted.abort_object, &err), SYNCGUARD_OK);
+    syncguard_lock_options waiting = SYNCGUARD_LOCK_OPTIONS_INIT;
     waiting.abort_object = aborted.abort_object;
     syncguard_abort_trigger(aborted.abort_object);
+    syncguard_grant grant;
     assert_status(syncguard_acquire(watched, key, 5000, &aborted, &grant, &err),
                   SYNCGUARD_E_INVALID_ARGUMENT);
+    bool locked;
     assert_status(syncguard_is_locked(watched, key, &aborted, &locked, &err),
                   SYNCGUARD_E_INVALID_ARGUMENT);
+    syncguard_lock_info info;
     assert_status(syncguard_get_by_key(watched, key, &aborted, &info, &err),
                   SYNCGUARD_E_INVALID_ARGUMENT);
+    syncguard_lock *lock = NULL;
     assert_status(syncguard_lock_acquire(watched, key, &waiting, &lock, &err),
                   SYNCGUARD_E_INVALID_ARGUMENT);
     assert_status(syncguard_lock_try(watched, key, &waiting, &lock, &err),

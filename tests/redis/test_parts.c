@@ -189,16 +189,17 @@ static void damaged_fields_are_left_empty(void **state)
 static void quoting_is_undone_by_reading(void **state)
 {
     (void)state;
-    char key[300], text[2000];
-    syncguard_record record;
+    char key[300];
     size_t length = 0;
     for (int c = 1; c < 128; c++)
         key[length++] = (char)c;
     sg_redis_text out;
     sg_redis_text_init(&out);
     sg_redis_record_quote(&out, key, length);
+    char text[2000];
     snprintf(text, sizeof text, "{" BODY ",\"key\":%.*s}", (int)out.length, out.data);
     sg_redis_text_free(&out);
+    syncguard_record record;
     assert_true(reads(text, &record));
     assert_int_equal(strlen(record.key), length);
     assert_memory_equal(record.key, key, length);
@@ -299,19 +300,19 @@ static void commands_are_encoded(void **state)
     sg_redis_text_free(&text);
 }
 
-/* --- other servers --- */
+/* ---- other servers ---- */
 
 static sg_redis_topology learn(const char *text,
                                void (*read)(sg_redis_topology *, const redisReply *))
 {
     static sg_redis_topology topology;
-    void *reply = NULL;
     redisReader *reader = redisReaderCreate();
     memset(&topology, 0, sizeof topology);
     pthread_mutex_init(&topology.mutex, NULL);
     topology.node_count = 1; /* what was known before */
     snprintf(topology.nodes[0].host, sizeof topology.nodes[0].host, "before");
     redisReaderFeed(reader, text, strlen(text));
+    void *reply = NULL;
     assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
     assert_non_null(reply);
     read(&topology, reply);
@@ -402,8 +403,7 @@ static void other_sentinels_are_learnt(void **state)
     assert_int_equal(topology.nodes[0].port, 26379);
 }
 
-/* ---- replies without end ----------------------------------------------------------------------
- */
+/* ---- replies without end ---- */
 
 #define FLOOD_ELEMENT 100000
 #define FLOOD_MOST (64 << 20)
@@ -449,14 +449,14 @@ static void replies_are_bounded(void **state)
 {
     (void)state;
     sg_redis_connection conn = {.fd = -1};
-    flood f = {-1, 0};
     int fds[2];
-    pthread_t thread;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
     conn.fd = fds[0];
+    flood f = {-1, 0};
     f.fd = fds[1];
     assert_true(sg_redis_connection_make_reader(&conn));
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, send_flood, &f), 0);
     assert_status(receive(&conn, 30000), SYNCGUARD_E_SERVICE_UNAVAILABLE);
     close(fds[0]);
@@ -472,13 +472,14 @@ static void limits_count_while_bytes_come(void **state)
     (void)state;
     static const char part[60000] = "+";
     sg_redis_connection conn = {.fd = -1};
-    int fds[2], left = 0;
+    int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
     conn.fd = fds[0];
     assert_true(sg_redis_connection_make_reader(&conn));
     assert_int_equal(send(fds[1], part, sizeof part, MSG_NOSIGNAL), sizeof part);
     assert_status(receive(&conn, 0), SYNCGUARD_E_NETWORK_TIMEOUT);
+    int left = 0;
     assert_int_equal(ioctl(fds[0], FIONREAD, &left), 0);
     assert_int_equal(left, sizeof part);
     close(fds[0]);

@@ -4,7 +4,7 @@
  */
 #include "support.h"
 
-/* --- values of other writers --- */
+/* ---- values of other writers ---- */
 
 static void plant(const char *key, const char *value)
 {
@@ -27,17 +27,17 @@ static void values_of_others_are_understood(void **state)
     };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         syncguard_grant grant;
-        syncguard_lock_info_raw info;
         bool locked = false;
-        int64_t expires = 0;
         plant("other", values[i]);
         assert_status(syncguard_acquire(store, "other", 5000, NULL, &grant, &err),
                       SYNCGUARD_LOCKED);
         assert_status(syncguard_is_locked(store, "other", NULL, &locked, &err), SYNCGUARD_OK);
         assert_true(locked);
+        syncguard_lock_info_raw info;
         assert_status(syncguard_get_by_id_raw(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
         assert_string_equal(info.key, "other");
         assert_string_equal(info.info.fence, "000000000000007");
+        int64_t expires = 0;
         assert_status(syncguard_extend(store, OTHER_ID, 7000, NULL, &expires, &err), SYNCGUARD_OK);
         assert_status(syncguard_get_by_id_raw(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
         assert_true(info.info.expires_at_ms == expires);
@@ -80,18 +80,18 @@ static void unreadable_values_are_left_alone(void **state)
     };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         syncguard_grant grant;
-        syncguard_lock_info info;
-        bool locked;
-        int64_t expires;
         plant("bad", values[i]);
         assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err),
                       SYNCGUARD_E_INTERNAL);
         assert_string_not_equal(err.key_hash, "");
+        bool locked;
         assert_status(syncguard_is_locked(store, "bad", NULL, &locked, &err), SYNCGUARD_E_INTERNAL);
+        syncguard_lock_info info;
         assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_E_INTERNAL);
         assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err),
                       SYNCGUARD_E_INTERNAL);
         assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_E_INTERNAL);
+        int64_t expires;
         assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err),
                       SYNCGUARD_E_INTERNAL);
         assert_string_equal(raw_text("GET syncguard:bad"), values[i]);
@@ -117,9 +117,6 @@ static void fractions_are_rounded_up(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char value[300];
-        syncguard_grant grant;
-        syncguard_lock_info info;
-        int64_t expires = 0;
         bool locked = false;
         bool live = cases[i].expires_at_ms > 1000;
         snprintf(value, sizeof value,
@@ -129,6 +126,9 @@ static void fractions_are_rounded_up(void **state)
         plant("part", value);
         assert_status(syncguard_is_locked(store, "part", NULL, &locked, &err), SYNCGUARD_OK);
         assert_int_equal(locked, live);
+        syncguard_grant grant;
+        syncguard_lock_info info;
+        int64_t expires = 0;
         if (live) {
             assert_status(syncguard_acquire(store, "part", 5000, NULL, &grant, &err),
                           SYNCGUARD_LOCKED);
@@ -172,24 +172,24 @@ static void damaged_values_are_held_and_released(void **state)
     };
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *logged = NULL;
-    int lines = 0, count = 0;
+    int lines = 0;
     options.log = note_line;
     options.log_context = &lines;
     assert_status(syncguard_open(test_url, &options, &logged, &err), SYNCGUARD_OK);
+    int count = 0;
     for (size_t i = 0; i < sizeof rests / sizeof rests[0]; i++) {
         char value[300];
         syncguard_grant grant;
-        syncguard_lock_info info;
-        bool locked = false;
-        int64_t expires = 0;
         snprintf(value, sizeof value,
                  "{\"lockId\":\"" OTHER_ID
                  "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":\"x\",%s",
                  rests[i]);
         plant("bad", value);
         assert_status(syncguard_acquire(store, "bad", 5000, NULL, &grant, &err), SYNCGUARD_LOCKED);
+        bool locked = false;
         assert_status(syncguard_is_locked(store, "bad", NULL, &locked, &err), SYNCGUARD_OK);
         assert_true(locked);
+        syncguard_lock_info info;
         assert_status(syncguard_get_by_key(store, "bad", NULL, &info, &err), SYNCGUARD_E_INTERNAL);
         assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err),
                       SYNCGUARD_E_INTERNAL);
@@ -197,6 +197,7 @@ static void damaged_values_are_held_and_released(void **state)
         assert_status(syncguard_list_raw(logged, NULL, count_records, &count, &err), SYNCGUARD_OK);
         assert_int_equal(count, 0);
         assert_int_equal(lines, 1);
+        int64_t expires = 0;
         assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err), SYNCGUARD_OK);
         assert_non_null(strstr(raw_text("GET syncguard:bad"), rests[i]));
         assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_OK);
@@ -225,12 +226,12 @@ static void foreign_types_are_left_alone(void **state)
 {
     (void)state;
     syncguard_grant grant;
-    bool locked;
     raw_do("HSET syncguard:typed a b");
     raw_do("SET syncguard:id:" OTHER_ID " syncguard:typed");
     assert_status(syncguard_acquire(store, "typed", 5000, NULL, &grant, &err),
                   SYNCGUARD_E_INTERNAL);
     assert_string_equal(err.native, "WRONGTYPE");
+    bool locked;
     assert_status(syncguard_is_locked(store, "typed", NULL, &locked, &err), SYNCGUARD_E_INTERNAL);
     assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_E_INTERNAL);
     assert_string_equal(raw_text("HGET syncguard:typed a"), "b");
@@ -259,16 +260,16 @@ static void index_that_lies_changes_nothing(void **state)
 {
     (void)state;
     syncguard_grant grant = take_lock("victim", 5000);
-    syncguard_lock_info info;
     int64_t expires;
     raw_do("SET syncguard:id:" OTHER_ID " syncguard:victim");
     assert_status(syncguard_release(store, OTHER_ID, NULL, &err), SYNCGUARD_ABSENT);
     assert_status(syncguard_extend(store, OTHER_ID, 5000, NULL, &expires, &err), SYNCGUARD_ABSENT);
+    syncguard_lock_info info;
     assert_status(syncguard_get_by_id(store, OTHER_ID, NULL, &info, &err), SYNCGUARD_ABSENT);
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
 }
 
-/* --- cleanup --- */
+/* ---- cleanup ---- */
 
 /* A lock that expired so many ms ago, and that Redis does not remove by itself. */
 static void plant_dead(char value[256], int dead_ms)
@@ -322,11 +323,10 @@ static void cleanup_waits_for_two_seconds(void **state)
     (void)state;
     char value[256];
     bool stayed = false;
-    int64_t began = 0;
     syncguard_is_locked_op op = {
         .key = "old", .key_length = 3, .limits = {SYNCGUARD_NO_DEADLINE, NULL}};
     for (int i = 0; i < 20 && !stayed; i++) {
-        began = now_ms();
+        int64_t began = now_ms();
         plant_dead(value, 1700);
         assert_status(store->ops->is_locked(store, &op, &err), SYNCGUARD_OK);
         assert_string_equal(op.dead_lock_id, OTHER_ID);

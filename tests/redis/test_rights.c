@@ -18,7 +18,6 @@ static void read_rights(void)
 {
     char text[2048];
     char *rest = text;
-
     snprintf(text, sizeof text, "%s", getenv("REDIS_TEST_RIGHTS"));
     for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL; count++) {
         assert_true(count < MOST);
@@ -41,7 +40,6 @@ static void permit(int without)
     char command[4096];
     size_t length = (size_t)snprintf(command, sizeof command,
                                      "ACL SETUSER " USER " reset on >" PASSWORD " -@all");
-
     for (int i = 0; i < count; i++) {
         if (i != without)
             length += (size_t)snprintf(command + length, sizeof command - length, " %s", rights[i]);
@@ -59,7 +57,6 @@ static void permit(int without)
 static int refusals(bool show)
 {
     int sum = 0;
-
     for (int i = 0; i < servers; i++) {
         redisReply *log = raw_at(test_port(i), "ACL LOG");
         assert_int_equal(log->type, REDIS_REPLY_ARRAY);
@@ -77,7 +74,6 @@ static int our_slot(int *owner)
 {
     redisReply *reply = raw_at(test_port(0), "CLUSTER KEYSLOT {syncguard}:x");
     int slot = (int)reply->integer;
-
     freeReplyObject(reply);
     *owner = slot / (16384 / 3);
     return slot;
@@ -89,8 +85,6 @@ static syncguard_backend *open_as_user(void)
     const char *rest = strstr(test_url, "://") + 3;
     const char *query = strchr(rest, '?');
     int before = query != NULL ? (int)(query - rest) : (int)strlen(rest);
-    syncguard_backend *backend = NULL;
-
     if (cluster) { /* one seed that has not the slot, so that the owner has to be learnt of */
         int owner;
         (void)our_slot(&owner);
@@ -101,6 +95,7 @@ static syncguard_backend *open_as_user(void)
         snprintf(url, sizeof url, "%.*s" USER ":" PASSWORD "@%.*s/1%s%stimeout_ms=2000",
                  (int)(rest - test_url), test_url, before, rest, query != NULL ? query : "?",
                  query != NULL ? "&" : "");
+    syncguard_backend *backend = NULL;
     assert_status(syncguard_open(url, NULL, &backend, &err), SYNCGUARD_OK);
     return backend;
 }
@@ -124,7 +119,6 @@ static void *wait_for_it(void *backend)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_WAIT_MS(5000);
     syncguard_lock *lock = NULL;
-
     if (syncguard_lock_acquire(backend, "waited", &options, &lock, NULL) == SYNCGUARD_OK)
         syncguard_lock_dispose(lock);
     return NULL;
@@ -136,7 +130,6 @@ static void move_slot(bool begin)
     int from, slot = our_slot(&from), to = (from + 1) % 3;
     redisReply *old = raw_at(test_port(from), "CLUSTER MYID");
     redisReply *new = raw_at(test_port(to), "CLUSTER MYID");
-
     if (begin) {
         freeReplyObject(raw_at(test_port(to), "CLUSTER SETSLOT %d IMPORTING %s", slot, old->str));
         freeReplyObject(raw_at(test_port(from), "CLUSTER SETSLOT %d MIGRATING %s", slot, new->str));
@@ -162,20 +155,15 @@ static void did(syncguard_status status)
 /* Each thing that needs a right, once. Failures are counted. */
 static void do_everything(void)
 {
-    syncguard_lock_options renewed = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *locks[8] = {NULL};
-    syncguard_backend *backend;
-    syncguard_lock_info info;
-    syncguard_grant grant;
-    pthread_t waiter;
-    bool flag;
-
     failures = 0;
     at_all("FLUSHALL");
     at_all("SCRIPT FLUSH");
-    backend = open_as_user();
+    syncguard_backend *backend = open_as_user();
+    syncguard_grant grant;
     did(syncguard_acquire(backend, "k", 5000, NULL, &grant, &err));
+    bool flag;
     did(syncguard_is_locked(backend, "k", NULL, &flag, &err));
+    syncguard_lock_info info;
     did(syncguard_get_by_key(backend, "k", NULL, &info, &err));
     did(syncguard_list(backend, NULL, ignore_one, NULL, &err));
     if (failures == 0) {
@@ -185,6 +173,7 @@ static void do_everything(void)
     }
     lacking[0] = '\0';
     did(syncguard_examine(backend, NULL, note_finding, NULL, &err));
+    pthread_t waiter;
     if (failures == 0) {
         did(syncguard_acquire(backend, "waited", 5000, NULL, &grant, &err));
         assert_int_equal(pthread_create(&waiter, NULL, wait_for_it, backend), 0);
@@ -192,8 +181,10 @@ static void do_everything(void)
         did(syncguard_release(backend, grant.lock_id, NULL, &err));
         pthread_join(waiter, NULL);
     }
+    syncguard_lock_options renewed = SYNCGUARD_LOCK_OPTIONS_INIT;
     renewed.auto_extend = true;
     renewed.ttl_ms = 1000;
+    syncguard_lock *locks[8] = {NULL};
     for (int i = 0; i < 8 && failures == 0; i++) {
         char key[16];
         snprintf(key, sizeof key, "renewed%d", i);
@@ -231,9 +222,8 @@ static bool is_for_connecting(const char *right)
 
 static void each_documented_right_is_needed(void **state)
 {
-    int unneeded = 0;
-
     (void)state;
+    int unneeded = 0;
     for (int i = 0; i < count; i++) {
         if (strncmp(rights[i], "reset", 5) == 0 || strcmp(rights[i], "-@all") == 0)
             continue; /* no rights */
@@ -253,12 +243,11 @@ static void each_documented_right_is_needed(void **state)
 
 int main(int argc, char **argv)
 {
+    test_begin(argc, argv);
+    read_rights();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(documented_rights_are_enough),
         cmocka_unit_test(each_documented_right_is_needed),
     };
-
-    test_begin(argc, argv);
-    read_rights();
     return cmocka_run_group_tests_name("redis rights", tests, NULL, NULL);
 }

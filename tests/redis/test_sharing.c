@@ -12,7 +12,7 @@
 
 #include "backends/redis/backend.h"
 
-/* --- many callers --- */
+/* ---- many callers ---- */
 
 static atomic_bool over;
 static atomic_int failures;
@@ -49,11 +49,11 @@ static void broken_connections_disturb_nobody(void **state)
 {
     (void)state;
     server s;
-    pthread_t threads[32];
     server_start(&s, 0, without_persistence);
     atomic_store(&over, false);
     atomic_store(&failures, 0);
     syncguard_backend *backend = open_port(s.port, "");
+    pthread_t threads[32];
     for (int i = 0; i < 32; i++)
         pthread_create(&threads[i], NULL, hammer, backend);
     for (int i = 0; i < 20; i++) {
@@ -88,7 +88,6 @@ static void followers_keep_their_own_deadlines(void **state)
 {
     (void)state;
     server s;
-    pthread_t threads[64];
     syncguard_grant grant;
     server_start(&s, 0, without_persistence);
     atomic_store(&failures, 0);
@@ -96,6 +95,7 @@ static void followers_keep_their_own_deadlines(void **state)
     assert_status(syncguard_acquire(backend, "warm", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     kill(s.pid, SIGSTOP);
     int64_t start = now_ms();
+    pthread_t threads[64];
     for (int i = 0; i < 64; i++)
         pthread_create(&threads[i], NULL, one_acquire, backend);
     for (int i = 0; i < 64; i++)
@@ -127,17 +127,18 @@ static void stuck_follower_holds_up_nobody(void **state)
 {
     (void)state;
     server s;
-    pthread_t leader, follower;
-    bool locked = true;
     struct sigaction hold = {.sa_handler = hold_the_thread}, before;
     assert_int_equal(sigaction(SIGUSR1, &hold, &before), 0);
     server_start(&s, 0, without_persistence);
     atomic_store(&failures, 0);
     syncguard_backend *backend = open_port(s.port, "connections=1&no_tracking=true");
+    bool locked = true;
     assert_status(syncguard_is_locked(backend, "warm", NULL, &locked, &err), SYNCGUARD_OK);
     kill(s.pid, SIGSTOP);
+    pthread_t leader;
     pthread_create(&leader, NULL, ask_once, backend);
     pause_ms(100);
+    pthread_t follower;
     pthread_create(&follower, NULL, ask_once, backend);
     pause_ms(100);
     pthread_kill(follower, SIGUSR1);
@@ -156,7 +157,7 @@ static void stuck_follower_holds_up_nobody(void **state)
 }
 #endif
 
-/* --- unknown outcomes --- */
+/* ---- unknown outcomes ---- */
 
 static atomic_long latest_ms;
 static atomic_int attempts;
@@ -191,7 +192,6 @@ static void undoing_keeps_up(void **state)
     enum { CALLERS = 50 };
     server s;
     proxy p;
-    pthread_t threads[CALLERS];
     server_start(&s, 0, without_persistence);
     proxy_start(&p, s.port);
     syncguard_backend *backend = open_port(p.port, "");
@@ -202,6 +202,7 @@ static void undoing_keeps_up(void **state)
     atomic_store(&failures, 0);
     atomic_store(&attempts, 0);
     atomic_store(&latest_ms, 0);
+    pthread_t threads[CALLERS];
     for (int i = 0; i < CALLERS; i++)
         pthread_create(&threads[i], NULL, give_up_always, backend);
     pause_ms(3000);
@@ -253,7 +254,7 @@ static int close_all_and_go_on(void)
 {
     syncguard_backend *backend = NULL;
     syncguard_lock *lock = NULL;
-    syncguard_grant grant, other;
+    syncguard_grant grant;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_call brief = call_of(1);
     pthread_t thread;
@@ -263,6 +264,7 @@ static int close_all_and_go_on(void)
         syncguard_acquire(backend, "awaited", 30000, NULL, &grant, NULL) != SYNCGUARD_OK)
         return 1;
     pthread_create(&thread, NULL, wait_long, backend);
+    syncguard_grant other;
     for (int i = 0; i < 20; i++) { /* something for the background */
         if (syncguard_acquire(backend, "late", 1000, &brief, &other, NULL) == SYNCGUARD_OK)
             (void)!syncguard_release(backend, other.lock_id, NULL, NULL);
@@ -364,9 +366,7 @@ static void find_connections(bool found[256])
 static void what_another_socket_gets_is_not_read(void **state)
 {
     (void)state;
-    bool before[256], after[256];
-    int pair[2], fd = -1;
-    char byte = 'x';
+    bool before[256];
     pthread_t thread;
     syncguard_grant grant;
     syncguard_backend *holder = open_with("connections=1&no_tracking=true");
@@ -376,14 +376,18 @@ static void what_another_socket_gets_is_not_read(void **state)
     const sg_redis_backend *redis = (const sg_redis_backend *)(const void *)backend;
     pthread_create(&thread, NULL, wait_long, backend);
     pause_ms(1000);
+    bool after[256];
     find_connections(after);
+    int fd = -1;
     for (int i = 0; i < 256; i++) {
         if (after[i] && !before[i] && i != redis->links[0].conn->fd)
             fd = i;
     }
     assert_true(fd >= 0);
+    int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     assert_int_equal(dup2(pair[0], fd), fd);
+    char byte = 'x';
     assert_int_equal(send(pair[1], &byte, 1, MSG_NOSIGNAL), 1);
     assert_status(syncguard_release(holder, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     pthread_join(thread, NULL);

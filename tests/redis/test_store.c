@@ -11,13 +11,12 @@ static void stored_lock_is_as_agreed(void **state)
     (void)state;
     syncguard_grant grant = take_lock("fields \"quoted\" \xC3\xA9\n", 5000);
     char name[64], index[64], counter[128];
-    syncguard_record record;
     snprintf(name, sizeof name, "syncguard:%s", "fields \"quoted\" \xC3\xA9\n");
     snprintf(index, sizeof index, "syncguard:id:%s", grant.lock_id);
     snprintf(counter, sizeof counter, "syncguard:fence:%s", name);
-
     redisReply *value = raw("GET %s", name);
     assert_int_equal(value->type, REDIS_REPLY_STRING);
+    syncguard_record record;
     assert_int_equal(sg_redis_record_read(value->str, (size_t)value->len, &record), SG_REDIS_WHOLE);
     assert_string_equal(record.lock_id, grant.lock_id);
     assert_string_equal(record.key, name + 10);
@@ -26,14 +25,12 @@ static void stored_lock_is_as_agreed(void **state)
     assert_true(record.expires_at_ms == grant.expires_at_ms);
     assert_true(record.expires_at_ms - record.acquired_at_ms == 5000);
     freeReplyObject(value);
-
     assert_string_equal(raw_text("GET %s", index), name);
     assert_string_equal(raw_text("GET %s", counter), "1");
     assert_in_range(raw_int("PTTL %s", name), 5500, 6000);
     assert_in_range(raw_int("PTTL %s", index), 5500, 6000);
     assert_int_equal(raw_int("PTTL %s", counter), -1);
     assert_int_equal(raw_int("DBSIZE"), 3);
-
     int64_t expires = 0;
     assert_status(syncguard_extend(store, grant.lock_id, 9000, NULL, &expires, &err), SYNCGUARD_OK);
     assert_in_range(raw_int("PTTL %s", name), 9500, 10000);
@@ -50,11 +47,11 @@ static void owner_is_one_more_field(void **state)
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_backend *owned = NULL;
     syncguard_grant grant;
-    syncguard_lock_info_raw info;
     options.owner = "me@\"here\"";
     assert_status(syncguard_open(test_url, &options, &owned, &err), SYNCGUARD_OK);
     assert_status(syncguard_acquire(owned, "owned", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     assert_non_null(strstr(raw_text("GET syncguard:owned"), "\"owner\":\"me@\\\"here\\\"\""));
+    syncguard_lock_info_raw info;
     assert_status(syncguard_get_by_key_raw(store, "owned", NULL, &info, &err), SYNCGUARD_OK);
     assert_string_equal(info.owner, "me@\"here\"");
     syncguard_close(owned);
@@ -64,27 +61,30 @@ static void owner_is_one_more_field(void **state)
 static void hashed_names_work_everywhere(void **state)
 {
     (void)state;
-    char prefix[471], extra[520], key[513], name[1200];
-    syncguard_grant first, second;
-    syncguard_lock_info_raw info;
-    int64_t expires;
-    bool locked = false;
+    char prefix[471], key[513];
     memset(prefix, 'p', 470);
     prefix[470] = '\0';
     memset(key, 'k', 512);
     key[512] = '\0';
+    char extra[520];
     snprintf(extra, sizeof extra, "prefix=%s", prefix);
     syncguard_backend *hashed = open_with(extra);
+    syncguard_grant first;
     assert_status(syncguard_acquire(hashed, key, 5000, NULL, &first, &err), SYNCGUARD_OK);
+    syncguard_grant second;
     assert_status(syncguard_acquire(hashed, key, 5000, NULL, &second, &err), SYNCGUARD_LOCKED);
+    char name[1200];
     snprintf(name, sizeof name, "%s:id:%s", prefix, first.lock_id);
     assert_int_equal(strlen(raw_text("GET %s", name)), 470 + 1 + 22);
+    bool locked = false;
     assert_status(syncguard_is_locked(hashed, key, NULL, &locked, &err), SYNCGUARD_OK);
     assert_true(locked);
+    syncguard_lock_info_raw info;
     assert_status(syncguard_get_by_id_raw(hashed, first.lock_id, NULL, &info, &err), SYNCGUARD_OK);
     assert_string_equal(info.key, key);
     assert_status(syncguard_get_by_key_raw(hashed, key, NULL, &info, &err), SYNCGUARD_OK);
     assert_string_equal(info.lock_id, first.lock_id);
+    int64_t expires;
     assert_status(syncguard_extend(hashed, first.lock_id, 6000, NULL, &expires, &err),
                   SYNCGUARD_OK);
     assert_status(syncguard_release(hashed, first.lock_id, NULL, &err), SYNCGUARD_OK);
@@ -110,7 +110,6 @@ static void list_shows_our_locks_only(void **state)
 {
     (void)state;
     char key[32];
-    int count = 0;
     for (int i = 0; i < 300; i++) {
         snprintf(key, sizeof key, "listed:%d", i);
         (void)take_lock(key, 5000);
@@ -125,6 +124,7 @@ static void list_shows_our_locks_only(void **state)
     raw_do("SET syncguard:dead %s",
            "{\"lockId\":\"AAAAAAAAAAAAAAAAAAAAAA\",\"expiresAtMs\":1000,\"acquiredAtMs\":1,"
            "\"key\":\"dead\",\"fence\":\"000000000000001\"}");
+    int count = 0;
     assert_status(syncguard_list_raw(store, NULL, count_records, &count, &err), SYNCGUARD_OK);
     assert_int_equal(count, 301);
 }
@@ -144,33 +144,35 @@ static void long_prefixes_hash_the_index(void **state)
         {951, "kkUkHM3W1hP7v7Uu_62q5Q"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char prefix[952], extra[1000], index[1024], full[1024], hash[SYNCGUARD_LOCK_ID_SIZE];
+        char prefix[952], extra[1000];
         static const char value[] =
             "{\"lockId\":\"" OTHER_ID "\",\"expiresAtMs\":9000000000000,\"acquiredAtMs\":1,"
             "\"key\":\"other\",\"fence\":\"000000000000007\"}";
-        syncguard_lock_info_raw info;
-        syncguard_grant grant;
-        int64_t expires = 0;
         memset(prefix, 'p', sizeof prefix);
         prefix[cases[i].length] = '\0';
         snprintf(extra, sizeof extra, "prefix=%s", prefix);
+        char index[1024];
         snprintf(index, sizeof index, "%s:%s", prefix, cases[i].index);
         syncguard_backend *distant = open_with(extra);
 
         /* What the other library stored is found, renewed and released by id. */
         raw_do("SET %s:other %s", prefix, value);
         raw_do("SET %s %s:other", index, prefix);
+        syncguard_lock_info_raw info;
         assert_status(syncguard_get_by_id_raw(distant, OTHER_ID, NULL, &info, &err), SYNCGUARD_OK);
         assert_string_equal(info.key, "other");
+        int64_t expires = 0;
         assert_status(syncguard_extend(distant, OTHER_ID, 60000, NULL, &expires, &err),
                       SYNCGUARD_OK);
         assert_in_range(raw_int("PTTL %s", index), 50000, 61000);
         assert_status(syncguard_release(distant, OTHER_ID, NULL, &err), SYNCGUARD_OK);
         assert_int_equal(raw_int("EXISTS %s:other %s", prefix, index), 0);
-
+        syncguard_grant grant;
         /* What we store is where it looks. */
         assert_status(syncguard_acquire(distant, "ours", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+        char full[1024];
         snprintf(full, sizeof full, "%s:id:%s", prefix, grant.lock_id);
+        char hash[SYNCGUARD_LOCK_ID_SIZE];
         syncguard_name_hash(full, strlen(full), hash);
         if (cases[i].length > 948)
             snprintf(full, sizeof full, "%s:%s", prefix, hash);
@@ -204,14 +206,13 @@ static void long_prefixes_hash_the_index(void **state)
     }
 }
 
-/* --- counters --- */
+/* ---- counters ---- */
 
 static void counter_ends_where_it_must(void **state)
 {
     (void)state;
-    syncguard_grant grant;
     raw_do("SET syncguard:fence:syncguard:end 899999999999999");
-    grant = take_lock("end", 5000);
+    syncguard_grant grant = take_lock("end", 5000);
     assert_string_equal(grant.fence, "900000000000000");
     assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     static const char *const values[] = {"900000000000000",
@@ -233,7 +234,7 @@ static void counter_ends_where_it_must(void **state)
     }
 }
 
-/* --- tombstones --- */
+/* ---- tombstones ---- */
 
 static void undone_id_is_never_granted(void **state)
 {
@@ -281,27 +282,27 @@ static void own_grant_is_found_again(void **state)
     assert_string_equal(raw_text("GET syncguard:fence:syncguard:twice"), "1");
 }
 
-/* --- scripts --- */
+/* ---- scripts ---- */
 
 static void forgotten_scripts_are_recovered(void **state)
 {
     (void)state;
     syncguard_grant grant = take_lock("flushed", 5000);
-    syncguard_extend_op items[SYNCGUARD_BATCH_MAX];
-    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
-    bool locked;
     int64_t expires;
     raw_do("SCRIPT FLUSH");
     assert_status(syncguard_extend(store, grant.lock_id, 5000, NULL, &expires, &err), SYNCGUARD_OK);
     raw_do("SCRIPT FLUSH");
+    bool locked;
     assert_status(syncguard_is_locked(store, "flushed", NULL, &locked, &err), SYNCGUARD_OK);
     assert_true(locked);
     raw_do("SCRIPT FLUSH");
+    syncguard_extend_op items[SYNCGUARD_BATCH_MAX];
     memset(items, 0, sizeof items);
     for (int i = 0; i < SYNCGUARD_BATCH_MAX; i++) {
         items[i].lock_id = i % 2 == 0 ? grant.lock_id : OTHER_ID;
         items[i].ttl_ms = 6000;
     }
+    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
     assert_status(store->ops->extend_many(store, items, SYNCGUARD_BATCH_MAX, &limits, &err),
                   SYNCGUARD_OK);
     for (int i = 0; i < SYNCGUARD_BATCH_MAX; i++)
@@ -356,13 +357,14 @@ static void hold_name(const char *id, const char *fence, const char *taken, char
 static void late_copy_makes_no_grant(void **state)
 {
     (void)state;
-    const char *one = "AAAAAAAAAAAAAAAAAAAAAA", *other = "BBBBBBBBBBBBBBBBBBBBBB";
+    const char *one = "AAAAAAAAAAAAAAAAAAAAAA";
     char text[256], taken[32] = "";
     hold_name(one, "000000000000000", "0", text);
     const char *at = strstr(text, "\"acquiredAtMs\":");
     assert_non_null(at);
     assert_int_equal(sscanf(at, "\"acquiredAtMs\":%31[0-9]", taken), 1);
     raw_do("DEL held-name"); /* its time is over */
+    const char *other = "BBBBBBBBBBBBBBBBBBBBBB";
     hold_name(other, "000000000000000", "0", text);
     raw_do("DEL held-name"); /* granted and released by the other */
     pause_ms(5);

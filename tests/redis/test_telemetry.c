@@ -12,9 +12,8 @@ static void keep(void *context, const syncguard_event *event)
 static syncguard_backend *decorate(void)
 {
     syncguard_telemetry_options options = SYNCGUARD_TELEMETRY_OPTIONS_INIT;
-    syncguard_backend *decorated = NULL;
-
     options.on_event = keep;
+    syncguard_backend *decorated = NULL;
     assert_status(syncguard_telemetry_wrap(open_url(test_url), &options, &decorated, &err),
                   SYNCGUARD_OK);
     return decorated;
@@ -26,7 +25,6 @@ static syncguard_backend *decorate(void)
 static void dead_records_have_their_reason(void **state)
 {
     syncguard_backend *watched = decorate();
-
     (void)state;
     raw_do("SET syncguard:old %s",
            "{\"lockId\":\"" OLD_ID "\",\"expiresAtMs\":9,\"acquiredAtMs\":1,"
@@ -43,23 +41,22 @@ static void dead_records_have_their_reason(void **state)
 static long commands_of(syncguard_backend *backend)
 {
     static const char name[] = "total_commands_processed:";
-    syncguard_lock_info info;
-    syncguard_grant grant, other;
-    const char *at;
-    bool flag;
-
     raw_do("CONFIG RESETSTAT");
+    syncguard_grant grant;
     assert_status(syncguard_acquire(backend, "k", 5000, NULL, &grant, &err), SYNCGUARD_OK);
+    syncguard_grant other;
     assert_status(syncguard_acquire(backend, "k", 5000, NULL, &other, &err), SYNCGUARD_LOCKED);
     assert_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err), SYNCGUARD_OK);
+    bool flag;
     assert_status(syncguard_is_locked(backend, "k", NULL, &flag, &err), SYNCGUARD_OK);
+    syncguard_lock_info info;
     assert_status(syncguard_get_by_key(backend, "k", NULL, &info, &err), SYNCGUARD_OK);
     assert_status(syncguard_get_by_id(backend, grant.lock_id, NULL, &info, &err), SYNCGUARD_OK);
     assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_OK);
     assert_status(syncguard_release(backend, grant.lock_id, NULL, &err), SYNCGUARD_ABSENT);
     assert_status(syncguard_extend(backend, grant.lock_id, 5000, NULL, NULL, &err),
                   SYNCGUARD_ABSENT);
-    at = strstr(raw_text("INFO stats"), name);
+    const char *at = strstr(raw_text("INFO stats"), name);
     assert_non_null(at);
     return strtol(at + strlen(name), NULL, 10);
 }
@@ -68,13 +65,11 @@ static long commands_of(syncguard_backend *backend)
 static void the_reason_costs_no_command(void **state)
 {
     syncguard_backend *bare = open_url(test_url), *watched = decorate();
-    long plain, decorated;
-
     (void)state;
     (void)commands_of(bare); /* connects */
     (void)commands_of(watched);
-    plain = commands_of(bare);
-    decorated = commands_of(watched);
+    long plain = commands_of(bare);
+    long decorated = commands_of(watched);
     print_message("    %ld commands bare, %ld decorated\n", plain, decorated);
     assert_int_equal(plain, decorated);
     syncguard_close(watched);
@@ -86,7 +81,6 @@ static long reconnects(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";
     static char text[65536];
-
     (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
     const char *at = strstr(text, name);
     assert_non_null(at);
@@ -109,14 +103,14 @@ static void count_lines(void *context, syncguard_log_level level, const char *me
 static syncguard_backend *open_counted(int port)
 {
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *bare = NULL, *decorated = NULL;
-    char url[64];
-
     options.log = count_lines;
     atomic_store(&replaced_lines, 0);
     atomic_store(&renewal_lines, 0);
+    char url[64];
     snprintf(url, sizeof url, "redis://127.0.0.1:%d/0?connections=1", port);
+    syncguard_backend *bare = NULL;
     assert_status(syncguard_open(url, &options, &bare, &err), SYNCGUARD_OK);
+    syncguard_backend *decorated = NULL;
     assert_status(syncguard_telemetry_wrap(bare, NULL, &decorated, &err), SYNCGUARD_OK);
     return decorated;
 }
@@ -124,12 +118,11 @@ static syncguard_backend *open_counted(int port)
 /* Connections that the server has closed are replaced, counted and logged; first ones are not. */
 static void reconnects_are_counted(void **state)
 {
-    server s;
-    syncguard_grant grant;
-
     (void)state;
+    server s;
     server_start(&s, 0, without_persistence);
     syncguard_backend *watched = open_counted(s.port);
+    syncguard_grant grant;
     assert_status(syncguard_acquire(watched, "s3cret", 5000, NULL, &grant, &err), SYNCGUARD_OK);
     assert_int_equal(reconnects(watched), 0);
     for (int i = 1; i <= 2; i++) {
@@ -146,15 +139,14 @@ static void reconnects_are_counted(void **state)
 /* A server that hangs for a while leaves a line, also if the lock survives. */
 static void a_hang_is_logged(void **state)
 {
-    server s;
-    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-
     (void)state;
+    server s;
     server_start(&s, 0, without_persistence);
     syncguard_backend *watched = open_counted(s.port);
+    syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.ttl_ms = 6000;
     options.auto_extend = true;
+    syncguard_lock *lock = NULL;
     assert_status(syncguard_lock_acquire(watched, "s3cret", &options, &lock, &err), SYNCGUARD_OK);
     kill(s.pid, SIGSTOP);
     for (int i = 0; i < 3000 && atomic_load(&renewal_lines) == 0; i++)
@@ -168,13 +160,12 @@ static void a_hang_is_logged(void **state)
 
 int main(int argc, char **argv)
 {
+    test_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_records_have_their_reason),
         cmocka_unit_test(the_reason_costs_no_command),
         cmocka_unit_test(reconnects_are_counted),
         cmocka_unit_test(a_hang_is_logged),
     };
-
-    test_begin(argc, argv);
     return cmocka_run_group_tests_name("redis telemetry", tests, NULL, NULL);
 }

@@ -123,13 +123,13 @@ static void locks_die_at_the_servers_millisecond(void **state)
 
 int main(int argc, char **argv)
 {
+    test_begin(argc, argv);
+    raw_do("FLUSHALL");
+    store = open_url(test_url);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expiries_are_the_servers_milliseconds),
         cmocka_unit_test(locks_die_at_the_servers_millisecond),
     };
-    test_begin(argc, argv);
-    raw_do("FLUSHALL");
-    store = open_url(test_url);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     syncguard_close(store);
     return failed;

@@ -15,13 +15,13 @@ static const char *dir;
 static syncguard_status try_url(const char *format, ...)
 {
     char url[1024];
-    syncguard_backend *backend = NULL;
-    syncguard_grant grant;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(url, sizeof url, format, arguments);
     va_end(arguments);
+    syncguard_backend *backend = NULL;
     syncguard_status status = syncguard_open(url, NULL, &backend, &err);
+    syncguard_grant grant;
     if (status == SYNCGUARD_OK)
         status = syncguard_acquire(backend, "tls", 5000, NULL, &grant, &err);
     if (status == SYNCGUARD_OK)
@@ -131,13 +131,13 @@ static void short_deadlines_connect_in_the_end(void **state)
 {
     (void)state;
     proxy p;
-    bool locked;
-    int good = 0;
     syncguard_call brief = SYNCGUARD_CALL_INIT;
     brief.timeout_ms = 70;
     proxy_start(&p, (int)strtol(host, NULL, 10));
     atomic_store(&p.delay_ms, 20);
     syncguard_backend *backend = open_url(url_via(&p));
+    bool locked;
+    int good = 0;
     for (int i = 0; i < 100; i++)
         good += syncguard_is_locked(backend, "short", &brief, &locked, &err) == SYNCGUARD_OK;
     print_message("%d of 100\n", good);
@@ -174,9 +174,6 @@ static void *flood(void *argument)
 static void flood_of_messages_ends_at_the_deadline(void **state)
 {
     (void)state;
-    char url[128];
-    pthread_t thread;
-    bool locked;
     syncguard_call brief = SYNCGUARD_CALL_INIT;
     brief.timeout_ms = 500;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -185,10 +182,13 @@ static void flood_of_messages_ends_at_the_deadline(void **state)
     assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(listener, 16), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, flood, &listener), 0);
+    char url[128];
     snprintf(url, sizeof url, "rediss://127.0.0.1:%d?tls_insecure=1", ntohs(address.sin_port));
     syncguard_backend *backend = open_url(url);
     int64_t start = now_ms();
+    bool locked;
     assert_status(syncguard_is_locked(backend, "flooded", &brief, &locked, &err),
                   SYNCGUARD_E_NETWORK_TIMEOUT);
     syncguard_close(backend);

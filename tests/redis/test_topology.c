@@ -6,17 +6,17 @@
  */
 #include "support.h"
 
-/* --- wake-up --- */
+/* ---- wake-up ---- */
 
 static void *wait_patiently(void *argument)
 {
-    syncguard_lock *lock = NULL;
-    syncguard_error error;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.retry_delay_ms = 3000; /* polling would be seen */
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.timeout_ms = 60000;
+    syncguard_lock *lock = NULL;
+    syncguard_error error;
     if (syncguard_lock_acquire(argument, "woken", &options, &lock, &error) != SYNCGUARD_OK)
         return NULL;
     syncguard_lock_dispose(lock);
@@ -30,12 +30,12 @@ static void waiters_are_woken_here_too(void **state)
     for (int i = 0; i < 3; i++) {
         syncguard_grant grant;
         pthread_t thread;
-        void *result = NULL;
         assert_status(syncguard_acquire(store, "woken", 30000, NULL, &grant, &err), SYNCGUARD_OK);
         pthread_create(&thread, NULL, wait_patiently, other);
         pause_ms(500);
         int64_t start = now_ms();
         assert_status(syncguard_release(store, grant.lock_id, NULL, &err), SYNCGUARD_OK);
+        void *result = NULL;
         pthread_join(thread, &result);
         assert_non_null(result);
         assert_true(now_ms() - start < 1500);
@@ -43,7 +43,7 @@ static void waiters_are_woken_here_too(void **state)
     syncguard_close(other);
 }
 
-/* --- Sentinel: primary, 2 replicas, 3 sentinels --- */
+/* ---- Sentinel: primary, 2 replicas, 3 sentinels ---- */
 
 typedef struct waiter {
     pthread_t thread;
@@ -54,12 +54,12 @@ typedef struct waiter {
 static void *wait_for_lock(void *argument)
 {
     waiter *self = argument;
-    syncguard_lock *lock = NULL;
-    syncguard_error error;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 60000;
     options.retry_unavailable = true;
+    syncguard_lock *lock = NULL;
+    syncguard_error error;
     self->status = syncguard_lock_acquire(store, "waited for", &options, &lock, &error);
     self->got_ms = now_ms();
     syncguard_lock_dispose(lock);
@@ -71,14 +71,13 @@ static void sentinel_failover_is_followed(void **state)
     (void)state;
     syncguard_grant held, grant;
     waiter w;
-    int64_t expires;
     assert_status(syncguard_acquire(store, "held", 60000, NULL, &held, &err), SYNCGUARD_OK);
     assert_status(syncguard_acquire(store, "waited for", 60000, NULL, &grant, &err), SYNCGUARD_OK);
     pthread_create(&w.thread, NULL, wait_for_lock, &w);
     pause_ms(500); /* replication and the waiter's first try */
-
     kill(test_pid(0), SIGKILL);
     int64_t start = now_ms();
+    int64_t expires;
     assert_status(syncguard_extend(store, held.lock_id, 60000, NULL, &expires, &err),
                   SYNCGUARD_E_SERVICE_UNAVAILABLE);
     syncguard_status status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
@@ -135,7 +134,7 @@ static void sentinels_tell_of_each_other(void **state)
     syncguard_close(other);
 }
 
-/* --- replicas: primary, replica, wait_replicas=1 --- */
+/* ---- replicas: primary, replica, wait_replicas=1 ---- */
 
 static void missing_replicas_undo_the_grant(void **state)
 {
@@ -181,7 +180,6 @@ static void lost_reply_does_not_pass_for_replicated(void **state)
     assert_int_equal(atomic_load(&p.lose), 0);
     assert_int_equal(raw_calls("pexpire") - before, 1);
     assert_in_range(raw_int("PTTL syncguard:found"), 25000, 31000);
-
     kill(test_pid(1), SIGSTOP);
     atomic_store(&p.lose, 1);
     syncguard_status status = syncguard_acquire(via, "unsafe", 30000, &brief, &grant, &err);
@@ -204,14 +202,14 @@ static void *trigger_soon(void *argument)
 static void given_up_wait_is_in_nobodys_way(void **state)
 {
     (void)state;
-    syncguard_grant grant;
-    pthread_t thread;
     syncguard_call aborted = SYNCGUARD_CALL_INIT, brief = SYNCGUARD_CALL_INIT;
     brief.timeout_ms = 2000;
     aborted.timeout_ms = 30000;
     assert_status(syncguard_abort_create(&aborted.abort_object, &err), SYNCGUARD_OK);
     kill(test_pid(1), SIGSTOP);
+    pthread_t thread;
     pthread_create(&thread, NULL, trigger_soon, aborted.abort_object);
+    syncguard_grant grant;
     syncguard_status first = syncguard_acquire(store, "aborted", 30000, &aborted, &grant, &err);
     pthread_join(thread, NULL);
     syncguard_status second = syncguard_acquire(store, "behind", 30000, &brief, &grant, &err);

@@ -105,14 +105,14 @@ static void count_warnings(void *context, syncguard_log_level level, const char 
 /* A handle of that user. */
 static syncguard_backend *open_as(const char *user, const char *query, atomic_int *warnings)
 {
-    char url[128];
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
-    syncguard_backend *opened = NULL;
     options.log = count_warnings;
     options.log_context = warnings;
     atomic_store(warnings, 0);
+    char url[128];
     snprintf(url, sizeof url, "redis://%s:pw-marker-wakeup@127.0.0.1:%d%s", user, test_port(0),
              query);
+    syncguard_backend *opened = NULL;
     assert_status(syncguard_open(url, &options, &opened, &err), SYNCGUARD_OK);
     return opened;
 }
@@ -184,7 +184,7 @@ static void crashed_holder_is_followed_at_expiry(void **state)
     assert_in_range(end_waiter(&w, start), 1590, 4000);
 }
 
-/* --- refusals that pass --- */
+/* ---- refusals that pass ---- */
 
 static void await_reporting(const char *user)
 {
@@ -202,7 +202,6 @@ static void await_reporting(const char *user)
 static void passing_refusals_do_not_end_the_reporting(void **state)
 {
     (void)state;
-    waiter w;
     bool locked;
     atomic_int warnings;
     raw_do("ACL SETUSER changing reset on >pw-marker-wakeup ~* &* +@all");
@@ -210,6 +209,7 @@ static void passing_refusals_do_not_end_the_reporting(void **state)
     assert_status(syncguard_is_locked(limited, "a", NULL, &locked, &err), SYNCGUARD_OK);
     syncguard_grant grant = take_lock("changing", 30000);
     raw_do("ACL SETUSER changing resetpass >other");
+    waiter w;
     start_polling(&w, limited, "changing", 1000);
     pause_ms(500);
     raw_do("ACL SETUSER changing >pw-marker-wakeup");
@@ -235,7 +235,7 @@ static void passing_refusals_do_not_end_the_reporting(void **state)
     syncguard_close(limited);
 }
 
-/* --- fork --- */
+/* ---- fork ---- */
 
 typedef struct sockets {
     size_t count;
@@ -268,17 +268,18 @@ static void child_closes_what_it_inherited(void **state)
 {
     (void)state;
     waiter w;
-    int status = -1;
-    sockets before, inherited, present;
+    sockets before;
     (void)raw_int("DBSIZE");
     syncguard_grant grant = take_lock("forked", 30000);
     list_sockets(&before);
     syncguard_backend *other = open_url(test_url);
     start_waiter(&w, other, "forked");
+    sockets inherited;
     list_sockets(&inherited);
     assert_true(inherited.count >= before.count + 2);
     fflush(NULL);
     pid_t pid = fork();
+    sockets present;
     if (pid == 0) {
         bool locked = false;
         alarm(20);
@@ -287,6 +288,7 @@ static void child_closes_what_it_inherited(void **state)
         list_sockets(&present);
         _exit(count_common(&present, &inherited) == count_common(&before, &inherited) ? 0 : 2);
     }
+    int status = -1;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);

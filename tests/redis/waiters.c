@@ -14,14 +14,14 @@ static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t re
 void *wait_for_lock(void *argument)
 {
     waiter *self = argument;
-    syncguard_lock *lock = NULL;
-    syncguard_error error;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.retry_delay_ms = self->delay_ms > 0 ? self->delay_ms : 1000;
     options.jitter = SYNCGUARD_JITTER_NONE;
     options.timeout_ms = 60000;
     options.on_wait = note_wait;
+    syncguard_lock *lock = NULL;
+    syncguard_error error;
     self->status = syncguard_lock_acquire(self->backend, self->key, &options, &lock, &error);
     self->got_ms = now_ms();
     if (self->hold_ms > 0)

@@ -36,7 +36,6 @@ static void start_keeper(void)
 {
     int to[2];
     int from[2];
-
     if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
         give_up("no pipe");
     owner = getpid();
@@ -68,8 +67,6 @@ static void read_reply(test_server *server, char *text)
 
 static void ask(test_server *server, const char *verb, int number, const char *const *words)
 {
-    char line[4096];
-
     pthread_mutex_lock(&mutex);
     if (owner != getpid())
         start_keeper();
@@ -79,6 +76,7 @@ static void ask(test_server *server, const char *verb, int number, const char *c
     for (size_t i = 0; words != NULL && words[i] != NULL; i++)
         fprintf(requests, "\t%s", words[i]);
     fputc('\n', requests);
+    char line[4096];
     if (fflush(requests) != 0 || fgets(line, sizeof line, replies) == NULL)
         give_up("no reply");
     if (strncmp(line, "ok ", 3) != 0)

@@ -100,8 +100,7 @@ static void philosopher(const char *url, int index, pid_t run, double until)
 
 int main(int argc, char **argv)
 {
-    int processes = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 8, least = 1 << 30, total = 0,
-        crashed = 0;
+    int processes = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 8;
     if (argc < 3)
         return 64;
     keys = argc > 4 ? (int)strtol(argv[4], NULL, 10) : keys;
@@ -118,8 +117,11 @@ int main(int argc, char **argv)
             exit(0);
         }
     }
+    int crashed = 0;
     for (int status = 0; wait(&status) > 0;)
         crashed += status != 0;
+    int least = 1 << 30;
+    int total = 0;
     for (int i = 0; i < processes; i++) {
         int turns = atomic_load(&all->turns[i]);
         least = turns < least ? turns : least;

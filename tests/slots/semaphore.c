@@ -172,9 +172,7 @@ static bool print_tries(double most_tries)
 
 int main(int argc, char **argv)
 {
-    int processes = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 8, crashed = 0;
-    long long turns = 0, uses = 0;
-    char name[64];
+    int processes = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 8;
     if (argc < 3)
         return 64;
     slots = argc > 5 ? (int)strtol(argv[5], NULL, 10) : slots;
@@ -183,6 +181,7 @@ int main(int argc, char **argv)
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return 1;
+    char name[64];
     snprintf(name, sizeof name, "semaphore/%ld", (long)getpid());
     double until = now() + strtod(argv[2], NULL);
     for (int i = 0; i < processes; i++) {
@@ -191,9 +190,12 @@ int main(int argc, char **argv)
             exit(0);
         }
     }
+    int crashed = 0;
     for (int status = 0; wait(&status) > 0;)
         crashed += status != 0;
+    long long turns = 0;
     int least_turns = least_of(all->turns, 0, processes, &turns);
+    long long uses = 0;
     int least_uses = least_of(all->uses, 1, slots + 1, &uses);
     printf("%lld turns, at least %d per process and %d per slot; most holders at once %d of %d; "
            "%d overlaps, %d old fences, %d lost, %d failures, %d crashed\n",

@@ -97,11 +97,11 @@ void assert_status(syncguard_status expected, syncguard_status status, const syn
 void sql(const char *path, const char *text, char *out, size_t size)
 {
     sqlite3 *db = NULL;
-    sqlite3_stmt *statement = NULL;
     int code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL);
     assert_int_equal(code, SQLITE_OK);
     sqlite3_busy_timeout(db, 5000);
     sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    sqlite3_stmt *statement = NULL;
     code = sqlite3_prepare_v2(db, text, -1, &statement, NULL);
     if (code != SQLITE_OK)
         fail_msg("%s: %s", text, sqlite3_errmsg(db));
@@ -122,12 +122,12 @@ static child start_list(const char *first, va_list rest)
     int in[2];
     int out[2];
     int count = 2;
-    child self = {-1, -1, NULL};
     while (count < 15 && (arguments[count] = va_arg(rest, char *)) != NULL)
         count++;
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     fflush(NULL);
+    child self = {-1, -1, NULL};
     self.pid = fork();
     assert_true(self.pid >= 0);
     if (self.pid == 0) {
@@ -155,12 +155,12 @@ child start_worker(const char *first, ...)
 
 int end_worker(child *self)
 {
-    int status = 0;
     char rest[256];
     close(self->in);
     while (fgets(rest, sizeof rest, self->out) != NULL)
         continue;
     fclose(self->out);
+    int status = 0;
     assert_int_equal(waitpid(self->pid, &status, 0), self->pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -32,7 +32,6 @@ static syncguard_limits soon(void)
 static void layout(void **state)
 {
     const test_dir *dir = *state;
-    char text[256];
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
     syncguard_backend *backend = NULL;
@@ -41,6 +40,7 @@ static void layout(void **state)
     options.owner = "somebody@here";
     assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
     syncguard_grant grant = acquire(backend, "caf\xc3\xa9", 30000);
+    char text[256];
     sql(dir->file,
         "SELECT key || '|' || user_key || '|' || fence || '|' || owner FROM syncguard_locks", text,
         sizeof text);
@@ -66,12 +66,12 @@ static void a_lock_of_another_boot_is_dead(void **state)
     const test_dir *dir = *state;
     syncguard_error err;
     bool locked = true;
-    syncguard_lock_info info;
     syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = acquire(backend, "k", 3600000);
     sql(dir->file, "UPDATE syncguard_locks SET boot_id = 'earlier'", NULL, 0);
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
     assert_false(locked);
+    syncguard_lock_info info;
     assert_status(SYNCGUARD_ABSENT, syncguard_get_by_key(backend, "k", NULL, &info, &err), &err);
     assert_status(SYNCGUARD_ABSENT,
                   syncguard_extend(backend, grant.lock_id, 1000, NULL, NULL, &err), &err);
@@ -86,15 +86,15 @@ static void refuse_counter(const test_dir *dir, syncguard_backend *backend, cons
 {
     char statement[200];
     char before[128];
-    char after[128];
-    syncguard_grant grant;
-    syncguard_error err;
     snprintf(statement, sizeof statement, "UPDATE syncguard_fence_counters SET fence = %s", value);
     sql(dir->file, statement, NULL, 0);
     sql(dir->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", before,
         sizeof before);
+    syncguard_grant grant;
+    syncguard_error err;
     assert_status(SYNCGUARD_E_INTERNAL, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                   &err);
+    char after[128];
     sql(dir->file, "SELECT typeof(fence) || fence FROM syncguard_fence_counters", after,
         sizeof after);
     assert_string_equal(before, after);
@@ -140,7 +140,6 @@ static void an_unreadable_expiry_is_internal_everywhere(void **state)
     };
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         char before[256];
-        char after[256];
         static const char whole[] = "SELECT quote(lock_id) || quote(fence) || quote(boot_id) ||"
                                     " quote(boot_expires_ms) FROM syncguard_locks";
         sql(dir->file, damages[i], NULL, 0);
@@ -156,6 +155,7 @@ static void an_unreadable_expiry_is_internal_everywhere(void **state)
                       syncguard_extend(backend, held.lock_id, 1000, NULL, NULL, &err), &err);
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_release(backend, held.lock_id, NULL, &err),
                       &err);
+        char after[256];
         sql(dir->file, whole, after, sizeof after);
         assert_string_equal(before, after);
     }
@@ -192,30 +192,30 @@ static void a_damaged_lock_is_still_held(void **state)
     int lines = 0;
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
     own.path = dir->file;
     options.log = note_line;
     options.log_context = &lines;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
     assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &backend, &err), &err);
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         char statement[160];
         syncguard_grant grant;
-        syncguard_lock_info info;
-        int listed = 0;
-        bool locked = false;
         syncguard_grant held = acquire(backend, "k", 30000);
         snprintf(statement, sizeof statement, "UPDATE syncguard_locks SET %s", damages[i]);
         sql(dir->file, statement, NULL, 0);
         assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                       &err);
+        bool locked = false;
         assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
         assert_true(locked);
+        syncguard_lock_info info;
         assert_status(SYNCGUARD_E_INTERNAL, syncguard_get_by_key(backend, "k", NULL, &info, &err),
                       &err);
         assert_status(SYNCGUARD_E_INTERNAL,
                       syncguard_get_by_id(backend, held.lock_id, NULL, &info, &err), &err);
         lines = 0;
+        int listed = 0;
         assert_status(SYNCGUARD_OK, syncguard_list(backend, NULL, count_info, &listed, &err), &err);
         assert_int_equal(listed, 0);
         assert_int_equal(lines, 1);
@@ -311,7 +311,6 @@ static void the_same_request_again_is_the_grant(void **state)
 static const char *rows(const test_dir *dir)
 {
     static char text[64];
-
     sql(dir->file, "SELECT count(*) FROM syncguard_locks", text, sizeof text);
     return text;
 }
@@ -323,12 +322,10 @@ static syncguard_grant young_lock_that_stays(const test_dir *dir, syncguard_back
     syncguard_status status = SYNCGUARD_OK;
     syncguard_grant grant = {.lock_id = ""};
     syncguard_error err;
-
     for (int dead_ms = 1800; dead_ms > 1100 && status == SYNCGUARD_OK; dead_ms -= 50) {
         int64_t began = now_us();
-        char text[128];
-
         grant = acquire(backend, "k", 30000);
+        char text[128];
         snprintf(text, sizeof text,
                  "UPDATE syncguard_locks SET boot_expires_ms = boot_expires_ms - %d",
                  dead_ms + 30000);
@@ -350,7 +347,6 @@ static syncguard_grant young_lock_that_stays(const test_dir *dir, syncguard_back
 static void cleanup_removes_only_what_it_saw(void **state)
 {
     const test_dir *dir = *state;
-    char text[64];
     syncguard_error err;
     syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = young_lock_that_stays(dir, backend);
@@ -368,6 +364,7 @@ static void cleanup_removes_only_what_it_saw(void **state)
     assert_string_equal(rows(dir), "1");
     op.lock_id = grant.lock_id;
     assert_status(SYNCGUARD_OK, backend->ops->cleanup(backend, &op, &err), &err);
+    char text[64];
     sql(dir->file,
         "SELECT (SELECT count(*) FROM syncguard_locks) || (SELECT count(*) FROM"
         " syncguard_fence_counters)",
@@ -382,7 +379,6 @@ static void cleanup_removes_only_what_it_saw(void **state)
 static void many_renewals_in_one_transaction(void **state)
 {
     const test_dir *dir = *state;
-    syncguard_error err;
     syncguard_backend *backend = open_file(dir->file);
     syncguard_extend_op *items = calloc(MANY, sizeof *items);
     syncguard_grant *grants = calloc(MANY, sizeof *grants);
@@ -395,6 +391,7 @@ static void many_renewals_in_one_transaction(void **state)
         items[i].lock_id = grants[i].lock_id;
         items[i].ttl_ms = 90000;
     }
+    syncguard_error err;
     for (int i = 0; i < MANY; i += 100)
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grants[i].lock_id, NULL, &err),
                       &err);
@@ -418,12 +415,12 @@ static int changed_slots(const test_dir *dir, uint64_t before[SLOTS])
 {
     static uint64_t now[SLOTS];
     char path[600];
-    int changed = 0;
     snprintf(path, sizeof path, "%s-wake", dir->file);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
     assert_int_equal(fread(now, sizeof now[0], SLOTS, file), SLOTS);
     fclose(file);
+    int changed = 0;
     for (int i = 0; i < SLOTS; i++)
         changed += now[i] != before[i];
     memcpy(before, now, sizeof now);
@@ -497,11 +494,11 @@ typedef struct counted {
 static bool count_row(void *context, const syncguard_record *record)
 {
     counted *self = context;
-    syncguard_error err;
-    syncguard_grant grant;
     self->rows++;
     assert_true(strcmp(self->last, record->key) < 0);
     memcpy(self->last, record->key, sizeof self->last);
+    syncguard_error err;
+    syncguard_grant grant;
     if (self->rows == 5) {
         assert_status(SYNCGUARD_OK,
                       syncguard_acquire(self->backend, "a-first", 1000, NULL, &grant, &err), &err);
@@ -554,7 +551,6 @@ static void findings_for_doctor(void **state)
     const test_dir *dir = *state;
     syncguard_error err;
     findings good = {0};
-    findings bad = {0};
     syncguard_backend *backend = open_file(dir->file);
     syncguard_grant grant = acquire(backend, "k", 30000);
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &good, &err), &err);
@@ -563,12 +559,13 @@ static void findings_for_doctor(void **state)
     char command[PATH_BYTES + 32];
     snprintf(command, sizeof command, "chmod 0666 '%s'", dir->file);
     assert_int_equal(system(command), 0);
+    findings bad = {0};
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &bad, &err), &err);
     assert_string_equal(bad.topics, "mode ");
-    findings damaged = {0};
     snprintf(command, sizeof command, "chmod 0600 '%s'", dir->file);
     assert_int_equal(system(command), 0);
     sql(dir->file, "UPDATE syncguard_locks SET fence = '-1'", NULL, 0);
+    findings damaged = {0};
     assert_status(SYNCGUARD_OK, syncguard_examine(backend, NULL, note_finding, &damaged, &err),
                   &err);
     assert_string_equal(damaged.topics, "records ");
@@ -635,13 +632,13 @@ static void note_wait(void *context, int attempts, int64_t waited_ms, int64_t re
 static void *wait_for_key(void *argument)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
     while (atomic_load(&sync_fails)) /* until the grant waits for its sync */
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     options.retry_delay_ms = 60000;
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.timeout_ms = 60000;
     options.on_wait = note_wait;
+    syncguard_lock *lock = NULL;
     if (syncguard_lock_acquire(argument, "k", &options, &lock, NULL) != SYNCGUARD_OK)
         return NULL;
     syncguard_lock_dispose(lock);
@@ -655,13 +652,13 @@ static void a_grant_that_is_taken_back_wakes_a_waiter(void **state)
     pthread_t waiter;
     syncguard_error err;
     syncguard_grant grant;
-    void *got = NULL;
     syncguard_backend *backend = open_file(dir->file);
     atomic_store(&sync_fails, true);
     assert_int_equal(pthread_create(&waiter, NULL, wait_for_key, backend), 0);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "k", 600000, NULL, &grant, &err), &err);
     int64_t begin = now_us();
+    void *got = NULL;
     assert_int_equal(pthread_join(waiter, &got), 0);
     assert_ptr_equal(got, backend);
     assert_true(now_us() - begin < 20000000);
@@ -705,15 +702,14 @@ static void fill_wal(const test_dir *dir)
 static void a_release_is_published_before_its_checkpoint(void **state)
 {
     const test_dir *dir = *state;
-    syncguard_error err;
-    syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
-    bool locked = false;
     (void)acquire(backend, "first", 30000); /* connects */
     fill_wal(dir);
-    grant = acquire(backend, "k", 30000);
+    syncguard_grant grant = acquire(backend, "k", 30000);
     assert_int_equal(checkpoints, 1);
     fill_wal(dir);
+    syncguard_error err;
+    bool locked = false;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
     assert_true(locked);
     assert_int_equal(checkpoints, 0); /* who only reads makes none */

@@ -85,15 +85,15 @@ static void shared_with_a_group_under_any_umask(void **state)
         char file[PATH_BYTES + 16];
         char name[32];
         syncguard_sqlite_options options = SYNCGUARD_SQLITE_OPTIONS_INIT;
-        syncguard_backend *backend = NULL;
-        syncguard_grant grant;
-        syncguard_error err;
         snprintf(name, sizeof name, "new%zu", i);
         snprintf(file, sizeof file, "%s/locks.db", beside(dir, name, folder));
         options.path = file;
         options.mode = 0660;
         mode_t before = umask(masks[i]);
+        syncguard_backend *backend = NULL;
+        syncguard_error err;
         assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&options, NULL, &backend, &err), &err);
+        syncguard_grant grant;
         assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err),
                       &err);
         assert_status(SYNCGUARD_OK, syncguard_release(backend, grant.lock_id, NULL, &err), &err);
@@ -130,19 +130,20 @@ static void chmod_all(const char *file, mode_t mode)
 static void users_of_a_group_wait_while_another_creates_the_files(void **state)
 {
     const test_dir *dir = *state;
-    char line[400], url[PATH_BYTES + 16];
-    struct timespec moment = {0, 200000000};
     if (geteuid() != 0) {
         print_message("only root can be two users\n");
         skip();
     }
     use_once(dir->file);
     assert_int_equal(chmod(dir->path, 0755), 0);
+    char url[PATH_BYTES + 16];
     snprintf(url, sizeof url, "%s?mode=0660", dir->url);
     chmod_all(dir->file, 0600);
     child other = start_worker("as", "65534", "try", url, "k", NULL);
+    struct timespec moment = {0, 200000000};
     nanosleep(&moment, NULL);
     chmod_all(dir->file, 0666); /* the worker has no group in common with us */
+    char line[400];
     if (fgets(line, sizeof line, other.out) == NULL)
         line[0] = '\0';
     if (end_worker(&other) != 0)
@@ -180,20 +181,19 @@ static void relative_and_odd_names_are_plain_files(void **state)
 static void bad_paths_are_refused(void **state)
 {
     const test_dir *dir = *state;
-    char path[PATH_BYTES];
-    char other[PATH_BYTES];
-    char longest[1000];
     syncguard_error err;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(NULL, &err), &err);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open("", &err), &err);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->path, &err), &err);
+    char path[PATH_BYTES];
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(dir, "x/", path), &err), &err);
+    char longest[1000];
     memset(longest, 'x', sizeof longest);
     longest[0] = '/';
     longest[sizeof longest - 1] = '\0';
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(longest, &err), &err);
-
     write_file(beside(dir, "plain", path), "x", 1);
+    char other[PATH_BYTES];
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(beside(dir, "plain/x.db", other), &err),
                   &err);
     assert_int_equal(mkfifo(beside(dir, "fifo", path), 0600), 0);
@@ -246,7 +246,6 @@ static void links(void **state)
 {
     const test_dir *dir = *state;
     char path[PATH_BYTES];
-    char key[64];
     syncguard_error err;
     syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
@@ -266,6 +265,7 @@ static void links(void **state)
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(path, &err), &err);
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err), &err);
     assert_int_equal(unlink(path), 0);
+    char key[64];
     sql(dir->file, "SELECT key FROM syncguard_locks", key, sizeof key);
     assert_string_equal(key, "k");
 }
@@ -294,7 +294,6 @@ static void network_file_systems_are_refused(void **state)
 static void refuse(const test_dir *dir, const char *name, syncguard_status expected)
 {
     char path[PATH_BYTES];
-    char beside_it[PATH_BYTES];
     syncguard_error err;
     beside(dir, name, path);
     uint64_t before = file_sum(path);
@@ -303,6 +302,7 @@ static void refuse(const test_dir *dir, const char *name, syncguard_status expec
         fail_msg("the message does not name the file: %s", err.message);
     assert_true(before == file_sum(path));
     static const char *const suffixes[] = {"-wal", "-shm", "-wake", "-journal"};
+    char beside_it[PATH_BYTES];
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         char other[64];
         snprintf(other, sizeof other, "%s%s", name, suffixes[i]);
@@ -344,11 +344,11 @@ static void foreign_files_are_left_untouched(void **state)
 static void a_newer_layout_is_refused(void **state)
 {
     const test_dir *dir = *state;
-    syncguard_error err;
     use_once(dir->file);
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
     sql(dir->file, "PRAGMA user_version=99", NULL, 0);
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
+    syncguard_error err;
     assert_status(SYNCGUARD_E_INVALID_ARGUMENT, try_open(dir->file, &err), &err);
     assert_non_null(strstr(err.message, "99"));
 }
@@ -367,17 +367,15 @@ static void an_empty_file_becomes_a_store(void **state)
 static void damaged_files(void **state)
 {
     const test_dir *dir = *state;
-    char path[PATH_BYTES];
-    unsigned char bytes[65536];
-    syncguard_error err;
     use_once(dir->file);
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
     FILE *file = fopen(dir->file, "rb");
     assert_non_null(file);
+    unsigned char bytes[65536];
     size_t length = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
     assert_true(length > 4096);
-
+    char path[PATH_BYTES];
     /* Cut off: noticed when it is opened. */
     write_file(beside(dir, "cut.db", path), bytes, 2048);
     refuse(dir, "cut.db", SYNCGUARD_E_SERVICE_UNAVAILABLE);
@@ -394,6 +392,7 @@ static void damaged_files(void **state)
     uint64_t before = file_sum(path);
     syncguard_backend *backend = open_file(path);
     syncguard_grant grant;
+    syncguard_error err;
     syncguard_status status = syncguard_acquire(backend, "k", 30000, NULL, &grant, &err);
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE, status, &err);
     assert_non_null(strstr(err.message, path));
@@ -406,22 +405,20 @@ static void damaged_files(void **state)
 static void permissions(void **state)
 {
     const test_dir *dir = *state;
-    char line[400];
     char url[PATH_BYTES];
     bool root = geteuid() == 0;
     use_once(dir->file);
-
     static const char *const others[] = {"locks.db-wal", "locks.db-shm", "locks.db-wake"};
     for (size_t i = 0; i < 3; i++)
         (void)unlink(beside(dir, others[i], url));
     assert_int_equal(chmod(dir->path, 0555), 0);
     snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
+    char line[400];
     int code = root ? run_worker(line, sizeof line, "as", "65534", "open", url, NULL)
                     : run_worker(line, sizeof line, "open", url, NULL);
     assert_int_equal(code, 2);
     if (strstr(line, "AuthFailed EACCES") == NULL || strstr(line, "new.db") == NULL)
         fail_msg("folder not writable: %s", line);
-
     assert_int_equal(root ? chown(dir->file, 65534, 65534) : 0, 0);
     code = root ? run_worker(line, sizeof line, "as", "65534", "open", dir->url, NULL)
                 : run_worker(line, sizeof line, "open", dir->url, NULL);
@@ -430,14 +427,12 @@ static void permissions(void **state)
         strstr(line, "its folder is not writable") == NULL)
         fail_msg("no files beside it: %s", line);
     assert_int_equal(root ? chown(dir->file, 0, 0) : 0, 0);
-
     assert_int_equal(chmod(dir->file, root ? 0600 : 0000), 0);
     code = root ? run_worker(line, sizeof line, "as", "65534", "open", dir->url, NULL)
                 : run_worker(line, sizeof line, "open", dir->url, NULL);
     assert_int_equal(code, 2);
     if (strstr(line, "AuthFailed") == NULL || strstr(line, "locks.db") == NULL)
         fail_msg("file not readable: %s", line);
-
     assert_int_equal(chmod(dir->file, 0444), 0);
     code = root ? run_worker(line, sizeof line, "as", "65534", "open", dir->url, NULL)
                 : run_worker(line, sizeof line, "open", dir->url, NULL);
@@ -450,13 +445,13 @@ static void permissions(void **state)
 static void assert_intact(const test_dir *dir, const char *held_id)
 {
     char text[64];
-    syncguard_error err;
     sql(dir->file, "PRAGMA integrity_check", text, sizeof text);
     assert_string_equal(text, "ok");
     sql(dir->file, "SELECT lock_id FROM syncguard_locks WHERE key='held'", text, sizeof text);
     assert_string_equal(text, held_id);
     use_once(dir->file);
     syncguard_backend *backend = open_file(dir->file);
+    syncguard_error err;
     assert_status(SYNCGUARD_OK, syncguard_release(backend, held_id, NULL, &err), &err);
     syncguard_close(backend);
 }
@@ -500,12 +495,6 @@ static void a_full_disk_loses_nothing(void **state)
 {
     const test_dir *dir = *state;
     char folder[PATH_BYTES];
-    char filler[PATH_BYTES];
-    char id[SYNCGUARD_LOCK_ID_SIZE];
-    char block[4096];
-    test_dir small = {0};
-    syncguard_error err;
-    syncguard_grant grant;
     beside(dir, "small", folder);
     assert_int_equal(mkdir(folder, 0700), 0);
     if (mount("tmpfs", folder, "tmpfs", 0, "size=256k") != 0) {
@@ -513,16 +502,22 @@ static void a_full_disk_loses_nothing(void **state)
         print_message("no tmpfs of our own (errno %d): covered by the limit on file size\n", errno);
         return;
     }
+    test_dir small = {0};
     snprintf(small.file, sizeof small.file, "%.300s/locks.db", folder);
+    char id[SYNCGUARD_LOCK_ID_SIZE];
     hold(small.file, id);
+    char filler[PATH_BYTES];
     snprintf(filler, sizeof filler, "%.300s/filler", folder);
     int fd = open(filler, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    char block[4096];
     memset(block, 'f', sizeof block);
     while (write(fd, block, sizeof block) > 0)
         continue;
     close(fd);
     syncguard_backend *backend = open_file(small.file);
     syncguard_status status = SYNCGUARD_OK;
+    syncguard_error err;
+    syncguard_grant grant;
     /* The WAL is emptied when it finds no room, so only new keys come to an end. */
     for (int i = 0; i < 5000 && status == SYNCGUARD_OK; i++) {
         char key[32];
@@ -553,7 +548,6 @@ static void a_tiny_file_system_stays_usable(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char folder[PATH_BYTES];
         char file[PATH_BYTES + 16];
-        struct statfs about;
         beside(dir, sizes[i], folder);
         snprintf(file, sizeof file, "%s/locks.db", folder);
         assert_int_equal(mkdir(folder, 0700), 0);
@@ -576,6 +570,7 @@ static void a_tiny_file_system_stays_usable(void **state)
             }
             syncguard_close(backend);
         }
+        struct statfs about;
         assert_int_equal(statfs(folder, &about), 0);
         print_message("%s: %llu kB left\n", sizes[i],
                       (unsigned long long)about.f_bavail * (unsigned long long)about.f_bsize /
@@ -591,9 +586,6 @@ static void no_descriptor_left_leaves_no_lock(void **state)
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     for (rlim_t spare = 0; spare < 6; spare++) {
-        syncguard_grant grant;
-        syncguard_error err;
-        bool locked = true;
         struct rlimit less = limit;
         syncguard_backend *backend = open_file(dir->file);
         int lowest = dup(STDERR_FILENO);
@@ -601,12 +593,15 @@ static void no_descriptor_left_leaves_no_lock(void **state)
         close(lowest);
         less.rlim_cur = (rlim_t)lowest + spare;
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+        syncguard_grant grant;
+        syncguard_error err;
         syncguard_status status = syncguard_acquire(backend, "k", 30000, NULL, &grant, &err);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
         if (status == SYNCGUARD_OK)
             status = syncguard_release(backend, grant.lock_id, NULL, &err);
         else
             assert_status(SYNCGUARD_E_RATE_LIMITED, status, &err);
+        bool locked = true;
         assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "k", NULL, &locked, &err), &err);
         if (locked)
             fail_msg("%d to spare: a lock was left behind (%s)", (int)spare, err.message);

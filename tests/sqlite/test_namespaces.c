@@ -160,7 +160,6 @@ static void an_unknown_clock_is_refused(void **state)
 {
     const test_dir *dir = *state;
     char line[400];
-    char empty[PATH_BYTES];
     int code = run_worker(line, sizeof line, "unentered", dir->url, NULL);
     skip_unless_permitted(code);
     assert_int_equal(code, 2);
@@ -168,6 +167,7 @@ static void an_unknown_clock_is_refused(void **state)
         fail_msg("%s", line);
     /* Neither boot id nor namespaces can be seen; nor can a leak detector do its work. */
     assert_int_equal(setenv("ASAN_OPTIONS", "detect_leaks=0", 1), 0);
+    char empty[PATH_BYTES];
     beside(dir, "empty", empty);
     char command[PATH_BYTES + 16];
     snprintf(command, sizeof command, "mkdir '%s'", empty);
@@ -196,11 +196,13 @@ static void a_file_that_is_mounted_alone_is_refused(void **state)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm", "-wake"};
     const test_dir *dir = *state;
-    char line[600], folder[PATH_BYTES], source[PATH_BYTES + 16], target[PATH_BYTES + 32];
+    char line[600], folder[PATH_BYTES];
     char url[PATH_BYTES + 32];
     assert_int_equal(run_worker(line, sizeof line, "acquire", dir->url, "k", "60000", NULL), 0);
     assert_int_equal(mkdir(beside(dir, "app", folder), 0700), 0);
     snprintf(url, sizeof url, "sqlite:%s/locks.db", folder);
+    char source[PATH_BYTES + 16];
+    char target[PATH_BYTES + 32];
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         snprintf(source, sizeof source, "%s%s", dir->file, suffixes[i]);
         snprintf(target, sizeof target, "%s/locks.db%s", folder, suffixes[i]);
@@ -258,8 +260,7 @@ static void the_root_of_another_process_is_refused(void **state)
 static void files_mounted_by_another_process_are_refused(void **state)
 {
     const test_dir *dir = *state;
-    char line[600], folder[PATH_BYTES], file[PATH_BYTES + 16], url[PATH_BYTES + 64];
-    int code = 0;
+    char line[600], folder[PATH_BYTES], file[PATH_BYTES + 16];
     assert_int_equal(run_worker(line, sizeof line, "acquire", dir->url, "k", "60000", NULL), 0);
     assert_int_equal(mkdir(beside(dir, "app", folder), 0700), 0);
     snprintf(file, sizeof file, "%s/locks.db", folder);
@@ -267,7 +268,9 @@ static void files_mounted_by_another_process_are_refused(void **state)
     child worker = start_worker("over", dir->file, file, "hold", "/dev/null", NULL);
     if (fgets(line, sizeof line, worker.out) == NULL) /* else it says that it runs */
         skip_unless_permitted(end_worker(&worker));
+    char url[PATH_BYTES + 64];
     snprintf(url, sizeof url, "/proc/%d/root%s", (int)worker.pid, folder);
+    int code = 0;
     try_in_folder(url, line, sizeof line, &code);
     assert_int_equal(end_worker(&worker), 0);
     if (code != 2 || strstr(line, "root of another process") == NULL)
@@ -277,7 +280,6 @@ static void files_mounted_by_another_process_are_refused(void **state)
 static void files_of_the_first_layout_are_upgraded(void **state)
 {
     const test_dir *dir = *state;
-    char text[64];
     syncguard_error err;
     syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
@@ -292,6 +294,7 @@ static void files_of_the_first_layout_are_upgraded(void **state)
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 60000, NULL, &grant, &err), &err);
     assert_string_equal(grant.fence, "000000000000002");
     syncguard_close(backend);
+    char text[64];
     sql(dir->file, "PRAGMA user_version", text, sizeof text);
     assert_string_equal(text, "2");
 }

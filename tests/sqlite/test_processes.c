@@ -21,7 +21,7 @@ static void pause_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-/* ---- exclusion ----------------------------------------------------------------------------- */
+/* ---- exclusion ---- */
 
 #define PROCESSES 8
 #define INCREMENTS 32000
@@ -53,7 +53,6 @@ static void a_counter_under_one_lock(void **state)
 {
     const test_dir *dir = *state;
     char file[PATH_BYTES];
-    char log[PATH_BYTES];
     child workers[PROCESSES];
     write_file(beside(dir, "counter", file), "0\n", 2);
     for (int i = 0; i < PROCESSES; i++)
@@ -66,6 +65,7 @@ static void a_counter_under_one_lock(void **state)
         assert_int_equal(end_worker(&workers[i]), 0);
     }
     print_message("32000 increments in %.1f s\n", (double)(now_us() - begin) / 1e6);
+    char log[PATH_BYTES];
     check_log(beside(dir, "counter.log", log), INCREMENTS);
     char content[32] = "";
     FILE *counter = fopen(file, "r");
@@ -103,7 +103,6 @@ static void the_wal_starts_anew_under_load(void **state)
     child workers[BUSY];
     char wal[PATH_BYTES];
     char url[PATH_BYTES + 32];
-    struct stat about = {.st_size = 0};
     beside(dir, "locks.db-wal", wal);
     snprintf(url, sizeof url, "%s?durability=normal", dir->url);
     for (int i = 0; i < BUSY; i++) {
@@ -119,6 +118,7 @@ static void the_wal_starts_anew_under_load(void **state)
         starts += now != last;
         last = now;
     }
+    struct stat about = {.st_size = 0};
     (void)stat(wal, &about);
     for (int i = 0; i < BUSY; i++) {
         assert_int_equal(kill(workers[i].pid, SIGKILL), 0);
@@ -155,7 +155,7 @@ static void many_create_the_file_at_once(void **state)
     }
 }
 
-/* ---- sudden death -------------------------------------------------------------------------- */
+/* ---- sudden death ---- */
 
 static void killed_in_the_middle_no_fence_is_lost(void **state)
 {
@@ -189,7 +189,7 @@ static void killed_in_the_middle_no_fence_is_lost(void **state)
     assert_string_equal(text, "ok");
 }
 
-/* ---- a busy database ----------------------------------------------------------------------- */
+/* ---- a busy database ---- */
 
 typedef struct trigger {
     syncguard_abort *abort_object;
@@ -210,18 +210,16 @@ static void busy_honours_deadline_and_abort(void **state)
     const test_dir *dir = *state;
     char line[64];
     syncguard_error err;
-    syncguard_grant grant;
     syncguard_grant held;
-    bool locked = false;
     syncguard_backend *backend = open_file(dir->file);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "held", 30000, NULL, &held, &err), &err);
     child holder = start_worker("hold", dir->file, NULL);
     assert_non_null(fgets(line, sizeof line, holder.out));
     assert_string_equal(line, "held\n");
-
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 200;
     int64_t begin = now_us();
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                   syncguard_acquire(backend, "k", 30000, &call, &grant, &err), &err);
     int64_t took = now_us() - begin;
@@ -235,17 +233,17 @@ static void busy_honours_deadline_and_abort(void **state)
 
     /* Readers and those who find the key held need not wait for a writer. */
     begin = now_us();
+    bool locked = false;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(backend, "held", &call, &locked, &err), &err);
     assert_true(locked);
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "held", 1000, &call, &grant, &err),
                   &err);
     assert_true(now_us() - begin < 100000);
-
     trigger later = {0};
-    pthread_t thread;
     assert_status(SYNCGUARD_OK, syncguard_abort_create(&later.abort_object, &err), &err);
     call.timeout_ms = 10000;
     call.abort_object = later.abort_object;
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, trigger_later, &later), 0);
     assert_status(SYNCGUARD_E_ABORTED, syncguard_acquire(backend, "k", 30000, &call, &grant, &err),
                   &err);
@@ -253,7 +251,6 @@ static void busy_honours_deadline_and_abort(void **state)
     pthread_join(thread, NULL);
     assert_true(end - later.at_us < 100000);
     syncguard_abort_free(later.abort_object);
-
     assert_int_equal(end_worker(&holder), 0);
     assert_status(SYNCGUARD_OK, syncguard_acquire(backend, "k", 30000, NULL, &grant, &err), &err);
     assert_string_equal(grant.fence, "000000000000001");
@@ -315,7 +312,7 @@ static void a_locked_folder_is_waited_for(void **state)
     syncguard_close(backend);
 }
 
-/* ---- wake-up ------------------------------------------------------------------------------- */
+/* ---- wake-up ---- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -393,7 +390,6 @@ static void no_wake_up_is_lost_in_thousands(void **state)
     const test_dir *dir = *state;
     enum { MANY = 4 };
     char file[PATH_BYTES];
-    char log[PATH_BYTES];
     child workers[MANY];
     write_file(beside(dir, "counter", file), "0\n", 2);
     int64_t begin = now_us();
@@ -407,28 +403,29 @@ static void no_wake_up_is_lost_in_thousands(void **state)
     }
     int64_t took = now_us() - begin;
     print_message("8000 hand-overs without polling in %.1f s\n", (double)took / 1e6);
+    char log[PATH_BYTES];
     check_log(beside(dir, "counter.log", log), 8000);
     assert_true(took < 55000000);
 }
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* ---- fork ---- */
 
 /* 0 if the child is refused in every way and leaves without harm. */
 static int use_in_child(const test_dir *dir, syncguard_backend *backend)
 {
     syncguard_error err;
     syncguard_grant grant;
-    syncguard_backend *other = NULL;
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
-    char path[PATH_BYTES];
     bool locked = false;
     if (syncguard_acquire(backend, "new", 1000, NULL, &grant, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
         return 1;
     if (syncguard_is_locked(backend, "k", NULL, &locked, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
         return 2;
     own.path = dir->file;
+    syncguard_backend *other = NULL;
     if (syncguard_sqlite_open(&own, NULL, &other, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
         return 3;
+    char path[PATH_BYTES];
     own.path = beside(dir, "another.db", path);
     if (syncguard_sqlite_open(&own, NULL, &other, &err) != SYNCGUARD_E_INVALID_ARGUMENT)
         return 4;
@@ -439,8 +436,6 @@ static int use_in_child(const test_dir *dir, syncguard_backend *backend)
 static void a_forked_child_is_refused(void **state)
 {
     const test_dir *dir = *state;
-    char line[64];
-    int status = 0;
     syncguard_error err;
     syncguard_grant grant;
     syncguard_lock *lock = NULL;
@@ -455,9 +450,11 @@ static void a_forked_child_is_refused(void **state)
         syncguard_lock_dispose(lock); /* as a scope's end would */
         _exit(use_in_child(dir, backend));
     }
+    int status = 0;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
+    char line[64];
     /* The parent's locks hold, for others too, and it goes on. */
     assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "k", NULL), 1);
     assert_int_equal(run_worker(line, sizeof line, "try", dir->url, "scope", NULL), 1);
@@ -467,7 +464,7 @@ static void a_forked_child_is_refused(void **state)
     syncguard_close(backend);
 }
 
-/* ---- clocks -------------------------------------------------------------------------------- */
+/* ---- clocks ---- */
 
 /* Whether the key is held, for a worker whose wall clock is off by an offset like "+1h". */
 static bool held_at(const test_dir *dir, const char *offset)

@@ -65,7 +65,6 @@ static long reconnects(const syncguard_backend *backend)
 {
     static const char name[] = "\nsyncguard_reconnects_total{";
     static char text[65536];
-
     (void)syncguard_telemetry_prometheus(backend, text, sizeof text);
     const char *at = strstr(text, name);
     assert_non_null(at);
@@ -78,7 +77,6 @@ static void a_new_file_is_a_reconnect(void **state)
     const test_dir *dir = *state;
     syncguard_backend *counted = NULL;
     syncguard_error err;
-
     assert_status(SYNCGUARD_OK,
                   syncguard_telemetry_wrap(open_file(dir->file), NULL, &counted, &err), &err);
     (void)acquire(counted, "k");
@@ -113,10 +111,10 @@ static void *use_handle(void *context)
 static void use_elsewhere(void *context, syncguard_log_level level, const char *message)
 {
     log_user *user = context;
-    pthread_t thread;
     (void)level;
     (void)message;
     user->lines++;
+    pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, use_handle, user), 0);
     pthread_join(thread, NULL);
 }
@@ -127,10 +125,10 @@ static void the_log_callback_holds_up_nobody(void **state)
     log_user user = {NULL, 0, 0};
     syncguard_options options = SYNCGUARD_OPTIONS_INIT;
     syncguard_sqlite_options own = SYNCGUARD_SQLITE_OPTIONS_INIT;
-    syncguard_error err;
     own.path = dir->file;
     options.log = use_elsewhere;
     options.log_context = &user;
+    syncguard_error err;
     assert_status(SYNCGUARD_OK, syncguard_sqlite_open(&own, &options, &user.backend, &err), &err);
     (void)acquire(user.backend, "k");
     shell(dir, "rm locks.db*");
@@ -158,7 +156,6 @@ static void a_waiter_goes_on_with_the_new_file(void **state)
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         char line[400];
         char url[PATH_BYTES];
-        syncguard_error err;
         syncguard_backend *backend = open_file(dir->file);
         syncguard_grant held = acquire(backend, "k");
         snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
@@ -167,6 +164,7 @@ static void a_waiter_goes_on_with_the_new_file(void **state)
         shell(dir, ways[i]);
         print_message("%s\n", ways[i]);
         end_waiter(&waiter);
+        syncguard_error err;
         /* The holder learns of it. */
         assert_status(SYNCGUARD_ABSENT,
                       syncguard_extend(backend, held.lock_id, 30000, NULL, NULL, &err), &err);
@@ -188,15 +186,15 @@ static void note_loss(void *context, syncguard_lock *lock, syncguard_lost_reason
 static void a_holder_learns_of_the_loss(void **state)
 {
     const test_dir *dir = *state;
-    syncguard_error err;
-    syncguard_lock *lock = NULL;
-    atomic_bool lost = false;
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
     syncguard_backend *backend = open_file(dir->file);
     options.ttl_ms = 3000;
     options.auto_extend = true;
     options.on_lost = note_loss;
+    atomic_bool lost = false;
     options.on_lost_context = &lost;
+    syncguard_error err;
+    syncguard_lock *lock = NULL;
     assert_status(SYNCGUARD_OK, syncguard_lock_acquire(backend, "k", &options, &lock, &err), &err);
     shell(dir, "rm locks.db*");
     for (int i = 0; i < 200 && !atomic_load(&lost); i++)
@@ -212,14 +210,14 @@ static void files_beside_the_database_are_noticed(void **state)
 {
     const test_dir *dir = *state;
     char line[400];
-    syncguard_error err;
-    syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
     syncguard_grant held = acquire(backend, "before");
     sql(dir->file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
     shell(dir, "rm locks.db-wal locks.db-shm");
     assert_int_equal(run_worker(line, sizeof line, "acquire", dir->url, "k", "60000", NULL), 0);
     pause_ms(20);
+    syncguard_error err;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_LOCKED, syncguard_acquire(backend, "k", 1000, NULL, &grant, &err),
                   &err);
     /* What had reached the database is there, for everybody. */
@@ -259,14 +257,14 @@ static void a_database_replaced_without_its_wal_is_refused(void **state)
     const test_dir *dir = *state;
     char line[400];
     char url[PATH_BYTES];
-    syncguard_error err;
-    syncguard_grant grant;
     syncguard_backend *backend = open_file(dir->file);
     (void)acquire(backend, "k");
     snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
     assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
     shell(dir, "mv new.db locks.db");
     pause_ms(20);
+    syncguard_error err;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
     assert_non_null(strstr(err.message, "-wal"));
@@ -280,20 +278,20 @@ static void a_database_replaced_without_its_wal_is_refused(void **state)
 static void a_failed_reopening_is_repeated(void **state)
 {
     const test_dir *dir = *state;
-    char line[400];
-    char url[PATH_BYTES];
-    syncguard_error err;
-    syncguard_grant grant;
     struct rlimit before;
     int lowest = dup(0);
     close(lowest);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     syncguard_backend *backend = open_file(dir->file);
     (void)acquire(backend, "k");
+    char url[PATH_BYTES];
     snprintf(url, sizeof url, "sqlite:%s/new.db", dir->path);
+    char line[400];
     assert_int_equal(run_worker(line, sizeof line, "open", url, NULL), 0);
     shell(dir, "mv new.db locks.db");
     pause_ms(20);
+    syncguard_error err;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(backend, "k", 1000, NULL, &grant, &err), &err);
     shell(dir, "rm locks.db-*");
@@ -317,15 +315,15 @@ static void reused_inode_numbers_do_not_matter(void **state)
     syncguard_backend *backend = open_file(dir->file);
     call.timeout_ms = 100;
     for (int i = 0; i < 6; i++) {
-        char line[400];
-        syncguard_grant grant;
-        syncguard_error err;
         (void)acquire(backend, "k");
         shell(dir, "rm locks.db");
         pause_ms(20);
+        syncguard_grant grant;
+        syncguard_error err;
         /* Noticed, and closed; another process creates the new files. */
         assert_status(SYNCGUARD_E_NETWORK_TIMEOUT,
                       syncguard_acquire(backend, "k", 1000, &call, &grant, &err), &err);
+        char line[400];
         assert_int_equal(run_worker(line, sizeof line, "open", dir->url, NULL), 0);
     }
     syncguard_close(backend);
@@ -335,9 +333,6 @@ static void reused_inode_numbers_do_not_matter(void **state)
 static void two_handles_of_a_process_reopen_together(void **state)
 {
     const test_dir *dir = *state;
-    syncguard_error err;
-    syncguard_grant grant;
-    bool locked = true;
     syncguard_call call = SYNCGUARD_CALL_INIT;
     call.timeout_ms = 3000;
     syncguard_backend *one = open_file(dir->file);
@@ -345,9 +340,12 @@ static void two_handles_of_a_process_reopen_together(void **state)
     (void)acquire(one, "k");
     shell(dir, "rm locks.db");
     pause_ms(20);
+    syncguard_error err;
+    syncguard_grant grant;
     assert_status(SYNCGUARD_E_SERVICE_UNAVAILABLE,
                   syncguard_acquire(one, "k", 60000, &call, &grant, &err), &err);
     assert_non_null(strstr(err.message, "another handle"));
+    bool locked = true;
     assert_status(SYNCGUARD_OK, syncguard_is_locked(two, "k", &call, &locked, &err), &err);
     assert_false(locked);
     (void)acquire(one, "k");

@@ -98,17 +98,17 @@ static void root_stays_out_of_the_folders_of_others(void **state)
 {
     const test_dir *dir = *state;
     char folder[PATH_BYTES];
-    char file[PATH_BYTES + 32];
     char victim[PATH_BYTES];
-    char planted[PATH_BYTES + 48];
     need_root();
     make_victim(beside(dir, "victim", victim));
     uint64_t sum = file_sum(victim);
     assert_int_equal(mkdir(beside(dir, "theirs", folder), 0700), 0);
+    char file[PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/locks.db", folder);
     use(file);
     assert_int_equal(chown(folder, NOBODY, NOBODY), 0);
     refused(file, "another user");
+    char planted[PATH_BYTES + 48];
     for (size_t i = 0; i < 4; i++) {
         snprintf(planted, sizeof planted, "%s%s", file, suffixes[i]);
         (void)unlink(planted);
@@ -151,18 +151,18 @@ static void only_a_folder_of_ours_that_is_new_is_shared(void **state)
 {
     const test_dir *dir = *state;
     char diary[PATH_BYTES], folder[PATH_BYTES], file[PATH_BYTES + 16];
-    struct stat about;
     syncguard_sqlite_options options = SYNCGUARD_SQLITE_OPTIONS_INIT;
-    syncguard_backend *backend = NULL;
-    syncguard_error err;
     assert_int_equal(mkdir(beside(dir, "diary", diary), 0700), 0);
     snprintf(file, sizeof file, "%s/locks.db", beside(dir, "new", folder));
     options.path = file;
     options.mode = 0660;
     swapped_in = diary;
+    syncguard_backend *backend = NULL;
+    syncguard_error err;
     if (syncguard_sqlite_open(&options, NULL, &backend, &err) == SYNCGUARD_OK)
         syncguard_close(backend);
     assert_null(swapped_in);
+    struct stat about;
     assert_int_equal(stat(folder, &about), 0);
     assert_int_equal(about.st_mode & 07777, 0700);
 }
@@ -178,15 +178,17 @@ static void make_link(const char *target, const char *path, uid_t owner)
 static void links_of_others_are_not_followed(void **state)
 {
     const test_dir *dir = *state;
-    char own[PATH_BYTES], theirs[PATH_BYTES], open[PATH_BYTES], link[PATH_BYTES + 16];
-    char file[PATH_BYTES + 48], url[PATH_BYTES + 64], line[600];
+    char own[PATH_BYTES];
     need_root();
     assert_int_equal(chmod(dir->path, 0755), 0);
     assert_int_equal(mkdir(beside(dir, "own", own), 0700), 0);
+    char theirs[PATH_BYTES];
     /* In a folder of another user, whoever owns the link. */
     assert_int_equal(mkdir(beside(dir, "theirs", theirs), 0755), 0);
     assert_int_equal(chown(theirs, NOBODY, NOBODY), 0);
+    char link[PATH_BYTES + 16];
     snprintf(link, sizeof link, "%s/ln", theirs);
+    char file[PATH_BYTES + 48];
     snprintf(file, sizeof file, "%s/locks.db", link);
     make_link(own, link, NOBODY);
     refused(file, "another user");
@@ -196,6 +198,7 @@ static void links_of_others_are_not_followed(void **state)
     refused(file, "another user");
     snprintf(file, sizeof file, "%s/../own/locks.db", theirs);
     refused(file, "another user");
+    char open[PATH_BYTES];
     /* In a folder like /tmp, for root and for everybody else. */
     assert_int_equal(mkdir(beside(dir, "open", open), 0700), 0);
     assert_int_equal(chmod(open, 01777), 0);
@@ -206,7 +209,9 @@ static void links_of_others_are_not_followed(void **state)
     make_link(own, link, 0);
     use(file);
     assert_int_equal(chown(own, 65533, 65533), 0);
+    char url[PATH_BYTES + 64];
     snprintf(url, sizeof url, "sqlite:%s/ln/theirs.db", open);
+    char line[600];
     assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 0);
     make_link(own, link, NOBODY);
     assert_int_equal(run_worker(line, sizeof line, "as", "65533", "try", url, "k", NULL), 2);
@@ -258,13 +263,16 @@ int __wrap_lstat(const char *path, struct stat *about)
 static void folders_that_become_links_are_not_followed(void **state)
 {
     const test_dir *dir = *state;
-    char own[PATH_BYTES], open[PATH_BYTES], folder[PATH_BYTES + 16], file[PATH_BYTES + 32];
+    char own[PATH_BYTES];
     need_root();
     assert_int_equal(chmod(dir->path, 0755), 0);
     assert_int_equal(mkdir(beside(dir, "own", own), 0700), 0);
+    char open[PATH_BYTES];
     assert_int_equal(mkdir(beside(dir, "open", open), 0700), 0);
     assert_int_equal(chmod(open, 01777), 0);
+    char folder[PATH_BYTES + 16];
     snprintf(folder, sizeof folder, "%s/theirs", open);
+    char file[PATH_BYTES + 32];
     snprintf(file, sizeof file, "%s/locks.db", folder);
     snprintf(relinked_to, sizeof relinked_to, "%s", own);
     for (int made = 0; made < 2; made++) {
@@ -298,15 +306,17 @@ static void assert_ours(const char *file)
 static void files_that_appear_after_the_check_are_not_used(void **state)
 {
     const test_dir *dir = *state;
-    char open[PATH_BYTES], file[PATH_BYTES + 16], name[PATH_BYTES + 32], fences[64];
+    char open[PATH_BYTES];
     need_root();
     assert_int_equal(chmod(dir->path, 0755), 0);
     assert_int_equal(mkdir(beside(dir, "open", open), 0700), 0);
     assert_int_equal(chmod(open, 01777), 0);
+    char file[PATH_BYTES + 16];
     snprintf(file, sizeof file, "%s/locks.db", open);
     use(file);
     use(file);
     assert_ours(file);
+    char name[PATH_BYTES + 32];
     for (size_t i = 0; i < 4; i++) {
         sql(file, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, 0);
         snprintf(name, sizeof name, "%s%s", file, suffixes[i]);
@@ -316,6 +326,7 @@ static void files_that_appear_after_the_check_are_not_used(void **state)
         slipped_in = NULL;
         assert_ours(file);
     }
+    char fences[64];
     sql(file, "SELECT fence FROM syncguard_fence_counters", fences, sizeof fences);
     assert_string_equal(fences, "6");
     /* Nor while the database is created. */
@@ -354,7 +365,6 @@ static void folders_that_everybody_may_write_to(void **state)
     char folder[PATH_BYTES];
     char file[PATH_BYTES + 16];
     char url[PATH_BYTES + 32];
-    char line[400];
     assert_int_equal(mkdir(beside(dir, "open", folder), 0700), 0);
     snprintf(file, sizeof file, "%s/locks.db", folder);
     snprintf(url, sizeof url, "sqlite:%s", file);
@@ -367,6 +377,7 @@ static void folders_that_everybody_may_write_to(void **state)
     /* Somebody else's files are theirs to write to, also where they can be reached. */
     assert_int_equal(chmod(dir->path, 0755), 0);
     assert_int_equal(chmod(file, 0666), 0);
+    char line[400];
     assert_int_equal(run_worker(line, sizeof line, "as", "65534", "open", url, NULL), 2);
     if (strstr(line, "InvalidArgument") == NULL || strstr(line, "another user") == NULL)
         fail_msg("%s", line);

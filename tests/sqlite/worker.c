@@ -224,17 +224,17 @@ static void say_waiting(void *context, int attempts, int64_t waited_ms, int64_t 
 static int run_wait(syncguard_backend *backend, const char *key)
 {
     syncguard_lock_options options = SYNCGUARD_LOCK_OPTIONS_INIT;
-    syncguard_lock *lock = NULL;
-    syncguard_error err;
-    struct timespec now;
     options.max_retries = SYNCGUARD_RETRY_FOREVER;
     options.timeout_ms = 30000;
     options.retry_delay_ms = 5000; /* polling would show */
     options.backoff = SYNCGUARD_BACKOFF_FIXED;
     options.on_wait = say_waiting;
+    syncguard_lock *lock = NULL;
+    syncguard_error err;
     syncguard_status status = syncguard_lock_acquire(backend, key, &options, &lock, &err);
     if (status != SYNCGUARD_OK)
         return fail("lock", status, &err);
+    struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     printf("%" PRId64 "\n", (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
     syncguard_lock_dispose(lock);
@@ -244,7 +244,6 @@ static int run_wait(syncguard_backend *backend, const char *key)
 static int run_hold(const char *file)
 {
     sqlite3 *db = NULL;
-    char byte;
     if (sqlite3_open_v2(file, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
         sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) {
         printf("hold: %s\n", sqlite3_errmsg(db));
@@ -252,6 +251,7 @@ static int run_hold(const char *file)
     }
     printf("held\n");
     fflush(stdout);
+    char byte;
     while (read(0, &byte, 1) > 0)
         continue;
     sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);

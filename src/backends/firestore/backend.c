@@ -33,7 +33,6 @@ static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *
 {
     sg_firestore_backend *b = (sg_firestore_backend *)backend;
     syncguard_status status = sg_firestore_pool_after_fork(&b->pool, err);
-
     if (status == SYNCGUARD_OK)
         status = sg_firestore_tokens_after_fork(&b->tokens, err);
     if (status == SYNCGUARD_OK)
@@ -74,7 +73,6 @@ static syncguard_status init_parts(sg_firestore_backend *b, const sg_firestore_c
 {
     const syncguard_firestore_options *options = &config->options;
     syncguard_status status = sg_firestore_names_init(&b->names, options, config->base_url, err);
-
     b->pid = getpid();
     if (status != SYNCGUARD_OK)
         return status;
@@ -118,11 +116,9 @@ static syncguard_status create(const sg_firestore_config *config, syncguard_back
         .works_in_child = true,
     };
     sg_firestore_backend *b = syncguard_calloc(1, sizeof *b);
-    syncguard_status status;
-
     if (b == NULL)
         return syncguard_fail_memory(err);
-    status = init_parts(b, config, err);
+    syncguard_status status = init_parts(b, config, err);
     if (status == SYNCGUARD_OK) {
         status = syncguard_backend_init(&b->base, &ops, &capabilities, &config->common, err);
         if (status != SYNCGUARD_OK)
@@ -140,14 +136,12 @@ syncguard_status syncguard_firestore_open(const syncguard_firestore_options *fir
                                           syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    sg_firestore_config config;
-    syncguard_status status;
-
     syncguard_error_clear(err);
     if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out is NULL");
     *out = NULL;
-    status = sg_firestore_config_read(&config, firestore_options, options, err);
+    sg_firestore_config config;
+    syncguard_status status = sg_firestore_config_read(&config, firestore_options, options, err);
     return status == SYNCGUARD_OK ? create(&config, out, err) : status;
 }
 
@@ -156,14 +150,13 @@ syncguard_status syncguard_firestore_clock(syncguard_backend *backend,
                                            syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_firestore_clock_info now = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     sg_firestore_instant at = sg_firestore_now();
-
     syncguard_error_clear(err);
     if (backend == NULL || backend->ops != &ops || info == NULL ||
         info->size < SYNCGUARD_SIZE_UP_TO(syncguard_firestore_clock_info, samples))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "no handle of the firestore backend, or no struct of known size");
+    syncguard_firestore_clock_info now = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     if (!sg_firestore_clock_read(&((sg_firestore_backend *)backend)->clock, &at, &now))
         return SYNCGUARD_ABSENT;
     now.size = info->size;
@@ -171,18 +164,17 @@ syncguard_status syncguard_firestore_clock(syncguard_backend *backend,
     return SYNCGUARD_OK;
 }
 
-/* --- the module --- */
+/* ---- the module ---- */
 
 static syncguard_status module_open(const char *text, const syncguard_options *options,
                                     syncguard_backend **out, syncguard_error *err)
 {
-    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     syncguard_options common;
     syncguard_url *url = NULL;
     syncguard_status status = syncguard_options_read(options, &common, err);
-
     if (status == SYNCGUARD_OK)
         status = syncguard_url_parse(text, &url, err);
+    syncguard_firestore_options own = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
     if (status == SYNCGUARD_OK)
         status = sg_firestore_url_read(url, &own, &common, err);
     if (status == SYNCGUARD_OK)

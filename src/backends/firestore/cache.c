@@ -67,7 +67,6 @@ syncguard_status sg_firestore_cache_after_fork(sg_firestore_cache *cache, syncgu
 static sg_firestore_cache_entry **bucket_of(const sg_firestore_cache *cache, const char *lock_id)
 {
     uint64_t bits;
-
     memcpy(&bits, lock_id, sizeof bits);
     bits *= UINT64_C(0x9E3779B97F4A7C15);
     return &cache->buckets[(bits >> 32) & (BUCKETS - 1)];
@@ -75,9 +74,8 @@ static sg_firestore_cache_entry **bucket_of(const sg_firestore_cache *cache, con
 
 static sg_firestore_cache_entry **find(const sg_firestore_cache *cache, const char *lock_id)
 {
-    sg_firestore_cache_entry **at;
-
-    for (at = bucket_of(cache, lock_id); *at != NULL; at = &(*at)->next) {
+    for (sg_firestore_cache_entry **at = bucket_of(cache, lock_id); *at != NULL;
+         at = &(*at)->next) {
         if (memcmp((*at)->lock_id, lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0)
             return at;
     }
@@ -87,7 +85,6 @@ static sg_firestore_cache_entry **find(const sg_firestore_cache *cache, const ch
 static void remove_at(sg_firestore_cache *cache, sg_firestore_cache_entry **at)
 {
     sg_firestore_cache_entry *entry = *at;
-
     *at = entry->next;
     syncguard_free(entry);
     cache->count--;
@@ -111,19 +108,16 @@ static void sweep(sg_firestore_cache *cache, int64_t now_ms)
 static sg_firestore_cache_entry *add(sg_firestore_cache *cache, const char *lock_id,
                                      const char *key, size_t key_length)
 {
-    sg_firestore_cache_entry **bucket;
-    sg_firestore_cache_entry *entry;
-
     if (cache->count >= MAX_ENTRIES)
         return NULL;
-    entry = syncguard_malloc(sizeof *entry + key_length + 1);
+    sg_firestore_cache_entry *entry = syncguard_malloc(sizeof *entry + key_length + 1);
     if (entry == NULL)
         return NULL;
     memcpy(entry->lock_id, lock_id, sizeof entry->lock_id);
     memcpy(entry->key, key, key_length);
     entry->key[key_length] = '\0';
     entry->key_length = (uint16_t)key_length;
-    bucket = bucket_of(cache, lock_id);
+    sg_firestore_cache_entry **bucket = bucket_of(cache, lock_id);
     entry->next = *bucket;
     *bucket = entry;
     cache->count++;
@@ -135,16 +129,13 @@ void sg_firestore_cache_put(sg_firestore_cache *cache, const char *lock_id, cons
                             int64_t now_ms)
 {
     size_t time_size = strlen(update_time) + 1;
-    sg_firestore_cache_entry **at;
-    sg_firestore_cache_entry *entry;
-
     if (time_size > SG_FIRESTORE_TIME_SIZE || key_length > SYNCGUARD_MAX_KEY_BYTES)
         return;
     pthread_mutex_lock(&cache->mutex);
-    at = find(cache, lock_id);
+    sg_firestore_cache_entry **at = find(cache, lock_id);
     if (at == NULL)
         sweep(cache, now_ms);
-    entry = at != NULL ? *at : add(cache, lock_id, key, key_length);
+    sg_firestore_cache_entry *entry = at != NULL ? *at : add(cache, lock_id, key, key_length);
     if (entry != NULL) {
         memcpy(entry->update_time, update_time, time_size);
         entry->expires_at_ms = expires_at_ms;
@@ -155,10 +146,8 @@ void sg_firestore_cache_put(sg_firestore_cache *cache, const char *lock_id, cons
 bool sg_firestore_cache_get(sg_firestore_cache *cache, const char *lock_id,
                             sg_firestore_cached *cached)
 {
-    sg_firestore_cache_entry **at;
-
     pthread_mutex_lock(&cache->mutex);
-    at = find(cache, lock_id);
+    sg_firestore_cache_entry **at = find(cache, lock_id);
     if (at != NULL) {
         const sg_firestore_cache_entry *entry = *at;
         memcpy(cached->key, entry->key, (size_t)entry->key_length + 1);
@@ -172,10 +161,8 @@ bool sg_firestore_cache_get(sg_firestore_cache *cache, const char *lock_id,
 
 void sg_firestore_cache_drop(sg_firestore_cache *cache, const char *lock_id)
 {
-    sg_firestore_cache_entry **at;
-
     pthread_mutex_lock(&cache->mutex);
-    at = find(cache, lock_id);
+    sg_firestore_cache_entry **at = find(cache, lock_id);
     if (at != NULL)
         remove_at(cache, at);
     pthread_mutex_unlock(&cache->mutex);

@@ -24,9 +24,8 @@
 sg_firestore_instant sg_firestore_now(void)
 {
     sg_firestore_instant at;
-    struct timespec now;
-
     at.boot_ns = syncguard_clock_ns();
+    struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     at.span_ns = syncguard_clock_ns() - at.boot_ns;
     at.wall_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / SYNCGUARD_NS_PER_MS;
@@ -54,7 +53,6 @@ void sg_firestore_clock_destroy(sg_firestore_clock *clock)
 static int64_t aged_error(const sg_firestore_clock *clock, int64_t now_ns)
 {
     int64_t age_us = (now_ns - clock->taken_ns) / 1000;
-
     return clock->error_ns + (age_us > 0 ? age_us * AGEING_PPM / 1000 : 0);
 }
 
@@ -64,7 +62,6 @@ void sg_firestore_clock_sample(sg_firestore_clock *clock, int64_t server_ns, int
     int64_t half = (end_ns - start_ns) / 2;
     int64_t base = server_ns - (start_ns + half);
     int64_t error = half + slack_ns;
-
     if (half < 0)
         return;
     pthread_mutex_lock(&clock->mutex);
@@ -86,13 +83,10 @@ bool sg_firestore_clock_read(sg_firestore_clock *clock, const sg_firestore_insta
 {
     int64_t half = at->span_ns / 2;
     int64_t now = at->boot_ns + half;
-    int64_t from_sample;
-    bool known;
-
     pthread_mutex_lock(&clock->mutex);
-    known = clock->samples > 0;
+    bool known = clock->samples > 0;
     if (known) {
-        from_sample = llabs(now - clock->taken_ns); /* which may have come since */
+        int64_t from_sample = llabs(now - clock->taken_ns); /* which may have come since */
         info->offset_us = (at->wall_ns - (now + clock->base_ns)) / 1000;
         info->error_us = (aged_error(clock, clock->taken_ns + from_sample) + half) / 1000 + 1;
         info->age_ms = from_sample / SYNCGUARD_NS_PER_MS;
@@ -105,7 +99,6 @@ bool sg_firestore_clock_read(sg_firestore_clock *clock, const sg_firestore_insta
 int64_t sg_firestore_clock_certain_us(const syncguard_firestore_clock_info *info)
 {
     int64_t certain = llabs(info->offset_us) - info->error_us;
-
     return certain > 0 ? certain : 0;
 }
 
@@ -113,10 +106,8 @@ int64_t sg_firestore_clock_certain_us(const syncguard_firestore_clock_info *info
 static bool due(sg_firestore_clock *clock, int64_t *last_ns, int64_t pause_ns)
 {
     int64_t now = syncguard_clock_ns();
-    bool is_due;
-
     pthread_mutex_lock(&clock->mutex);
-    is_due = *last_ns == 0 || now - *last_ns >= pause_ns;
+    bool is_due = *last_ns == 0 || now - *last_ns >= pause_ns;
     if (is_due)
         *last_ns = now;
     pthread_mutex_unlock(&clock->mutex);
@@ -133,14 +124,11 @@ syncguard_status sg_firestore_clock_check(sg_firestore_clock *clock, sg_firestor
 {
     syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     int64_t limit_ms = clock->max_drift_ms;
-    long long offset_ms, error_ms;
-    int64_t certain_us;
-
     if (!sg_firestore_clock_read(clock, at, &info))
         return SYNCGUARD_OK;
-    certain_us = sg_firestore_clock_certain_us(&info);
-    offset_ms = (long long)(info.offset_us / 1000);
-    error_ms = (long long)((info.error_us + 999) / 1000);
+    int64_t certain_us = sg_firestore_clock_certain_us(&info);
+    long long offset_ms = (long long)(info.offset_us / 1000);
+    long long error_ms = (long long)((info.error_us + 999) / 1000);
     if (certain_us >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS * INT64_C(1000) &&
         due(clock, &clock->logged_ns, LOG_PAUSE_NS))
         syncguard_backend_log(clock->backend, SYNCGUARD_LOG_WARN,
@@ -160,19 +148,17 @@ syncguard_status sg_firestore_clock_check(sg_firestore_clock *clock, sg_firestor
 bool sg_firestore_time_parse(const char *text, int64_t *ns)
 {
     struct tm parts;
-    int64_t fraction = 0;
-    int64_t scale = 100000000;
-    time_t seconds;
-
     memset(&parts, 0, sizeof parts);
     text = strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
+    int64_t fraction = 0;
     if (text != NULL && *text == '.') {
+        int64_t scale = 100000000;
         for (text++; *text >= '0' && *text <= '9'; text++, scale /= 10)
             fraction += (*text - '0') * scale;
     }
     if (text == NULL || strcmp(text, "Z") != 0 || parts.tm_year < 70 || parts.tm_year > 300)
         return false;
-    seconds = timegm(&parts);
+    time_t seconds = timegm(&parts);
     if (seconds < 0)
         return false;
     *ns = (int64_t)seconds * INT64_C(1000000000) + fraction;

@@ -22,17 +22,16 @@
 static char *read_whole(const char *path, size_t *length)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char *text = NULL;
-    struct stat about;
-    size_t at = 0;
-
     if (fd < 0)
         return NULL;
     errno = EINVAL;
+    char *text = NULL;
+    struct stat about;
     if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size <= MAX_FILE_BYTES) {
         text = syncguard_calloc(1, MAX_FILE_BYTES + 1);
         errno = ENOMEM;
     }
+    size_t at = 0;
     while (text != NULL && at < MAX_FILE_BYTES) {
         ssize_t n = read(fd, text + at, MAX_FILE_BYTES - at);
         if (n < 0 && errno == EINTR)
@@ -49,7 +48,6 @@ static char *read_whole(const char *path, size_t *length)
 static char *copy_field(const json_t *json, const char *name)
 {
     const char *text = json_string_value(json_object_get(json, name));
-
     return text != NULL && text[0] != 0 ? syncguard_strdup(text) : NULL;
 }
 
@@ -64,7 +62,6 @@ static syncguard_status read_json(sg_firestore_credentials *c, const json_t *jso
                                   syncguard_error *err)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
-
     c->token_uri = copy_field(json, "token_uri");
     if (c->token_uri == NULL)
         c->token_uri = syncguard_strdup(GOOGLE_TOKEN_URI);
@@ -105,7 +102,6 @@ static syncguard_status read_credentials_file(sg_firestore_credentials *c, const
     int error = errno;
     json_t *json = text != NULL ? json_loadb(text, length, 0, NULL) : NULL;
     syncguard_status status;
-
     if (text == NULL && (error == EMFILE || error == ENFILE))
         status = syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, "EMFILE",
                                 "no file descriptor is left for the credentials file");
@@ -134,7 +130,6 @@ static bool default_file(char *path, size_t size)
     const char *folder = syncguard_environment("CLOUDSDK_CONFIG");
     const char *home = syncguard_environment("HOME");
     int n;
-
     if (folder != NULL)
         n = snprintf(path, size, "%s/application_default_credentials.json", folder);
     else if (home != NULL)
@@ -147,7 +142,6 @@ static bool default_file(char *path, size_t size)
 static syncguard_status use_metadata_server(sg_firestore_credentials *c, syncguard_error *err)
 {
     const char *host = syncguard_environment("GCE_METADATA_HOST");
-
     if (host == NULL)
         host = "metadata.google.internal";
     if (strlen(host) > MAX_HOST_BYTES || strcspn(host, "/?#@ ") != strlen(host))
@@ -164,8 +158,6 @@ static syncguard_status find_source(sg_firestore_credentials *c,
                                     syncguard_error *err)
 {
     const char *named = syncguard_environment("GOOGLE_APPLICATION_CREDENTIALS");
-    char path[4096];
-
     if (emulator) {
         c->kind = SG_FIRESTORE_EMULATOR;
         return SYNCGUARD_OK;
@@ -180,6 +172,7 @@ static syncguard_status find_source(sg_firestore_credentials *c,
         return read_credentials_file(c, options->credentials_file, "option credentials", err);
     if (named != NULL)
         return read_credentials_file(c, named, "GOOGLE_APPLICATION_CREDENTIALS", err);
+    char path[4096];
     if (default_file(path, sizeof path))
         return read_credentials_file(c, path, "gcloud's default", err);
     return use_metadata_server(c, err);
@@ -189,10 +182,8 @@ syncguard_status sg_firestore_credentials_read(sg_firestore_credentials *c,
                                                const syncguard_firestore_options *options,
                                                bool emulator, syncguard_error *err)
 {
-    syncguard_status status;
-
     memset(c, 0, sizeof *c);
-    status = find_source(c, options, emulator, err);
+    syncguard_status status = find_source(c, options, emulator, err);
     if (status != SYNCGUARD_OK)
         sg_firestore_credentials_destroy(c);
     return status;

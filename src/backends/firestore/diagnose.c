@@ -29,12 +29,11 @@ static void report_clock(const diagnosis *d, const syncguard_firestore_clock_inf
 {
     int64_t certain_ms = sg_firestore_clock_certain_us(info) / 1000;
     syncguard_severity severity = SYNCGUARD_FINE;
-    char text[200];
-
     if (certain_ms >= SYNCGUARD_FIRESTORE_CLOCK_BLOCK_MS)
         severity = SYNCGUARD_BLOCK;
     else if (certain_ms >= SYNCGUARD_FIRESTORE_CLOCK_WARN_MS)
         severity = SYNCGUARD_WARN;
+    char text[200];
     (void)snprintf(text, sizeof text,
                    "offset %+.1fms, error bound %.1fms (target %dms, warn %dms, block %dms)",
                    (double)info->offset_us / 1000.0, (double)info->error_us / 1000.0,
@@ -51,17 +50,16 @@ static void report_clock(const diagnosis *d, const syncguard_firestore_clock_inf
 
 static syncguard_status diagnose_clock(const diagnosis *d)
 {
-    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     syncguard_status status = SYNCGUARD_OK;
     sg_firestore_lock ignored;
-    sg_firestore_instant at;
 
     /* Several reads: the fastest gives the tightest bound, and the first one connects. */
     for (int i = 0; i < CLOCK_PROBES && status >= SYNCGUARD_OK; i++)
         status = sg_firestore_get_lock(&d->ctx, d->missing, &ignored);
     if (status < SYNCGUARD_OK)
         return status;
-    at = sg_firestore_now();
+    sg_firestore_instant at = sg_firestore_now();
+    syncguard_firestore_clock_info info = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
     if (sg_firestore_clock_read(&d->ctx.backend->clock, &at, &info))
         report_clock(d, &info);
     else
@@ -77,7 +75,6 @@ static syncguard_status ask_plan(const diagnosis *d, const char *lock_id, sg_fir
 {
     sg_firestore_context ctx = {d->ctx.backend, d->ctx.limits, NULL};
     syncguard_status status = sg_firestore_explain_by_id(&ctx, lock_id, plan);
-
     if (status == SYNCGUARD_E_ABORTED)
         return syncguard_limits_check(d->ctx.limits, d->ctx.err);
     if (status == SYNCGUARD_E_OUT_OF_MEMORY)
@@ -91,7 +88,6 @@ static syncguard_status try_query(const diagnosis *d, const char *lock_id, sg_fi
     syncguard_error own;
     sg_firestore_context ctx = {d->ctx.backend, d->ctx.limits, &own};
     syncguard_status status = sg_firestore_find_by_id(&ctx, lock_id, &found);
-
     json_decref(found.dead);
     if (status == SYNCGUARD_OK) {
         syncguard_report_fine(&d->to, "index",
@@ -122,7 +118,6 @@ static syncguard_status diagnose_index(const diagnosis *d)
     static const char probe[] = "syncguard-doctor-probe";
     sg_firestore_plan plan;
     syncguard_status status = ask_plan(d, probe, &plan);
-
     if (status != SYNCGUARD_OK)
         return status;
     if (plan != SG_FIRESTORE_PLAN_SCAN)
@@ -145,15 +140,13 @@ static syncguard_status diagnose_permissions(const diagnosis *d)
     syncguard_record record = {.key = "syncguard-doctor", .fence = "000000000000000"};
     json_t *writes =
         sg_firestore_add(json_array(), sg_firestore_write_lock(d->missing, "", &record));
-    sg_firestore_answer answer;
     syncguard_error own;
     sg_firestore_context ctx = {d->ctx.backend, d->ctx.limits, &own};
-    syncguard_status status;
-
     writes = sg_firestore_add(
         writes, sg_firestore_write_fence(d->missing_fence, epoch, record.fence, record.key));
     writes = sg_firestore_add(writes, sg_firestore_write_delete(d->missing_too, epoch));
-    status = sg_firestore_commit(&ctx, writes, &answer);
+    sg_firestore_answer answer;
+    syncguard_status status = sg_firestore_commit(&ctx, writes, &answer);
     if (answer.conflict) {
         syncguard_report_fine(&d->to, "permissions", "documents may be read and written");
         status = SYNCGUARD_OK;
@@ -172,8 +165,10 @@ static syncguard_status diagnose_permissions(const diagnosis *d)
     return status;
 }
 
-/* --- documents that other operations skip: unreadable ones, and those in sub-collections, where
- * the TypeScript library keeps locks of keys with slashes --- */
+/* ---- unreadable documents ---- */
+
+/* Other operations skip them, and those in sub-collections, where the TypeScript library keeps
+ * locks of keys with slashes. */
 
 typedef struct survey {
     char collection[SG_FIRESTORE_PATH_BYTES]; /* full name */
@@ -189,13 +184,12 @@ typedef struct survey {
 static void count_document(survey *s, const json_t *document)
 {
     sg_firestore_counter counter;
-    sg_firestore_lock lock;
-
     if (s->counters) {
         if (sg_firestore_counter_decode(document, &counter, NULL) != SYNCGUARD_OK)
             s->unreadable_counters++;
         return;
     }
+    sg_firestore_lock lock;
     sg_firestore_lock_decode(document, &lock);
     if (!lock.has_expiry ||
         (syncguard_is_live(lock.record.expires_at_ms, syncguard_wall_ms()) && !lock.complete))
@@ -206,7 +200,6 @@ static bool survey_document(void *context, const json_t *document, const char *n
 {
     survey *s = context;
     size_t length = strlen(s->collection);
-
     if (strncmp(name, s->collection, length) == 0 && name[length] == '/') {
         if (strchr(name + length + 1, '/') != NULL)
             s->below++;
@@ -237,7 +230,6 @@ static void report_survey(const diagnosis *d, const survey *s)
 {
     const char *unfinished = s->unfinished ? "; not all documents were read" : "";
     char text[300];
-
     if (s->unreadable_locks + s->unreadable_counters > 0) {
         (void)snprintf(text, sizeof text, "%zu locks and %zu counters cannot be read%s",
                        s->unreadable_locks, s->unreadable_counters, unfinished);
@@ -263,12 +255,11 @@ static syncguard_status diagnose_records(const diagnosis *d)
     const sg_firestore_names *names = &d->ctx.backend->names;
     survey s = {.stop_ns = syncguard_clock_ns() + syncguard_limits_left_ns(d->ctx.limits) / 2};
     syncguard_status status = survey_collection(d, &s, names->collection, false);
-    char text[120];
-
     if (status == SYNCGUARD_OK)
         status = survey_collection(d, &s, names->fences, true);
     if (status == SYNCGUARD_E_ABORTED || status == SYNCGUARD_E_OUT_OF_MEMORY)
         return status;
+    char text[120];
     if (status == SYNCGUARD_OK) {
         report_survey(d, &s);
     } else {
@@ -286,7 +277,6 @@ static void diagnose_tls(const diagnosis *d)
 {
     const char *url = d->ctx.backend->names.url;
     bool encrypted = strncasecmp(url, "https://", 8) == 0; /* then libcurl verifies, too */
-
     syncguard_report_tls(&d->to, sg_firestore_url_loopback(url) ? NULL : url, encrypted, encrypted,
                          "an emulator has no TLS: run it on this machine, and use it for tests "
                          "only");
@@ -301,7 +291,6 @@ syncguard_status sg_firestore_diagnose(syncguard_backend *backend, const syncgua
     const sg_firestore_names *names = &d.ctx.backend->names;
     syncguard_status status =
         sg_firestore_names_of(names, probe, sizeof probe - 1, d.missing, d.missing_fence, err);
-
     if (status == SYNCGUARD_OK)
         status = sg_firestore_names_of(names, other, sizeof other - 1, d.missing_too, NULL, err);
     if (status == SYNCGUARD_OK)

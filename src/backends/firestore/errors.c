@@ -32,7 +32,6 @@ static const sg_firestore_error_class unknown = {"HTTP", 0, SYNCGUARD_E_INTERNAL
 const sg_firestore_error_class *sg_firestore_classify(const char *word, long http)
 {
     size_t count = sizeof classes / sizeof classes[0];
-
     for (size_t i = 0; word != NULL && i < count; i++) {
         if (strcmp(classes[i].word, word) == 0)
             return &classes[i];

@@ -24,14 +24,13 @@
 
 #include "syncguard/sys/environment.h"
 
-/* --- callbacks of libcurl --- */
+/* ---- callbacks of libcurl ---- */
 
 static size_t on_body(char *data, size_t size, size_t count, void *context)
 {
     sg_firestore_handle *handle = context;
     sg_firestore_reply *reply = handle->reply;
     size_t length = size * count;
-
     if (length > SG_FIRESTORE_MAX_REPLY_BYTES - reply->length) {
         handle->too_long = true;
         return 0;
@@ -59,7 +58,6 @@ static size_t on_header(char *data, size_t size, size_t count, void *context)
     sg_firestore_handle *handle = context;
     size_t length = size * count;
     char text[64];
-
     if (length > 6 && length < sizeof text && strncasecmp(data, "date:", 5) == 0) {
         memcpy(text, data + 5, length - 5);
         text[length - 5] = '\0';
@@ -73,7 +71,6 @@ static size_t on_header(char *data, size_t size, size_t count, void *context)
 static void note_socket(sg_firestore_handle *handle, int fd)
 {
     sg_firestore_socket *slot = NULL;
-
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
         if (handle->sockets[i].fd == fd || (slot == NULL && handle->sockets[i].fd < 0))
             slot = &handle->sockets[i];
@@ -97,11 +94,9 @@ void sg_firestore_handle_forget_closed(sg_firestore_handle *handle)
 static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     sg_firestore_handle *handle = context;
-    int fd;
-
     (void)purpose;
     handle->opened++;
-    fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0) {
         handle->no_descriptor = errno == EMFILE || errno == ENFILE;
         return CURL_SOCKET_BAD;
@@ -113,7 +108,6 @@ static curl_socket_t on_open(void *context, curlsocktype purpose, struct curl_so
 static int on_close(void *context, curl_socket_t fd)
 {
     sg_firestore_handle *handle = context;
-
     handle->closed++;
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++) {
         if (handle->sockets[i].fd == fd) {
@@ -139,7 +133,6 @@ bool sg_firestore_handle_intact(const sg_firestore_handle *handle)
 static int on_start(void *context, char *server_ip, char *local_ip, int server_port, int local_port)
 {
     sg_firestore_handle *handle = context;
-
     (void)server_ip;
     (void)local_ip;
     (void)server_port;
@@ -154,7 +147,6 @@ static bool is_of_network(const sg_firestore_socket *socket)
 {
     struct sockaddr_storage name = {.ss_family = AF_UNSPEC};
     socklen_t length = sizeof name;
-
     return syncguard_fd_same(socket->fd, socket->identity) &&
            getsockname(socket->fd, (struct sockaddr *)&name, &length) == 0 &&
            name.ss_family != AF_UNIX;
@@ -166,7 +158,6 @@ static void on_tls_message(int written, int version, int type, const void *messa
                            SSL *ssl, void *context)
 {
     sg_firestore_handle *handle = context;
-
     (void)version;
     (void)type;
     (void)message;
@@ -185,7 +176,6 @@ static void on_tls_message(int written, int version, int type, const void *messa
 static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
 {
     sg_firestore_handle *handle = context;
-
     (void)easy;
     SSL_CTX_set1_cert_store(tls_context, handle->trust->store);
     SSL_CTX_set_msg_callback(tls_context, on_tls_message);
@@ -193,7 +183,7 @@ static CURLcode on_tls(CURL *easy, void *tls_context, void *context)
     return CURLE_OK;
 }
 
-/* --- making and freeing --- */
+/* ---- making and freeing ---- */
 
 /*
  * libcurl makes a pair of sockets for curl_multi_wakeup, in older versions without close-on-exec:
@@ -207,7 +197,6 @@ static bool is_candidate(int fd)
     struct sockaddr_un name = {.sun_family = AF_UNSPEC};
     socklen_t length = sizeof name;
     int flags = fcntl(fd, F_GETFD);
-
     return flags >= 0 && (flags & FD_CLOEXEC) == 0 &&
            getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.sun_family == AF_UNIX;
 }
@@ -215,7 +204,6 @@ static bool is_candidate(int fd)
 static int queued(int fd, unsigned long which)
 {
     int bytes = 0;
-
     return ioctl(fd, which, &bytes) == 0 ? bytes : -1;
 }
 
@@ -225,7 +213,6 @@ static void seal_pair(sg_firestore_handle *handle, int lowest)
     int before_in[PAIR_SEARCH];
     int before_out[PAIR_SEARCH];
     size_t count = 0;
-
     for (int fd = lowest; fd < lowest + PAIR_SEARCH; fd++) {
         if (is_candidate(fd)) {
             found[count] = fd;
@@ -248,7 +235,6 @@ static void seal_pair(sg_firestore_handle *handle, int lowest)
 static void make_multi(sg_firestore_handle *handle)
 {
     int lowest = eventfd(0, EFD_CLOEXEC);
-
     if (lowest >= 0)
         (void)close(lowest);
     handle->multi = curl_multi_init();
@@ -273,7 +259,6 @@ static bool set_callbacks(sg_firestore_handle *handle)
 {
     CURL *easy = handle->easy;
     bool good = true;
-
     SET(CURLOPT_WRITEFUNCTION, on_body);
     SET(CURLOPT_WRITEDATA, handle);
     SET(CURLOPT_HEADERFUNCTION, on_header);
@@ -294,7 +279,6 @@ static bool configure(sg_firestore_handle *handle)
     const sg_firestore_trust *trust = handle->trust;
     CURL *easy = handle->easy;
     bool good = true;
-
     SET(CURLOPT_NOSIGNAL, 1L);
     /* Requests and answers are short: libcurl's buffers of 16 and 64 KiB would be wasted. */
     SET(CURLOPT_BUFFERSIZE, 8192L);
@@ -326,7 +310,6 @@ static bool configure(sg_firestore_handle *handle)
 sg_firestore_handle *sg_firestore_handle_create(const sg_firestore_trust *trust)
 {
     sg_firestore_handle *handle = syncguard_calloc(1, sizeof *handle);
-
     if (handle == NULL)
         return NULL;
     for (size_t i = 0; i < SG_FIRESTORE_HANDLE_SOCKETS; i++)

@@ -20,14 +20,13 @@ typedef struct pipe_guard {
 
 static void pipe_guard_enter(pipe_guard *guard, const char *url)
 {
-    sigset_t pipe_set;
-    sigset_t pending;
-
     guard->active = false;
     if (strncasecmp(url, "https:", 6) != 0)
         return;
+    sigset_t pipe_set;
     sigemptyset(&pipe_set);
     sigaddset(&pipe_set, SIGPIPE);
+    sigset_t pending;
     if (sigpending(&pending) != 0 || sigismember(&pending, SIGPIPE) != 0)
         return;
     guard->active = pthread_sigmask(SIG_BLOCK, &pipe_set, &guard->before) == 0;
@@ -35,14 +34,13 @@ static void pipe_guard_enter(pipe_guard *guard, const char *url)
 
 static void pipe_guard_leave(pipe_guard *guard)
 {
-    const struct timespec none = {0, 0};
-    sigset_t pipe_set;
     int saved = errno;
-
     if (!guard->active)
         return;
+    sigset_t pipe_set;
     sigemptyset(&pipe_set);
     sigaddset(&pipe_set, SIGPIPE);
+    const struct timespec none = {0, 0};
     while (sigtimedwait(&pipe_set, NULL, &none) < 0 && errno == EINTR)
         continue;
     pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
@@ -59,7 +57,6 @@ static void free_headers(struct curl_slist *list)
 static struct curl_slist *make_headers(const sg_firestore_http_request *request)
 {
     struct curl_slist *list = NULL;
-
     for (size_t i = 0; i < 2 && request->headers[i] != NULL; i++) {
         struct curl_slist *longer = curl_slist_append(list, request->headers[i]);
         if (longer == NULL) {
@@ -76,7 +73,6 @@ static bool prepare(sg_firestore_handle *handle, const sg_firestore_http_request
 {
     CURL *easy = handle->easy;
     bool good = true;
-
 #define SET(option, value) good = good && curl_easy_setopt(easy, option, value) == CURLE_OK
     SET(CURLOPT_URL, request->url);
     SET(CURLOPT_HTTPHEADER, headers);
@@ -97,29 +93,25 @@ static syncguard_status drive(sg_firestore_handle *handle, const syncguard_limit
                               CURLcode *result, syncguard_error *err)
 {
     int abort_fd = syncguard_abort_fd(limits->abort_object);
-    syncguard_status status = SYNCGUARD_OK;
-    int running = 1;
-    int left = 0;
-    CURLMsg *message;
-
     *result = CURLE_FAILED_INIT;
+    int running = 1;
     for (;;) {
         struct curl_waitfd extra = {abort_fd, CURL_WAIT_POLLIN, 0};
-        int64_t rest_ms;
-
         if (curl_multi_perform(handle->multi, &running) != CURLM_OK)
             return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libcurl refused to go on");
         if (running == 0)
             break;
-        status = syncguard_limits_check(limits, err);
+        syncguard_status status = syncguard_limits_check(limits, err);
         if (status != SYNCGUARD_OK)
             return status;
         /* An hour at most: libcurl takes an int, and the loop checks again anyway. */
-        rest_ms = syncguard_limits_left_ns(limits) / SYNCGUARD_NS_PER_MS + 1;
+        int64_t rest_ms = syncguard_limits_left_ns(limits) / SYNCGUARD_NS_PER_MS + 1;
         if (rest_ms > 3600000)
             rest_ms = 3600000;
         (void)curl_multi_poll(handle->multi, &extra, abort_fd >= 0 ? 1 : 0, (int)rest_ms, NULL);
     }
+    int left = 0;
+    CURLMsg *message;
     while ((message = curl_multi_info_read(handle->multi, &left)) != NULL) {
         if (message->msg == CURLMSG_DONE)
             *result = message->data.result;
@@ -132,14 +124,13 @@ static syncguard_status drive(sg_firestore_handle *handle, const syncguard_limit
 static syncguard_status map_refusal(const sg_firestore_handle *handle, long http,
                                     sg_firestore_reply *reply, syncguard_error *err)
 {
-    char native[32];
-
 #if LIBCURL_VERSION_NUM >= 0x075000
     reply->sent = handle->started > 0;
 #else
     (void)handle;
     (void)reply;
 #endif
+    char native[32];
     (void)snprintf(native, sizeof native, "HTTP_%ld", http);
     return syncguard_fail(err,
                           http == 407 ? SYNCGUARD_E_AUTH_FAILED : SYNCGUARD_E_SERVICE_UNAVAILABLE,
@@ -163,9 +154,6 @@ static bool is_broken_connection(CURLcode code)
 static syncguard_status map_curl(const sg_firestore_handle *handle, CURLcode code,
                                  sg_firestore_reply *reply, syncguard_error *err)
 {
-    long connect_code = 0;
-    char native[32];
-
     if (handle->no_descriptor || (starved(code) && sg_firestore_out_of_descriptors()))
         return sg_firestore_fail_descriptors(err);
     if (handle->no_memory || code == CURLE_OUT_OF_MEMORY)
@@ -174,9 +162,11 @@ static syncguard_status map_curl(const sg_firestore_handle *handle, CURLcode cod
         return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL,
                               "the server's answer is longer than %u bytes",
                               SG_FIRESTORE_MAX_REPLY_BYTES);
+    long connect_code = 0;
     (void)curl_easy_getinfo(handle->easy, CURLINFO_HTTP_CONNECTCODE, &connect_code);
     if (connect_code >= 300)
         return map_refusal(handle, connect_code, reply, err);
+    char native[32];
     (void)snprintf(native, sizeof native, "CURLE_%d", (int)code);
     if (code == CURLE_OPERATION_TIMEDOUT)
         return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, native, "the connection timed out");
@@ -188,16 +178,15 @@ static syncguard_status map_curl(const sg_firestore_handle *handle, CURLcode cod
 
 static void observe(sg_firestore_handle *handle, sg_firestore_reply *reply)
 {
-    curl_off_t before_us = 0;
-    curl_off_t tls_us = 0;
-    long request_bytes = 0;
-
     reply->end_ns = syncguard_clock_ns();
+    curl_off_t before_us = 0;
     /* Both are 0 on a connection that was there already. */
     (void)curl_easy_getinfo(handle->easy, CURLINFO_CONNECT_TIME_T, &before_us);
+    curl_off_t tls_us = 0;
     (void)curl_easy_getinfo(handle->easy, CURLINFO_APPCONNECT_TIME_T, &tls_us);
     if (tls_us > before_us)
         before_us = tls_us;
+    long request_bytes = 0;
     (void)curl_easy_getinfo(handle->easy, CURLINFO_REQUEST_SIZE, &request_bytes);
     (void)curl_easy_getinfo(handle->easy, CURLINFO_RESPONSE_CODE, &reply->status);
     if (before_us > 0 && reply->start_ns + (int64_t)before_us * 1000 < reply->end_ns)
@@ -225,15 +214,14 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
                                     bool *resolving, syncguard_error *err)
 {
     struct curl_slist *headers = make_headers(request);
-    syncguard_status status;
     CURLcode result = CURLE_OK;
-
     begin_transfer(handle, reply);
     if ((request->headers[0] != NULL && headers == NULL) || !prepare(handle, request, headers)) {
         free_headers(headers);
         return syncguard_fail_memory(err);
     }
     reply->start_ns = syncguard_clock_ns();
+    syncguard_status status;
     if (curl_multi_add_handle(handle->multi, handle->easy) != CURLM_OK) {
         status = syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "libcurl refused a request");
         goto out;
@@ -252,7 +240,6 @@ static syncguard_status transfer_on(sg_firestore_handle *handle,
     if (status == SYNCGUARD_OK && result != CURLE_OK)
         status = handle->cut_off ? syncguard_limits_check(limits, err)
                                  : map_curl(handle, result, reply, err);
-
 out:
     /* An abandoned transfer is only removed, not driven: its header list is not read again. */
     if (!*resolving) {
@@ -269,16 +256,15 @@ syncguard_status sg_firestore_transfer(sg_firestore_pool *pool,
                                        syncguard_error *err)
 {
     syncguard_status status = syncguard_limits_check(limits, err);
-    sg_firestore_handle *handle;
-    pipe_guard guard;
-    bool resolving = false;
-
     memset(reply, 0, sizeof *reply);
+    sg_firestore_handle *handle;
     if (status == SYNCGUARD_OK)
         status = sg_firestore_pool_get(pool, limits, &handle, err);
     if (status != SYNCGUARD_OK)
         return status;
+    pipe_guard guard;
     pipe_guard_enter(&guard, request->url);
+    bool resolving = false;
     status = transfer_on(handle, request, limits, reply, &resolving, err);
     pipe_guard_leave(&guard);
     if (resolving)

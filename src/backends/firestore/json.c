@@ -26,7 +26,6 @@ char *sg_firestore_json_text(const json_t *json)
 {
     size_t size = json != NULL ? json_dumpb(json, NULL, 0, JSON_COMPACT) : 0;
     char *text = size != 0 ? syncguard_malloc(size + 1) : NULL;
-
     if (text != NULL && json_dumpb(json, text, size, JSON_COMPACT) == size) {
         text[size] = '\0';
         return text;
@@ -38,7 +37,6 @@ char *sg_firestore_json_text(const json_t *json)
 void sg_firestore_json_wipe(const json_t *string)
 {
     const char *text = json_string_value(string);
-
     if (text != NULL)
         explicit_bzero((void *)(uintptr_t)text, json_string_length(string));
 }

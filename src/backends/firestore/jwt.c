@@ -17,7 +17,6 @@
 static char *base64url(const void *data, size_t length)
 {
     char *text = syncguard_malloc((length + 2) / 3 * 4 + 1);
-
     if (text == NULL)
         return NULL;
     (void)EVP_EncodeBlock((unsigned char *)text, data, (int)length);
@@ -32,7 +31,6 @@ static char *encode_json(json_t *json)
 {
     char *text = sg_firestore_json_text(json);
     char *encoded = text != NULL ? base64url(text, strlen(text)) : NULL;
-
     json_decref(json);
     syncguard_free(text);
     return encoded;
@@ -50,7 +48,6 @@ static char *make_content(const char *client_email, const char *key_id, const ch
     char *content = head_text != NULL && claims_text != NULL
                         ? sg_firestore_format("%s.%s", head_text, claims_text)
                         : NULL;
-
     syncguard_free(head_text);
     syncguard_free(claims_text);
     return content;
@@ -70,7 +67,6 @@ static EVP_PKEY *load_key(const char *pem)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);
     EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
-
     BIO_free(bio);
     if (key != NULL && EVP_PKEY_base_id(key) != EVP_PKEY_RSA) {
         EVP_PKEY_free(key);
@@ -89,9 +85,8 @@ static syncguard_status sign(EVP_PKEY *key, const char *content, char **out, syn
     bool made = context != NULL && signature != NULL &&
                 EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 &&
                 EVP_DigestSign(context, signature, &length, data, strlen(content)) == 1;
-    syncguard_status status = SYNCGUARD_OK;
-
     *out = made ? base64url(signature, length) : NULL;
+    syncguard_status status = SYNCGUARD_OK;
     if (context == NULL || signature == NULL || (made && *out == NULL))
         status = syncguard_fail_memory(err);
     else if (!made)
@@ -108,10 +103,9 @@ syncguard_status sg_firestore_jwt(const char *client_email, const char *key_id,
 {
     char *content = make_content(client_email, key_id, audience, now_s);
     EVP_PKEY *key = load_key(private_key);
+    *out = NULL;
     char *signature = NULL;
     syncguard_status status = SYNCGUARD_OK;
-
-    *out = NULL;
     if (content == NULL)
         status = syncguard_fail_memory(err);
     else if (key == NULL)

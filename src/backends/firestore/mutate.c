@@ -24,7 +24,7 @@
 #define SHORTEST_PAUSE_MS 1000
 #define LONGEST_PAUSE_MS 300000
 
-/* --- acquire --- */
+/* ---- acquire ---- */
 
 typedef struct acquisition {
     sg_firestore_context ctx;
@@ -41,7 +41,6 @@ typedef struct acquisition {
 static void cache_grant(const acquisition *a, const char *update_time)
 {
     const syncguard_acquire_op *op = a->op;
-
     if (update_time != NULL)
         sg_firestore_cache_put(&a->ctx.backend->cache, op->lock_id, op->key, op->key_length,
                                update_time, op->expires_at_ms, syncguard_wall_ms());
@@ -64,9 +63,8 @@ static syncguard_status take_own(acquisition *a, const sg_firestore_lock *lock)
 static syncguard_status next_fence(acquisition *a, const json_t *document,
                                    sg_firestore_counter *counter, int64_t *next)
 {
-    syncguard_status status = SYNCGUARD_OK;
-
     memset(counter, 0, sizeof *counter);
+    syncguard_status status = SYNCGUARD_OK;
     if (document != NULL)
         status = sg_firestore_counter_decode(document, counter, a->ctx.err);
     if (status != SYNCGUARD_OK)
@@ -81,10 +79,8 @@ static syncguard_status next_fence(acquisition *a, const json_t *document,
 static syncguard_status make_record(const syncguard_acquire_op *op, int64_t fence, int64_t now_ms,
                                     syncguard_record *record, syncguard_error *err)
 {
-    syncguard_status status;
-
     memset(record, 0, sizeof *record);
-    status = syncguard_fence_format(fence, record->fence, err);
+    syncguard_status status = syncguard_fence_format(fence, record->fence, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_expiry(now_ms, op->ttl_ms, &record->expires_at_ms, err);
     memcpy(record->key, op->key, op->key_length + 1);
@@ -103,16 +99,14 @@ static syncguard_status commit_grant(acquisition *a, const char *lock_time,
     sg_firestore_counter counter;
     syncguard_record record;
     int64_t next;
-    json_t *writes;
     syncguard_status status = next_fence(a, counter_document, &counter, &next);
-
     if (status == SYNCGUARD_OK)
         status = make_record(op, next, at->wall_ms, &record, a->ctx.err);
     if (status == SYNCGUARD_OK)
         status = syncguard_limits_check(&op->limits, a->ctx.err);
     if (status != SYNCGUARD_OK)
         return status;
-    writes =
+    json_t *writes =
         sg_firestore_add(json_array(), sg_firestore_write_lock(a->lock_name, lock_time, &record));
     writes = sg_firestore_add(writes, sg_firestore_write_fence(a->fence_name, counter.update_time,
                                                                record.fence, op->key));
@@ -140,7 +134,6 @@ static syncguard_status commit_grant(acquisition *a, const char *lock_time,
 static int64_t pause_ms(const sg_firestore_backend *backend)
 {
     int64_t pause = (int64_t)syncguard_backend_waited_keys(&backend->base) * PAUSE_PER_KEY_MS;
-
     if (pause > LONGEST_PAUSE_MS)
         pause = LONGEST_PAUSE_MS;
     return pause > SHORTEST_PAUSE_MS ? pause : 0;
@@ -162,7 +155,6 @@ static syncguard_status check_held(acquisition *a)
     sg_firestore_lock lock;
     syncguard_status status = sg_firestore_get_lock(&a->ctx, a->lock_name, &lock);
     sg_firestore_instant at = sg_firestore_now();
-
     if (status == SYNCGUARD_OK && lock.has_expiry &&
         strcmp(lock.record.lock_id, a->op->lock_id) != 0 &&
         syncguard_is_live(lock.record.expires_at_ms, at.wall_ms))
@@ -178,14 +170,13 @@ static syncguard_status evaluate(acquisition *a, const sg_firestore_answer *read
     sg_firestore_instant at = sg_firestore_now();
     const json_t *document = NULL;
     const json_t *counter = NULL;
-    sg_firestore_lock lock = {.name = NULL};
     syncguard_status status =
         sg_firestore_answer_document(read, a->lock_name, &document, a->ctx.err);
-
     if (status == SYNCGUARD_OK)
         status = sg_firestore_answer_document(read, a->fence_name, &counter, a->ctx.err);
     if (status != SYNCGUARD_OK)
         return status;
+    sg_firestore_lock lock = {.name = NULL};
     if (document != NULL) {
         sg_firestore_lock_decode(document, &lock);
         if (!lock.has_expiry)
@@ -214,22 +205,19 @@ syncguard_status sg_firestore_acquire(syncguard_backend *backend, syncguard_acqu
                                       syncguard_error *err)
 {
     acquisition a = {.ctx = {(sg_firestore_backend *)backend, &op->limits, err}, .op = op};
-    sg_firestore_answer commit;
-    syncguard_status status;
-    int attempt = 1;
-    bool again;
-
     op->remaining_ms = -1;
-    status = sg_firestore_names_of(&a.ctx.backend->names, op->key, op->key_length, a.lock_name,
-                                   a.fence_name, err);
+    syncguard_status status = sg_firestore_names_of(&a.ctx.backend->names, op->key, op->key_length,
+                                                    a.lock_name, a.fence_name, err);
     if (status == SYNCGUARD_OK && op->watch)
         status = check_held(&a);
     if (status != SYNCGUARD_OK)
         return status;
+    sg_firestore_answer commit;
+    int attempt = 1;
+    bool again;
     do {
-        sg_firestore_answer read;
-
         memset(&commit, 0, sizeof commit);
+        sg_firestore_answer read;
         status = sg_firestore_read(&a.ctx, SG_FIRESTORE_BATCH_GET,
                                    json_pack("{s:[s,s]}", "documents", a.lock_name, a.fence_name),
                                    &read);
@@ -248,7 +236,7 @@ syncguard_status sg_firestore_acquire(syncguard_backend *backend, syncguard_acqu
     return status;
 }
 
-/* --- release and extend: one change of one lock, found by its id --- */
+/* ---- release and extend: one change of one lock, found by its id ---- */
 
 /*
  * What this process acquired it finds in its cache, and needs no read: the commit is conditional on
@@ -278,7 +266,6 @@ static void update_cache(const change *c, const sg_firestore_answer *answer,
                          syncguard_status status, int64_t now_ms)
 {
     const char *update_time = sg_firestore_answer_time(answer, 0);
-
     if (status == SYNCGUARD_OK && c->ttl_ms > 0 && update_time != NULL && c->key_length > 0)
         sg_firestore_cache_put(&c->ctx.backend->cache, c->lock_id, c->key, c->key_length,
                                update_time, c->expires_at_ms, now_ms);
@@ -297,11 +284,9 @@ static syncguard_status commit_change(change *c, const char *name, const char *u
 {
     sg_firestore_clock *clock = &c->ctx.backend->clock;
     bool extend = c->ttl_ms > 0;
-    syncguard_status status = SYNCGUARD_OK;
-    json_t *write;
-
     if (!c->may_have_been_applied)
         c->first_sent_ns = at->boot_ns;
+    syncguard_status status = SYNCGUARD_OK;
     if (extend)
         status = sg_firestore_clock_check(clock, SG_FIRESTORE_EXPIRY, at, c->ctx.err);
     if (status == SYNCGUARD_OK && extend)
@@ -310,8 +295,8 @@ static syncguard_status commit_change(change *c, const char *name, const char *u
         status = syncguard_limits_check(c->ctx.limits, c->ctx.err);
     if (status != SYNCGUARD_OK)
         return status;
-    write = extend ? sg_firestore_write_expiry(name, update_time, c->expires_at_ms)
-                   : sg_firestore_write_delete(name, update_time);
+    json_t *write = extend ? sg_firestore_write_expiry(name, update_time, c->expires_at_ms)
+                           : sg_firestore_write_delete(name, update_time);
     status = sg_firestore_commit(&c->ctx, sg_firestore_add(json_array(), write), answer);
     if (answer->may_have_been_applied)
         c->may_have_been_applied = true;
@@ -326,14 +311,12 @@ static bool change_cached(change *c, sg_firestore_answer *answer, syncguard_stat
 {
     char name[SG_FIRESTORE_PATH_BYTES];
     sg_firestore_cached cached;
-    sg_firestore_instant at;
-
     if (c->ignore_cache || !sg_firestore_cached_lock(c->ctx.backend, c->lock_id, &cached, name))
         return false;
     *status = SYNCGUARD_OK;
     if (c->ttl_ms > 0)
         *status = sg_firestore_recheck_clock(&c->ctx, name);
-    at = sg_firestore_now();
+    sg_firestore_instant at = sg_firestore_now();
     /* Another process may have extended it: the store knows. */
     if (!syncguard_is_live(cached.expires_at_ms, at.wall_ms)) {
         sg_firestore_cache_drop(&c->ctx.backend->cache, c->lock_id);
@@ -353,7 +336,6 @@ static void delete_duplicates(const sg_firestore_context *ctx, const sg_firestor
     sg_firestore_context own = {ctx->backend, ctx->limits, NULL};
     sg_firestore_answer answer;
     size_t dead = json_array_size(found->dead);
-
     if (found->count > 1 && found->live_count <= 1 && dead > 0 && dead <= 500 &&
         sg_firestore_clock_check(&ctx->backend->clock, SG_FIRESTORE_LIVENESS, &found->at, NULL) ==
             SYNCGUARD_OK) {
@@ -366,7 +348,6 @@ static syncguard_status change_found(change *c, sg_firestore_answer *answer)
 {
     sg_firestore_matches found;
     syncguard_status status = sg_firestore_find_by_id(&c->ctx, c->lock_id, &found);
-
     if (status != SYNCGUARD_OK)
         goto out;
     if (found.unreadable) {
@@ -383,7 +364,6 @@ static syncguard_status change_found(change *c, sg_firestore_answer *answer)
     }
     if (status >= SYNCGUARD_OK)
         delete_duplicates(&c->ctx, &found);
-
 out:
     json_decref(found.dead);
     return status;
@@ -394,16 +374,13 @@ static syncguard_status change_run(change *c)
     syncguard_status status;
     int attempt = 1;
     bool again;
-
     do {
         sg_firestore_answer answer;
-        bool cached;
-
         memset(&answer, 0, sizeof answer);
         status = syncguard_limits_check(c->ctx.limits, c->ctx.err);
         if (status != SYNCGUARD_OK)
             break;
-        cached = change_cached(c, &answer, &status);
+        bool cached = change_cached(c, &answer, &status);
         if (!cached)
             status = change_found(c, &answer);
         if (cached && answer.conflict && attempt == 1) {
@@ -445,7 +422,6 @@ syncguard_status sg_firestore_extend(syncguard_backend *backend, syncguard_exten
                 .ttl_ms = op->ttl_ms,
                 .first_sent_ns = op->first_sent_ns};
     syncguard_status status = change_run(&c);
-
     op->first_sent_ns = c.first_sent_ns;
     op->reason = status == SYNCGUARD_ABSENT ? c.reason : SYNCGUARD_REASON_NONE;
     if (status == SYNCGUARD_OK)
@@ -453,16 +429,15 @@ syncguard_status sg_firestore_extend(syncguard_backend *backend, syncguard_exten
     return status;
 }
 
-/* --- undo and cleanup --- */
+/* ---- undo and cleanup ---- */
 
 /* Deletes the document if it is still as it was read. ABSENT: it is not. */
 static syncguard_status delete_lock(const sg_firestore_context *ctx, const sg_firestore_lock *lock)
 {
     json_t *write = sg_firestore_write_delete(lock->name, lock->update_time);
     sg_firestore_answer answer;
-    syncguard_status status;
-
-    status = sg_firestore_commit(ctx, sg_firestore_add(json_array(), write), &answer);
+    syncguard_status status =
+        sg_firestore_commit(ctx, sg_firestore_add(json_array(), write), &answer);
     if (answer.conflict)
         status = SYNCGUARD_ABSENT;
     sg_firestore_answer_free(&answer);
@@ -474,13 +449,11 @@ syncguard_status sg_firestore_undo(syncguard_backend *backend, const char *key, 
                                    const syncguard_limits *limits, syncguard_error *err)
 {
     sg_firestore_context ctx = {(sg_firestore_backend *)backend, limits, err};
-    char name[SG_FIRESTORE_PATH_BYTES];
-    sg_firestore_lock lock;
-    syncguard_status status;
-
     (void)until_ns;
     sg_firestore_cache_drop(&ctx.backend->cache, lock_id);
-    status = sg_firestore_get_by_key(&ctx, key, key_length, name, &lock);
+    char name[SG_FIRESTORE_PATH_BYTES];
+    sg_firestore_lock lock;
+    syncguard_status status = sg_firestore_get_by_key(&ctx, key, key_length, name, &lock);
     if (status != SYNCGUARD_OK)
         return status;
     if (strcmp(lock.record.lock_id, lock_id) != 0)
@@ -495,13 +468,11 @@ syncguard_status sg_firestore_cleanup(syncguard_backend *backend, const syncguar
 {
     sg_firestore_context ctx = {(sg_firestore_backend *)backend, &op->limits, err};
     char name[SG_FIRESTORE_PATH_BYTES];
-    sg_firestore_instant at;
     sg_firestore_lock lock;
     syncguard_status status = sg_firestore_get_by_key(&ctx, op->key, op->key_length, name, &lock);
-
     if (status != SYNCGUARD_OK)
         return status;
-    at = sg_firestore_now();
+    sg_firestore_instant at = sg_firestore_now();
     if (!lock.has_expiry || strcmp(lock.record.lock_id, op->lock_id) != 0 ||
         lock.record.expires_at_ms != op->expires_at_ms ||
         at.wall_ms - lock.record.expires_at_ms <= SYNCGUARD_CLEANUP_GUARD_MS)

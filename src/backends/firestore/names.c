@@ -25,14 +25,13 @@ static bool legal_id(const char *id, size_t length)
 /* UTF-8 without control characters. */
 static bool plain_utf8(const char *text, size_t length)
 {
-    char normalised[MAX_COLLECTION_BYTES * 3 + 1];
     bool ascii = true;
-
     for (size_t i = 0; i < length; i++) {
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             return false;
         ascii = ascii && (unsigned char)text[i] < 0x80;
     }
+    char normalised[MAX_COLLECTION_BYTES * 3 + 1];
     return ascii || syncguard_nfc(text, length, normalised, sizeof normalised) >= 0;
 }
 
@@ -41,7 +40,6 @@ static syncguard_status check_collection(const char *option, const char *path, s
     size_t length = strlen(path);
     size_t segments = 0;
     const char *at = path;
-
     if (length == 0 || length > MAX_COLLECTION_BYTES || !plain_utf8(path, length))
         goto bad;
     for (;;) {
@@ -55,7 +53,6 @@ static syncguard_status check_collection(const char *option, const char *path, s
     }
     if (segments % 2 == 1)
         return SYNCGUARD_OK;
-
 bad:
     return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                           "option %s is no legal path of a Firestore collection", option);
@@ -65,7 +62,6 @@ static syncguard_status check_word(const char *what, const char *word, const cha
                                    syncguard_error *err)
 {
     size_t length = strlen(word);
-
     if (length == 0 || length > 128 || strspn(word, allowed) != length)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the Firestore %s is missing or has illegal characters", what);
@@ -76,8 +72,6 @@ static bool fill(sg_firestore_names *names, const char *project, const char *dat
                  const char *base_url)
 {
     char *slash = names->collection != NULL ? strrchr(names->collection, '/') : NULL;
-    char *parent = NULL;
-
     names->collection_id = slash != NULL ? slash + 1 : names->collection;
     names->documents = sg_firestore_format("projects/%s/databases/%s/documents", project, database);
     if (names->documents == NULL || names->collection == NULL || names->fences == NULL)
@@ -85,7 +79,7 @@ static bool fill(sg_firestore_names *names, const char *project, const char *dat
     names->url = sg_firestore_format("%s/v1/%s", base_url, names->documents);
     if (slash != NULL)
         *slash = '\0';
-    parent = sg_firestore_percent_encode(slash != NULL ? names->collection : "", "()/:");
+    char *parent = sg_firestore_percent_encode(slash != NULL ? names->collection : "", "()/:");
     if (slash != NULL)
         *slash = '/';
     if (names->url != NULL && parent != NULL)
@@ -104,10 +98,8 @@ syncguard_status sg_firestore_names_init(sg_firestore_names *names,
     const char *collection = options->collection != NULL ? options->collection : "locks";
     const char *fences =
         options->fence_collection != NULL ? options->fence_collection : "fence_counters";
-    syncguard_status status;
-
     memset(names, 0, sizeof *names);
-    status = check_word("project", project, ALNUM "-._:", err);
+    syncguard_status status = check_word("project", project, ALNUM "-._:", err);
     if (status == SYNCGUARD_OK)
         status = check_word("database", database, ALNUM "-_()", err);
     if (status == SYNCGUARD_OK)
@@ -143,12 +135,10 @@ syncguard_status sg_firestore_names_of(const sg_firestore_names *names, const ch
                                        size_t length, char *lock, char *fence, syncguard_error *err)
 {
     char id[SYNCGUARD_NAME_SIZE];
-    char fence_id[SYNCGUARD_NAME_SIZE];
     size_t id_length = 0;
-    syncguard_status status;
-
-    status = syncguard_storage_name("", key, SYNCGUARD_FIRESTORE_LIMIT_BYTES,
-                                    SYNCGUARD_FIRESTORE_RESERVE_BYTES, id, &id_length, err);
+    syncguard_status status =
+        syncguard_storage_name("", key, SYNCGUARD_FIRESTORE_LIMIT_BYTES,
+                               SYNCGUARD_FIRESTORE_RESERVE_BYTES, id, &id_length, err);
     if (status != SYNCGUARD_OK)
         return status;
     if (!legal_id(id, id_length))
@@ -157,6 +147,7 @@ syncguard_status sg_firestore_names_of(const sg_firestore_names *names, const ch
                    id);
     if (fence == NULL)
         return SYNCGUARD_OK;
+    char fence_id[SYNCGUARD_NAME_SIZE];
     status = syncguard_fence_name("", id, SYNCGUARD_FIRESTORE_LIMIT_BYTES,
                                   SYNCGUARD_FIRESTORE_RESERVE_BYTES, fence_id, &id_length, err);
     if (status == SYNCGUARD_OK)

@@ -16,14 +16,12 @@
 void syncguard_firestore_options_init(syncguard_firestore_options *options, size_t size)
 {
     static const syncguard_firestore_options defaults = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
-
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
 void syncguard_firestore_clock_info_init(syncguard_firestore_clock_info *info, size_t size)
 {
     static const syncguard_firestore_clock_info defaults = SYNCGUARD_FIRESTORE_CLOCK_INFO_INIT;
-
     syncguard_struct_init(info, size, &defaults, sizeof defaults);
 }
 
@@ -31,7 +29,6 @@ void syncguard_firestore_clock_info_init(syncguard_firestore_clock_info *info, s
 static bool plain_url_part(const char *text, const char *extra)
 {
     size_t length = strlen(text);
-
     for (size_t i = 0; i < length; i++) {
         char c = text[i];
         if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -50,7 +47,6 @@ static syncguard_status check_contradictions(const syncguard_firestore_options *
                         : options->token != NULL            ? "token"
                         : options->ca_file != NULL          ? "ca_file"
                                                             : NULL;
-
     if (options->emulator_host != NULL && options->emulator_host[0] != 0 && other != NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "options emulator_host and %s contradict each other", other);
@@ -82,8 +78,6 @@ static syncguard_status use_endpoint(sg_firestore_config *config, syncguard_erro
     const char *endpoint = config->options.endpoint != NULL ? config->options.endpoint
                                                             : "https://firestore.googleapis.com";
     bool http = strncasecmp(endpoint, "http://", 7) == 0;
-    size_t length;
-
     config->tls = strncasecmp(endpoint, "https://", 8) == 0;
     if (!(config->tls || http) || !plain_url_part(endpoint, "-._:[]/"))
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
@@ -92,7 +86,7 @@ static syncguard_status use_endpoint(sg_firestore_config *config, syncguard_erro
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "option endpoint must be https, or a loopback address");
     (void)snprintf(config->base_url, sizeof config->base_url, "%s", endpoint);
-    length = strlen(config->base_url);
+    size_t length = strlen(config->base_url);
     while (length > 0 && config->base_url[length - 1] == '/')
         config->base_url[--length] = '\0';
     return SYNCGUARD_OK;
@@ -102,7 +96,6 @@ static syncguard_status find_server(sg_firestore_config *config, syncguard_error
 {
     const char *host = config->options.emulator_host;
     const char *source = "option emulator_host";
-
     if (host == NULL) {
         host = syncguard_environment("FIRESTORE_EMULATOR_HOST");
         source = "FIRESTORE_EMULATOR_HOST";
@@ -128,11 +121,9 @@ syncguard_status sg_firestore_config_read(sg_firestore_config *config,
                                           const syncguard_options *common, syncguard_error *err)
 {
     static const syncguard_firestore_options defaults = SYNCGUARD_FIRESTORE_OPTIONS_INIT;
-    syncguard_status status;
-
     memset(config, 0, sizeof *config);
     config->options = defaults;
-    status =
+    syncguard_status status =
         syncguard_struct_read(options, &config->options, sizeof config->options,
                               SYNCGUARD_SIZE_UP_TO(syncguard_firestore_options, max_clock_drift_ms),
                               "firestore options", err);
@@ -153,8 +144,6 @@ syncguard_status sg_firestore_url_read(syncguard_url *url, syncguard_firestore_o
                                        syncguard_options *common, syncguard_error *err)
 {
     int64_t connections = options->max_connections;
-    syncguard_status status;
-
     if (url->user != NULL || url->password != NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "a firestore URL has no user info");
@@ -164,7 +153,8 @@ syncguard_status sg_firestore_url_read(syncguard_url *url, syncguard_firestore_o
     options->collection = syncguard_url_text(url, "collection");
     options->fence_collection = syncguard_url_text(url, "fence_collection");
     options->emulator_host = syncguard_url_text(url, "emulator_host");
-    status = syncguard_url_bool(url, "emulator_any_host", &options->emulator_any_host, err);
+    syncguard_status status =
+        syncguard_url_bool(url, "emulator_any_host", &options->emulator_any_host, err);
     if (status != SYNCGUARD_OK)
         return status;
     options->endpoint = syncguard_url_text(url, "endpoint");

@@ -64,7 +64,6 @@ syncguard_status sg_firestore_fail_descriptors(syncguard_error *err)
 bool sg_firestore_out_of_descriptors(void)
 {
     int pair[2];
-
     if (pipe2(pair, O_CLOEXEC) != 0)
         return errno == EMFILE || errno == ENFILE;
     (void)close(pair[0]);
@@ -75,7 +74,6 @@ bool sg_firestore_out_of_descriptors(void)
 static sg_firestore_handle *last_returned(const sg_firestore_pool *pool)
 {
     sg_firestore_handle *last = NULL;
-
     for (sg_firestore_handle *handle = pool->handles; handle != NULL; handle = handle->next) {
         if (!handle->in_use && (last == NULL || handle->returned > last->returned))
             last = handle;
@@ -88,7 +86,6 @@ static sg_firestore_handle *last_returned(const sg_firestore_pool *pool)
 static sg_firestore_handle *find_idle(sg_firestore_pool *pool)
 {
     sg_firestore_handle *handle = last_returned(pool);
-
     while (handle != NULL && !sg_firestore_handle_intact(handle)) {
         unlink_handle(pool, handle);
         handle = last_returned(pool);
@@ -101,7 +98,6 @@ static syncguard_status take(sg_firestore_pool *pool, sg_firestore_handle **out,
                              syncguard_error *err)
 {
     bool may_create = atomic_load(pool->holders) <= SG_FIRESTORE_MAX_ABANDONED;
-
     pthread_mutex_lock(&pool->mutex);
     *out = find_idle(pool);
     if (*out == NULL && may_create) {
@@ -126,7 +122,6 @@ syncguard_status sg_firestore_pool_get(sg_firestore_pool *pool, const syncguard_
                                        sg_firestore_handle **out, syncguard_error *err)
 {
     syncguard_status status = syncguard_gate_enter(&pool->gate, limits, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     status = take(pool, out, err);
@@ -150,7 +145,6 @@ static void *reap(void *argument)
 {
     sg_firestore_handle *handle = argument;
     atomic_int *holders = handle->holders;
-
     (void)curl_multi_remove_handle(handle->multi, handle->easy);
     sg_firestore_handle_free(handle);
     drop_holder(holders);
@@ -159,14 +153,13 @@ static void *reap(void *argument)
 
 void sg_firestore_pool_abandon(sg_firestore_pool *pool, sg_firestore_handle *handle)
 {
-    pthread_t thread;
-
     pthread_mutex_lock(&pool->mutex);
     unlink_handle(pool, handle);
     pthread_mutex_unlock(&pool->mutex);
     handle->reply = NULL;
     handle->holders = pool->holders;
     atomic_fetch_add(pool->holders, 1);
+    pthread_t thread;
     /* Without a thread the handle is lost: better than a caller that waits past its deadline. */
     if (syncguard_thread_start(&thread, reap, handle) == 0)
         pthread_detach(thread);
@@ -175,25 +168,23 @@ void sg_firestore_pool_abandon(sg_firestore_pool *pool, sg_firestore_handle *han
     syncguard_gate_leave(&pool->gate);
 }
 
-/* --- opening, closing, forking --- */
+/* ---- opening, closing, forking ---- */
 
 /* What libcurl would trust by itself; NULL where it has to do that. */
 static X509_STORE *load_trusted(const char *ca_file)
 {
     const curl_version_info_data *about = curl_version_info(CURLVERSION_NOW);
     char ours[32];
-    X509_STORE *store;
     const char *bundle = ca_file;
-    const char *folder = NULL;
-
     (void)snprintf(ours, sizeof ours, "OpenSSL/%d.", (int)(OPENSSL_VERSION_NUMBER >> 28));
     if (about->ssl_version == NULL || strncmp(about->ssl_version, ours, strlen(ours)) != 0)
         return NULL;
+    const char *folder = NULL;
     if (ca_file == NULL) {
         bundle = about->cainfo;
         folder = about->capath;
     }
-    store = X509_STORE_new();
+    X509_STORE *store = X509_STORE_new();
     if (store != NULL && (bundle != NULL || folder != NULL) &&
         X509_STORE_load_locations(store, bundle, folder) == 1)
         return store;
@@ -214,7 +205,6 @@ static void free_settings(sg_firestore_pool *pool)
 static syncguard_status init_locks(sg_firestore_pool *pool, syncguard_error *err)
 {
     syncguard_status status = syncguard_gate_init(&pool->gate, pool->size, err);
-
     if (status == SYNCGUARD_OK && pthread_mutex_init(&pool->mutex, NULL) != 0) {
         syncguard_gate_destroy(&pool->gate);
         status = syncguard_fail_memory(err);
@@ -226,7 +216,6 @@ static syncguard_status init_locks(sg_firestore_pool *pool, syncguard_error *err
 static bool is_readable_file(const char *path)
 {
     struct stat about;
-
     return access(path, R_OK) == 0 && stat(path, &about) == 0 && S_ISREG(about.st_mode);
 }
 
@@ -235,7 +224,6 @@ syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const
 {
     /* libcurl would append the keys of its connections to that file. */
     syncguard_status status = syncguard_environment_refuse("SSLKEYLOGFILE", err);
-
     memset(pool, 0, sizeof *pool);
     pool->size = size;
     if (status != SYNCGUARD_OK)
@@ -262,7 +250,6 @@ syncguard_status sg_firestore_pool_init(sg_firestore_pool *pool, int size, const
 void sg_firestore_pool_destroy(sg_firestore_pool *pool)
 {
     sg_firestore_handle *handle = pool->handles;
-
     while (handle != NULL) {
         sg_firestore_handle *next = handle->next;
         if (sg_firestore_handle_intact(handle))

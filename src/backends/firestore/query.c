@@ -13,7 +13,6 @@ syncguard_status sg_firestore_get_lock(const sg_firestore_context *ctx, const ch
     const json_t *document = NULL;
     syncguard_status status = sg_firestore_read(ctx, SG_FIRESTORE_BATCH_GET,
                                                 json_pack("{s:[s]}", "documents", name), &answer);
-
     if (status == SYNCGUARD_OK)
         status = sg_firestore_answer_document(&answer, name, &document, ctx->err);
     if (status == SYNCGUARD_OK && document == NULL)
@@ -32,7 +31,6 @@ syncguard_status sg_firestore_get_by_key(const sg_firestore_context *ctx, const 
 {
     syncguard_status status =
         sg_firestore_names_of(&ctx->backend->names, key, length, name, NULL, ctx->err);
-
     return status == SYNCGUARD_OK ? sg_firestore_get_lock(ctx, name, lock) : status;
 }
 
@@ -48,20 +46,17 @@ syncguard_status sg_firestore_recheck_clock(const sg_firestore_context *ctx, con
 {
     sg_firestore_clock *clock = &ctx->backend->clock;
     sg_firestore_instant at = sg_firestore_now();
-    sg_firestore_lock ignored;
-    syncguard_status status;
-
     if (sg_firestore_clock_check(clock, SG_FIRESTORE_EXPIRY, &at, NULL) == SYNCGUARD_OK ||
         !sg_firestore_clock_may_ask(clock))
         return SYNCGUARD_OK;
-    status = sg_firestore_get_lock(ctx, name, &ignored);
+    sg_firestore_lock ignored;
+    syncguard_status status = sg_firestore_get_lock(ctx, name, &ignored);
     return status == SYNCGUARD_ABSENT ? SYNCGUARD_OK : status;
 }
 
 static void add_match(sg_firestore_matches *found, const sg_firestore_lock *lock)
 {
     int64_t now_ms = found->at.wall_ms;
-
     found->count++;
     if (!lock->has_expiry) {
         found->unreadable = true;
@@ -83,13 +78,11 @@ syncguard_status sg_firestore_find_by_id(const sg_firestore_context *ctx, const 
     syncguard_status status = sg_firestore_read(
         ctx, SG_FIRESTORE_QUERY, sg_firestore_query_id(ctx->backend->names.collection_id, lock_id),
         &answer);
-
     memset(found, 0, sizeof *found);
     found->at = sg_firestore_now();
     found->dead = json_array();
     for (size_t i = 0; status == SYNCGUARD_OK && i < json_array_size(answer.json); i++) {
         sg_firestore_lock lock;
-
         sg_firestore_lock_decode(json_object_get(json_array_get(answer.json, i), "document"),
                                  &lock);
         if (strcmp(lock.record.lock_id, lock_id) != 0)
@@ -112,7 +105,6 @@ syncguard_status sg_firestore_explain_by_id(const sg_firestore_context *ctx, con
     json_t *query = sg_firestore_query_id(ctx->backend->names.collection_id, lock_id);
     syncguard_status status = sg_firestore_read(
         ctx, SG_FIRESTORE_QUERY, sg_firestore_set(query, "explainOptions", json_object()), &answer);
-
     *plan = SG_FIRESTORE_PLAN_UNKNOWN;
     for (size_t i = 0; status == SYNCGUARD_OK && i < json_array_size(answer.json); i++) {
         const json_t *metrics = json_object_get(json_array_get(answer.json, i), "explainMetrics");
@@ -135,21 +127,18 @@ syncguard_status sg_firestore_scan(const sg_firestore_context *ctx, sg_firestore
     syncguard_status status;
     int64_t span_ns = syncguard_limits_left_ns(ctx->limits);
     bool more;
-
     do {
         syncguard_limits limits = syncguard_limits_from_now(ctx->limits, span_ns);
         sg_firestore_context page = {ctx->backend, &limits, ctx->err};
+        more = true;
         sg_firestore_answer answer;
+        status = sg_firestore_read(&page, method, json_incref(query), &answer);
         const char *last = NULL;
         size_t count = 0;
-
-        more = true;
-        status = sg_firestore_read(&page, method, json_incref(query), &answer);
         for (size_t i = 0; more && status == SYNCGUARD_OK && i < json_array_size(answer.json);
              i++) {
             const json_t *document = json_object_get(json_array_get(answer.json, i), "document");
             const char *name = json_string_value(json_object_get(document, "name"));
-
             if (name == NULL)
                 continue;
             last = name;

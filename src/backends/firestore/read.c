@@ -13,14 +13,12 @@ syncguard_status sg_firestore_is_locked(syncguard_backend *backend, syncguard_is
     sg_firestore_context ctx = {(sg_firestore_backend *)backend, &op->limits, err};
     char name[SG_FIRESTORE_PATH_BYTES];
     sg_firestore_lock lock;
-    int64_t now_ms;
     syncguard_status status = sg_firestore_get_by_key(&ctx, op->key, op->key_length, name, &lock);
-
     op->locked = false;
     op->dead_lock_id[0] = '\0';
     if (status != SYNCGUARD_OK)
         return status == SYNCGUARD_ABSENT ? SYNCGUARD_OK : status;
-    now_ms = syncguard_wall_ms();
+    int64_t now_ms = syncguard_wall_ms();
     if (!lock.has_expiry)
         return sg_firestore_fail_unreadable(&lock, err);
     if (syncguard_is_live(lock.record.expires_at_ms, now_ms)) {
@@ -38,7 +36,6 @@ static syncguard_status lookup_key(const sg_firestore_context *ctx, syncguard_lo
     char name[SG_FIRESTORE_PATH_BYTES];
     sg_firestore_lock lock;
     syncguard_status status = sg_firestore_get_by_key(ctx, op->key, op->key_length, name, &lock);
-
     if (status != SYNCGUARD_OK)
         return status;
     lock.record.now_ms = syncguard_wall_ms();
@@ -54,7 +51,6 @@ static syncguard_status lookup_id(const sg_firestore_context *ctx, syncguard_loo
 {
     sg_firestore_matches found;
     syncguard_status status = sg_firestore_find_by_id(ctx, op->lock_id, &found);
-
     json_decref(found.dead);
     if (status != SYNCGUARD_OK)
         return status;
@@ -71,7 +67,6 @@ syncguard_status sg_firestore_lookup(syncguard_backend *backend, syncguard_looku
                                      syncguard_error *err)
 {
     sg_firestore_context ctx = {(sg_firestore_backend *)backend, &op->limits, err};
-
     return op->key != NULL ? lookup_key(&ctx, op) : lookup_id(&ctx, op);
 }
 
@@ -92,9 +87,8 @@ static bool is_wanted(const listing *l, const syncguard_record *record)
 static bool show(void *context, const json_t *document, const char *name)
 {
     listing *l = context;
-    sg_firestore_lock lock;
-
     (void)name;
+    sg_firestore_lock lock;
     sg_firestore_lock_decode(document, &lock);
     lock.record.now_ms = syncguard_wall_ms();
     if (lock.has_expiry && !is_wanted(l, &lock.record))
@@ -115,7 +109,6 @@ static syncguard_status list(syncguard_backend *backend, bool expired,
     syncguard_status status = sg_firestore_scan(
         &ctx, SG_FIRESTORE_QUERY, sg_firestore_query_page(ctx.backend->names.collection_id, PAGE),
         PAGE, show, &l);
-
     if (l.no_memory)
         return syncguard_fail_memory(err);
     if (l.unreadable > 0)

@@ -14,7 +14,7 @@
 #include "json.h"
 #include "names.h"
 
-/* --- reading --- */
+/* ---- reading ---- */
 
 static const json_t *field(const json_t *document, const char *name)
 {
@@ -25,7 +25,6 @@ static const json_t *field(const json_t *document, const char *name)
 static const char *plain_text(const json_t *value)
 {
     const char *text = json_string_value(value);
-
     return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
 }
 
@@ -33,7 +32,6 @@ static const char *plain_text(const json_t *value)
 static bool copy_text(const json_t *value, char *out, size_t size)
 {
     const char *text = plain_text(value);
-
     out[0] = '\0';
     if (text == NULL || text[0] == 0 || strlen(text) >= size)
         return false;
@@ -52,7 +50,6 @@ static void read_key(const json_t *value, sg_firestore_lock *lock)
     char raw[SYNCGUARD_MAX_RAW_KEY_BYTES + 1];
     size_t length = 0;
     syncguard_status status = SYNCGUARD_E_INTERNAL;
-
     if (read_text(value, raw, sizeof raw))
         status = syncguard_key_normalise(raw, lock->record.key, &length, NULL);
     if (status != SYNCGUARD_OK)
@@ -64,7 +61,6 @@ static bool read_time(const json_t *value, int64_t *out)
 {
     const json_t *integer = json_object_get(value, "integerValue");
     const json_t *real = json_object_get(value, "doubleValue");
-
     if (json_is_integer(integer)) {
         *out = json_integer_value(integer);
     } else if (json_is_string(integer)) {
@@ -89,7 +85,6 @@ static bool read_time(const json_t *value, int64_t *out)
 void sg_firestore_lock_decode(const json_t *document, sg_firestore_lock *lock)
 {
     syncguard_record *record = &lock->record;
-
     memset(lock, 0, sizeof *lock);
     lock->name = plain_text(json_object_get(document, "name"));
     if (!copy_text(json_object_get(document, "updateTime"), lock->update_time,
@@ -115,7 +110,6 @@ syncguard_status sg_firestore_counter_decode(const json_t *document, sg_firestor
                                              syncguard_error *err)
 {
     char text[SYNCGUARD_FENCE_SIZE];
-
     if (!copy_text(json_object_get(document, "updateTime"), counter->update_time,
                    sizeof counter->update_time) ||
         !read_text(field(document, "fence"), text, sizeof text) ||
@@ -132,7 +126,7 @@ syncguard_status sg_firestore_fail_unreadable(const sg_firestore_lock *lock, syn
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
 
-/* --- writing --- */
+/* ---- writing ---- */
 
 static json_t *text_value(const char *text)
 {
@@ -142,7 +136,6 @@ static json_t *text_value(const char *text)
 static json_t *time_value(int64_t value)
 {
     char text[24];
-
     (void)snprintf(text, sizeof text, "%lld", (long long)value);
     return json_pack("{s:s}", "integerValue", text);
 }
@@ -157,7 +150,6 @@ static json_t *condition(const char *update_time)
 static json_t *update(const char *name, const char *update_time, json_t *fields)
 {
     json_t *document = sg_firestore_set(json_pack("{s:s}", "name", name), "fields", fields);
-
     return sg_firestore_set(sg_firestore_set(json_object(), "update", document), "currentDocument",
                             condition(update_time));
 }
@@ -166,7 +158,6 @@ json_t *sg_firestore_write_lock(const char *name, const char *update_time,
                                 const syncguard_record *record)
 {
     json_t *fields = sg_firestore_set(json_object(), "lockId", text_value(record->lock_id));
-
     fields = sg_firestore_set(fields, "key", text_value(record->key));
     fields = sg_firestore_set(fields, "fence", text_value(record->fence));
     fields = sg_firestore_set(fields, "expiresAtMs", time_value(record->expires_at_ms));
@@ -180,14 +171,12 @@ json_t *sg_firestore_write_fence(const char *name, const char *update_time, cons
                                  const char *key)
 {
     json_t *fields = sg_firestore_set(json_object(), "fence", text_value(fence));
-
     return update(name, update_time, sg_firestore_set(fields, "keyDebug", text_value(key)));
 }
 
 json_t *sg_firestore_write_expiry(const char *name, const char *update_time, int64_t expires_at_ms)
 {
     json_t *fields = sg_firestore_set(json_object(), "expiresAtMs", time_value(expires_at_ms));
-
     return sg_firestore_set(update(name, update_time, fields), "updateMask",
                             json_pack("{s:[s]}", "fieldPaths", "expiresAtMs"));
 }
@@ -198,7 +187,7 @@ json_t *sg_firestore_write_delete(const char *name, const char *update_time)
                             condition(update_time));
 }
 
-/* --- queries --- */
+/* ---- queries ---- */
 
 json_t *sg_firestore_query_id(const char *collection_id, const char *lock_id)
 {
@@ -221,14 +210,12 @@ static json_t *page(json_t *from, int limit)
 json_t *sg_firestore_query_page(const char *collection_id, int limit)
 {
     json_t *query = page(json_pack("{s:s}", "collectionId", collection_id), limit);
-
     return sg_firestore_set(json_object(), "structuredQuery", query);
 }
 
 bool sg_firestore_query_next(json_t *query, const char *last)
 {
     json_t *start = json_pack("{s:[{s:s}],s:b}", "values", "referenceValue", last, "before", 0);
-
     return json_object_set_new(json_object_get(query, "structuredQuery"), "startAt", start) == 0;
 }
 
@@ -245,11 +232,9 @@ json_t *sg_firestore_query_below(const char *collection, int limit)
     size_t length = strlen(collection);
     char bound[SG_FIRESTORE_PATH_BYTES + sizeof least + 1];
     json_t *query = page(json_pack("{s:b}", "allDescendants", 1), limit);
-    json_t *filters;
-
     memcpy(bound, collection, length);
     memcpy(bound + length, least, sizeof least);
-    filters =
+    json_t *filters =
         sg_firestore_add(json_array(), name_filter("GREATER_THAN_OR_EQUAL", json_string(bound)));
     bound[length] = '\0';
     memcpy(bound + length + 1, least, sizeof least - 1);

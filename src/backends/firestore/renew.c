@@ -32,13 +32,11 @@ static void add(batch *b, size_t i, const sg_firestore_instant *at, json_t *writ
     syncguard_extend_op *item = &b->items[i];
     char name[SG_FIRESTORE_PATH_BYTES];
     sg_firestore_cached cached;
-    uint64_t hash;
-
     if (!sg_firestore_cached_lock(b->ctx.backend, item->lock_id, &cached, name) ||
         !syncguard_is_live(cached.expires_at_ms, at->wall_ms) ||
         syncguard_expiry(at->wall_ms, item->ttl_ms, &item->expires_at_ms, NULL) != SYNCGUARD_OK)
         return;
-    hash = syncguard_fnv1a(name, strlen(name));
+    uint64_t hash = syncguard_fnv1a(name, strlen(name));
     for (size_t k = 0; k < b->sent_count; k++) {
         if (b->names[k] == hash)
             return;
@@ -58,12 +56,11 @@ static bool was_renewed(batch *b, const sg_firestore_answer *answer, size_t inde
     const char *update_time = sg_firestore_answer_time(answer, index);
     syncguard_extend_op *item = &b->items[b->sent[index]];
     sg_firestore_cache *cache = &b->ctx.backend->cache;
-    sg_firestore_cached cached;
-
     if (!json_is_object(state) || json_integer_value(json_object_get(state, "code")) != 0 ||
         update_time == NULL)
         return false;
     item->status = SYNCGUARD_OK;
+    sg_firestore_cached cached;
     if (sg_firestore_cache_get(cache, item->lock_id, &cached))
         sg_firestore_cache_put(cache, item->lock_id, cached.key, cached.key_length, update_time,
                                item->expires_at_ms, now_ms);
@@ -75,7 +72,6 @@ static syncguard_status recheck_clock(const batch *b)
 {
     char name[SG_FIRESTORE_PATH_BYTES];
     sg_firestore_cached cached;
-
     for (size_t i = 0; i < b->count; i++) {
         if (sg_firestore_cached_lock(b->ctx.backend, b->items[i].lock_id, &cached, name))
             return sg_firestore_recheck_clock(&b->ctx, name);
@@ -90,8 +86,6 @@ static syncguard_status send(batch *b)
     syncguard_status status = recheck_clock(b);
     sg_firestore_instant at = sg_firestore_now();
     json_t *writes = json_array();
-    sg_firestore_answer answer;
-
     if (status == SYNCGUARD_OK)
         status = sg_firestore_clock_check(clock, SG_FIRESTORE_EXPIRY, &at, b->ctx.err);
     b->sent_count = b->refused_count = 0;
@@ -103,6 +97,7 @@ static syncguard_status send(batch *b)
         json_decref(writes);
         return status;
     }
+    sg_firestore_answer answer;
     status = sg_firestore_call(&b->ctx, SG_FIRESTORE_BATCH_WRITE,
                                sg_firestore_set(json_object(), "writes", writes), &answer);
     if (status == SYNCGUARD_OK) {
@@ -127,12 +122,11 @@ static bool refresh_one(sg_firestore_backend *backend, const sg_firestore_answer
     char name[SG_FIRESTORE_PATH_BYTES];
     const json_t *document = NULL;
     sg_firestore_cached cached;
-    sg_firestore_lock lock;
-
     if (!sg_firestore_cached_lock(backend, lock_id, &cached, name) ||
         sg_firestore_answer_document(read, name, &document, NULL) != SYNCGUARD_OK ||
         document == NULL)
         return false;
+    sg_firestore_lock lock;
     sg_firestore_lock_decode(document, &lock);
     if (!lock.has_expiry || strcmp(lock.record.lock_id, lock_id) != 0 ||
         !syncguard_is_live(lock.record.expires_at_ms, now_ms))
@@ -147,19 +141,17 @@ static syncguard_status refresh(const batch *b, bool *fresh)
 {
     char name[SG_FIRESTORE_PATH_BYTES];
     json_t *names = json_array();
-    int64_t now_ms;
-    sg_firestore_answer read;
     sg_firestore_cached cached;
-    syncguard_status status;
-
     for (size_t i = 0; i < b->refused_count; i++) {
         if (sg_firestore_cached_lock(b->ctx.backend, b->items[b->refused[i]].lock_id, &cached,
                                      name))
             names = sg_firestore_add(names, json_string(name));
     }
-    status = sg_firestore_read(&b->ctx, SG_FIRESTORE_BATCH_GET,
-                               sg_firestore_set(json_object(), "documents", names), &read);
-    now_ms = syncguard_wall_ms();
+    sg_firestore_answer read;
+    syncguard_status status =
+        sg_firestore_read(&b->ctx, SG_FIRESTORE_BATCH_GET,
+                          sg_firestore_set(json_object(), "documents", names), &read);
+    int64_t now_ms = syncguard_wall_ms();
     for (size_t i = 0; status == SYNCGUARD_OK && i < b->refused_count; i++) {
         const char *lock_id = b->items[b->refused[i]].lock_id;
         if (refresh_one(b->ctx.backend, &read, lock_id, now_ms))
@@ -181,7 +173,6 @@ static syncguard_status extend_batch(batch *b)
 {
     bool fresh = false;
     syncguard_status status = send(b);
-
     if (status == SYNCGUARD_OK && b->refused_count > 0)
         status = refresh(b, &fresh);
     if (status != SYNCGUARD_OK || !fresh)
@@ -198,14 +189,12 @@ syncguard_status sg_firestore_extend_many(syncguard_backend *backend, syncguard_
 {
     batch b = {
         .ctx = {(sg_firestore_backend *)backend, limits, err}, .items = items, .count = count};
-    syncguard_status status;
-    bool decided = false;
-
     for (size_t i = 0; i < count; i++) {
         items[i].status = SYNCGUARD_E_SERVICE_UNAVAILABLE;
         items[i].reason = SYNCGUARD_REASON_NONE;
     }
-    status = extend_batch(&b);
+    syncguard_status status = extend_batch(&b);
+    bool decided = false;
     for (size_t i = 0; i < count; i++)
         decided = decided || items[i].status == SYNCGUARD_OK;
     return decided ? SYNCGUARD_OK : status;

@@ -19,7 +19,6 @@ static bool is_read(sg_firestore_method method)
 static const json_t *error_of(const json_t *json)
 {
     const json_t *error = json_object_get(json, "error");
-
     for (size_t i = 0; error == NULL && i < json_array_size(json); i++)
         error = json_object_get(json_array_get(json, i), "error");
     return json_is_object(error) ? error : NULL;
@@ -30,7 +29,6 @@ static syncguard_status fail(const sg_firestore_context *ctx, const json_t *erro
 {
     const char *word = json_string_value(json_object_get(error, "status"));
     const sg_firestore_error_class *class = sg_firestore_classify(word, http);
-
     answer->conflict = method == SG_FIRESTORE_COMMIT && class->conflict;
     answer->retryable = answer->conflict;
     if (!is_read(method) && class->may_have_been_applied)
@@ -51,12 +49,12 @@ static void sample_clock(sg_firestore_clock *clock, const json_t *json,
 {
     static const int64_t half_second_ns = INT64_C(500000000);
     const json_t *time = json_object_get(json, "commitTime");
-    int64_t server_ns;
-    int64_t slack_ns = 0;
 
     /* The last element is the one nearest to the end of the answer. */
     if (time == NULL && json_array_size(json) > 0)
         time = json_object_get(json_array_get(json, json_array_size(json) - 1), "readTime");
+    int64_t server_ns;
+    int64_t slack_ns = 0;
     if (!json_is_string(time) || !sg_firestore_time_parse(json_string_value(time), &server_ns)) {
         if (reply->date_s <= 0)
             return;
@@ -72,12 +70,10 @@ static syncguard_status interpret_reply(const sg_firestore_context *ctx, sg_fire
                                         sg_firestore_answer *answer)
 {
     json_error_t why = {.text = ""};
-    const json_t *error;
-
     answer->json =
         reply->length != 0 ? json_loadb(reply->body, reply->length, JSON_ALLOW_NUL, &why) : NULL;
     sample_clock(&ctx->backend->clock, answer->json, reply);
-    error = error_of(answer->json);
+    const json_t *error = error_of(answer->json);
     if (reply->status != 200 || error != NULL)
         return fail(ctx, error, reply->status, method, answer);
     if ((is_read(method) ? json_is_array(answer->json) : json_is_object(answer->json)) != 0)
@@ -108,14 +104,13 @@ static syncguard_status send_once(const sg_firestore_context *ctx, sg_firestore_
 {
     sg_firestore_backend *backend = ctx->backend;
     sg_firestore_token *token = NULL;
-    sg_firestore_reply reply;
     syncguard_status status =
         sg_firestore_tokens_get(&backend->tokens, &backend->pool, ctx->limits, &token, ctx->err);
-
     *http = 0;
     if (status != SYNCGUARD_OK)
         return status;
     request->headers[1] = token->header;
+    sg_firestore_reply reply;
     status = sg_firestore_transfer(&backend->pool, request, ctx->limits, &reply, ctx->err);
     *http = reply.status;
     report_reconnect(backend, status, reply.resent);
@@ -141,10 +136,9 @@ syncguard_status sg_firestore_call(const sg_firestore_context *ctx, sg_firestore
     char *url = sg_firestore_format("%s:%s?prettyPrint=false",
                                     method == SG_FIRESTORE_QUERY ? names->parent_url : names->url,
                                     method_names[method]);
-    syncguard_status status = SYNCGUARD_E_OUT_OF_MEMORY;
-
     memset(answer, 0, sizeof *answer);
     json_decref(body);
+    syncguard_status status = SYNCGUARD_E_OUT_OF_MEMORY;
     if (text != NULL && url != NULL) {
         sg_firestore_http_request request = {
             url,
@@ -154,7 +148,6 @@ syncguard_status sg_firestore_call(const sg_firestore_context *ctx, sg_firestore
             emulator && sg_firestore_url_loopback(url),
         };
         long http;
-
         status = send_once(ctx, method, &request, answer, &http);
         /* A refused token is replaced once: it may have been revoked before its time. */
         if (http == 401 && !emulator) {
@@ -191,7 +184,6 @@ syncguard_status sg_firestore_answer_document(const sg_firestore_answer *answer,
         const json_t *found = json_object_get(item, "found");
         const char *missing = json_string_value(json_object_get(item, "missing"));
         const char *its_name = json_string_value(json_object_get(found, "name"));
-
         if (missing != NULL && strcmp(missing, name) == 0)
             return SYNCGUARD_OK;
         if (its_name != NULL && strcmp(its_name, name) == 0) {
@@ -206,6 +198,5 @@ syncguard_status sg_firestore_answer_document(const sg_firestore_answer *answer,
 const char *sg_firestore_answer_time(const sg_firestore_answer *answer, size_t index)
 {
     const json_t *results = json_object_get(answer->json, "writeResults");
-
     return json_string_value(json_object_get(json_array_get(results, index), "updateTime"));
 }

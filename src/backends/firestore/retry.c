@@ -8,16 +8,14 @@
 bool sg_firestore_retry(const sg_firestore_context *ctx, const sg_firestore_answer *answer,
                         int *attempt, syncguard_status *status)
 {
-    syncguard_status waited;
-
     if (answer->retryable)
         syncguard_backend_log(&ctx->backend->base, SYNCGUARD_LOG_DEBUG, "firestore: attempt %d: %s",
                               *attempt, answer->conflict ? "conflict" : "connection broke");
     if (!answer->retryable || *attempt >= MAX_ATTEMPTS)
         return false;
     /* At most 5, 20, 80, 320 ms. */
-    waited = syncguard_backoff_wait(5 * SYNCGUARD_NS_PER_MS, 2 * (*attempt - 1), INT64_MAX,
-                                    ctx->limits, ctx->err);
+    syncguard_status waited = syncguard_backoff_wait(5 * SYNCGUARD_NS_PER_MS, 2 * (*attempt - 1),
+                                                     INT64_MAX, ctx->limits, ctx->err);
     if (waited != SYNCGUARD_OK) {
         *status = waited;
         return false;
@@ -29,10 +27,9 @@ bool sg_firestore_retry(const sg_firestore_context *ctx, const sg_firestore_answ
 syncguard_status sg_firestore_read(const sg_firestore_context *ctx, sg_firestore_method method,
                                    json_t *body, sg_firestore_answer *answer)
 {
+    memset(answer, 0, sizeof *answer);
     syncguard_status status;
     int attempt = 1;
-
-    memset(answer, 0, sizeof *answer);
     for (;;) {
         status = syncguard_limits_check(ctx->limits, ctx->err);
         if (status != SYNCGUARD_OK)

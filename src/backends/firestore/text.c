@@ -12,12 +12,10 @@
 char *sg_firestore_format(const char *format, ...)
 {
     va_list arguments;
-    char *text = NULL;
-    int length;
-
     va_start(arguments, format);
-    length = vsnprintf(NULL, 0, format, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
+    char *text = NULL;
     if (length >= 0)
         text = syncguard_malloc((size_t)length + 1);
     if (text != NULL) {
@@ -33,7 +31,6 @@ char *sg_firestore_percent_encode(const char *text, const char *plain)
     static const char hex[] = "0123456789ABCDEF";
     char *out = syncguard_malloc(strlen(text) * 3 + 1);
     char *at = out;
-
     for (; out != NULL && *text != 0; text++) {
         unsigned char c = (unsigned char)*text;
         if ((c < 0x80 && isalnum(c)) || strchr("-._~", c) != NULL || strchr(plain, c) != NULL) {
@@ -53,10 +50,8 @@ bool sg_firestore_url_loopback(const char *url)
 {
     static const char *const hosts[] = {"localhost", "[::1]", NULL};
     const char *host = strstr(url, "://");
-    size_t length;
-
     host = host != NULL ? host + 3 : url;
-    length = strcspn(host, "/?#");
+    size_t length = strcspn(host, "/?#");
     if (memchr(host, '@', length) != NULL)
         return false;
     if (length >= 4 && strncmp(host, "127.", 4) == 0)

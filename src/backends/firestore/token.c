@@ -22,7 +22,7 @@
 #define EARLY_NS (1 * NS_PER_S) /* that an early renewal may take at most */
 #define HEADER "Authorization: Bearer "
 
-/* --- one token --- */
+/* ---- one token ---- */
 
 void sg_firestore_token_drop(sg_firestore_token *token)
 {
@@ -42,11 +42,10 @@ static sg_firestore_token *make_token(const char *text, int64_t lifetime_ms, int
 {
     size_t length = strlen(text);
     sg_firestore_token *token = syncguard_malloc(sizeof *token + sizeof HEADER + length);
-    int64_t lifetime_ns;
-
     if (token == NULL)
         return NULL;
-    lifetime_ns = lifetime_ms > 0 ? least(lifetime_ms, MAX_LIFETIME_MS) * SYNCGUARD_NS_PER_MS : 0;
+    int64_t lifetime_ns =
+        lifetime_ms > 0 ? least(lifetime_ms, MAX_LIFETIME_MS) * SYNCGUARD_NS_PER_MS : 0;
     atomic_init(&token->references, 1);
     /* Renewed in its last five minutes (or fifth), not used in its last ten seconds (or tenth). */
     token->renew_at_ns = start_ns + lifetime_ns - least(lifetime_ns / 5, 300 * NS_PER_S);
@@ -60,7 +59,6 @@ static sg_firestore_token *make_token(const char *text, int64_t lifetime_ms, int
 static bool token_text_valid(const char *text)
 {
     size_t length = text != NULL ? strlen(text) : 0;
-
     if (length == 0 || length > MAX_TOKEN_BYTES)
         return false;
     for (size_t i = 0; i < length; i++) {
@@ -70,17 +68,12 @@ static bool token_text_valid(const char *text)
     return true;
 }
 
-/* --- fetching --- */
+/* ---- fetching ---- */
 
 static syncguard_status read_token(const sg_firestore_reply *reply, sg_firestore_token **out,
                                    syncguard_error *err)
 {
-    json_t *json = NULL;
-    const json_t *text;
-    const json_t *seconds;
-    syncguard_status status = SYNCGUARD_OK;
     char native[32];
-
     if (reply->status != 200) {
         (void)snprintf(native, sizeof native, "HTTP_%ld", reply->status);
         /* A broken endpoint is as good as none; one that refuses has checked the credentials. */
@@ -88,9 +81,10 @@ static syncguard_status read_token(const sg_firestore_reply *reply, sg_firestore
             err, reply->status >= 500 ? SYNCGUARD_E_SERVICE_UNAVAILABLE : SYNCGUARD_E_AUTH_FAILED,
             native, "the token endpoint answered HTTP %ld", reply->status);
     }
-    json = reply->length != 0 ? json_loadb(reply->body, reply->length, 0, NULL) : NULL;
-    text = json_object_get(json, "access_token");
-    seconds = json_object_get(json, "expires_in");
+    json_t *json = reply->length != 0 ? json_loadb(reply->body, reply->length, 0, NULL) : NULL;
+    const json_t *text = json_object_get(json, "access_token");
+    const json_t *seconds = json_object_get(json, "expires_in");
+    syncguard_status status = SYNCGUARD_OK;
     if (!token_text_valid(json_string_value(text)) || !json_is_number(seconds)) {
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
                                 "the token endpoint's answer holds no usable token");
@@ -114,7 +108,6 @@ static char *user_form(const sg_firestore_credentials *c)
     char *secret = sg_firestore_percent_encode(c->secret, "");
     char *refresh = sg_firestore_percent_encode(c->refresh_token, "");
     char *body = NULL;
-
     if (id != NULL && secret != NULL && refresh != NULL)
         body = sg_firestore_format("grant_type=refresh_token&client_id=%s&client_secret=%s"
                                    "&refresh_token=%s",
@@ -131,7 +124,6 @@ static syncguard_status service_form(const sg_firestore_credentials *c, char **b
     char *jwt = NULL;
     syncguard_status status = sg_firestore_jwt(c->client, c->key_id, c->secret, c->token_uri,
                                                syncguard_wall_ms() / 1000, &jwt, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     *body = sg_firestore_format(
@@ -147,8 +139,6 @@ static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_fi
     sg_firestore_http_request request = {c->token_uri, NULL, 0, {NULL, NULL}, false};
     syncguard_status status = SYNCGUARD_OK;
     char *body = NULL;
-    sg_firestore_reply reply;
-
     if (c->kind == SG_FIRESTORE_METADATA) {
         request.headers[0] = "Metadata-Flavor: Google";
         request.direct = true;
@@ -166,6 +156,7 @@ static syncguard_status fetch_over_http(const sg_firestore_credentials *c, sg_fi
         request.body = body;
         request.body_length = strlen(body);
     }
+    sg_firestore_reply reply;
     status = sg_firestore_transfer(pool, &request, limits, &reply, err);
     if (status == SYNCGUARD_OK)
         status = read_token(&reply, out, err);
@@ -181,15 +172,13 @@ static syncguard_status fetch_from_callback(const sg_firestore_credentials *c,
                                             const syncguard_limits *limits,
                                             sg_firestore_token **out, syncguard_error *err)
 {
-    char buffer[MAX_TOKEN_BYTES + 1] = "";
     int64_t start_ns = syncguard_clock_ns();
     int64_t left_ms = syncguard_limits_left_ns(limits) / SYNCGUARD_NS_PER_MS;
-    int64_t lifetime_ms = 0;
-    syncguard_status status;
-
     syncguard_error_clear(err);
-    status = c->callback(c->callback_context, left_ms, limits->abort_object, buffer, sizeof buffer,
-                         &lifetime_ms, err);
+    char buffer[MAX_TOKEN_BYTES + 1] = "";
+    int64_t lifetime_ms = 0;
+    syncguard_status status = c->callback(c->callback_context, left_ms, limits->abort_object,
+                                          buffer, sizeof buffer, &lifetime_ms, err);
     buffer[sizeof buffer - 1] = '\0';
     if (status > SYNCGUARD_OK)
         status = SYNCGUARD_E_AUTH_FAILED;
@@ -221,7 +210,7 @@ static syncguard_status fetch(const sg_firestore_credentials *c, sg_firestore_po
     return *out != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-/* --- the shared token --- */
+/* ---- the shared token ---- */
 
 syncguard_status sg_firestore_tokens_init(sg_firestore_tokens *tokens,
                                           const sg_firestore_credentials *credentials,
@@ -235,7 +224,6 @@ syncguard_status sg_firestore_tokens_init(sg_firestore_tokens *tokens,
 syncguard_status sg_firestore_tokens_after_fork(sg_firestore_tokens *tokens, syncguard_error *err)
 {
     syncguard_status status = syncguard_gate_init(&tokens->gate, 1, err);
-
     if (status == SYNCGUARD_OK && pthread_mutex_init(&tokens->mutex, NULL) != 0) {
         syncguard_gate_destroy(&tokens->gate);
         status = syncguard_fail_memory(err);
@@ -268,11 +256,9 @@ static sg_firestore_token *share(sg_firestore_token *token)
 static sg_firestore_token *share_usable(sg_firestore_tokens *tokens, int64_t *good_until_ns)
 {
     int64_t now = syncguard_clock_ns();
-    sg_firestore_token *token;
-
     *good_until_ns = 0;
     pthread_mutex_lock(&tokens->mutex);
-    token = tokens->token;
+    sg_firestore_token *token = tokens->token;
     if (token != NULL && now >= token->expires_at_ns) {
         token = NULL;
     } else if (token != NULL && now >= token->renew_at_ns && !tokens->renewing &&
@@ -290,10 +276,8 @@ static sg_firestore_token *share_usable(sg_firestore_tokens *tokens, int64_t *go
 static sg_firestore_token *share_fresh(sg_firestore_tokens *tokens)
 {
     int64_t now = syncguard_clock_ns();
-    sg_firestore_token *token;
-
     pthread_mutex_lock(&tokens->mutex);
-    token = tokens->token;
+    sg_firestore_token *token = tokens->token;
     token = share(token != NULL && now < token->renew_at_ns ? token : NULL);
     pthread_mutex_unlock(&tokens->mutex);
     return token;
@@ -301,10 +285,8 @@ static sg_firestore_token *share_fresh(sg_firestore_tokens *tokens)
 
 static void replace(sg_firestore_tokens *tokens, sg_firestore_token *fresh)
 {
-    sg_firestore_token *old;
-
     pthread_mutex_lock(&tokens->mutex);
-    old = tokens->token;
+    sg_firestore_token *old = tokens->token;
     tokens->token = share(fresh);
     tokens->retry_at_ns = 0;
     pthread_mutex_unlock(&tokens->mutex);
@@ -315,10 +297,8 @@ static void replace(sg_firestore_tokens *tokens, sg_firestore_token *fresh)
 static sg_firestore_token *share_old(sg_firestore_tokens *tokens)
 {
     int64_t now = syncguard_clock_ns();
-    sg_firestore_token *token;
-
     pthread_mutex_lock(&tokens->mutex);
-    token = tokens->token;
+    sg_firestore_token *token = tokens->token;
     token = share(token != NULL && now < token->expires_at_ns ? token : NULL);
     if (token != NULL)
         tokens->retry_at_ns = now + RETRY_NS;
@@ -331,7 +311,6 @@ static syncguard_limits early_limits(const syncguard_limits *limits, int64_t goo
 {
     int64_t now = syncguard_clock_ns();
     int64_t most = least(syncguard_limits_left_ns(limits) / 4, EARLY_NS);
-
     return syncguard_limits_until(limits, now + least(most, (good_until_ns - now) / 2));
 }
 
@@ -340,7 +319,6 @@ static syncguard_status renew(sg_firestore_tokens *tokens, sg_firestore_pool *po
                               syncguard_error *err)
 {
     syncguard_status status = syncguard_gate_enter(&tokens->gate, limits, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     *out = share_fresh(tokens);
@@ -360,14 +338,12 @@ syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firesto
                                          syncguard_error *err)
 {
     int64_t good_until_ns;
-
     *out = share_usable(tokens, &good_until_ns);
     if (*out != NULL)
         return SYNCGUARD_OK;
     if (good_until_ns != 0) {
         syncguard_limits early = early_limits(limits, good_until_ns);
         syncguard_status status = renew(tokens, pool, &early, out, err);
-
         pthread_mutex_lock(&tokens->mutex);
         tokens->renewing = false;
         pthread_mutex_unlock(&tokens->mutex);
@@ -380,11 +356,10 @@ syncguard_status sg_firestore_tokens_get(sg_firestore_tokens *tokens, sg_firesto
 
 void sg_firestore_tokens_refused(sg_firestore_tokens *tokens, const sg_firestore_token *token)
 {
-    sg_firestore_token *old = NULL;
-
     if (tokens->credentials->kind == SG_FIRESTORE_EMULATOR)
         return;
     pthread_mutex_lock(&tokens->mutex);
+    sg_firestore_token *old = NULL;
     if (tokens->token == token) {
         old = tokens->token;
         tokens->token = NULL;

@@ -62,11 +62,9 @@ static int64_t boot_ms(void)
 
 static entry *find_key(const memory *m, const char *key, size_t length, uint64_t hash)
 {
-    sg_memory_node *node;
-
-    for (node = sg_memory_table_first(&m->keys, hash); node != NULL; node = node->next) {
+    for (sg_memory_node *node = sg_memory_table_first(&m->keys, hash); node != NULL;
+         node = node->next) {
         entry *e = (entry *)(void *)((char *)node - offsetof(entry, by_key));
-
         if (node->hash == hash && e->key_length == length && memcmp(e->key, key, length) == 0)
             return e;
     }
@@ -81,11 +79,9 @@ static uint64_t hash_id(const memory *m, const char *lock_id)
 static entry *find_id(const memory *m, const char *lock_id)
 {
     uint64_t hash = hash_id(m, lock_id);
-    sg_memory_node *node;
-
-    for (node = sg_memory_table_first(&m->ids, hash); node != NULL; node = node->next) {
+    for (sg_memory_node *node = sg_memory_table_first(&m->ids, hash); node != NULL;
+         node = node->next) {
         entry *e = (entry *)(void *)((char *)node - offsetof(entry, by_id));
-
         if (node->hash == hash && memcmp(e->lock_id, lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0)
             return e;
     }
@@ -109,7 +105,6 @@ static void drop_lock(memory *m, entry *e)
 static entry *add_entry(memory *m, const char *key, size_t length, uint64_t hash)
 {
     entry *e = syncguard_malloc(sizeof *e + length + 1);
-
     if (e == NULL)
         return NULL;
     memset(e, 0, sizeof *e);
@@ -126,10 +121,9 @@ static entry *add_entry(memory *m, const char *key, size_t length, uint64_t hash
 static bool set_owner(entry *e, const char *owner)
 {
     char *old = e->owner;
-    char *copy = NULL;
-
     if (strcmp(old != NULL ? old : "", owner) == 0)
         return true;
+    char *copy = NULL;
     if (owner[0] != 0) {
         copy = syncguard_strdup(owner);
         if (copy == NULL)
@@ -146,11 +140,9 @@ static syncguard_status grant(memory *m, entry *e, syncguard_acquire_op *op, uin
                               int64_t now, syncguard_error *err)
 {
     int64_t wall = syncguard_wall_ms();
-    int64_t fence = 0;
     int64_t expires = 0;
-    syncguard_status status;
-
-    status = syncguard_expiry(wall, op->ttl_ms, &expires, err);
+    syncguard_status status = syncguard_expiry(wall, op->ttl_ms, &expires, err);
+    int64_t fence = 0;
     if (status == SYNCGUARD_OK)
         status = syncguard_fence_next(e != NULL ? e->fence : 0, &fence, err);
     if (status != SYNCGUARD_OK)
@@ -176,13 +168,10 @@ static syncguard_status acquire(syncguard_backend *backend, syncguard_acquire_op
 {
     memory *m = of(backend);
     uint64_t hash = sg_memory_table_hash(op->key, op->key_length, m->seed);
-    syncguard_status status;
-    int64_t now;
-    entry *e;
-
     pthread_mutex_lock(&m->mutex);
-    now = boot_ms();
-    e = find_key(m, op->key, op->key_length, hash);
+    int64_t now = boot_ms();
+    entry *e = find_key(m, op->key, op->key_length, hash);
+    syncguard_status status;
     if (e == NULL || !is_live(e, now)) {
         status = grant(m, e, op, hash, now, err);
     } else if (memcmp(e->lock_id, op->lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0) {
@@ -203,7 +192,6 @@ static entry *find_live(const memory *m, const char *lock_id, int64_t now,
                         syncguard_event_reason *reason)
 {
     entry *e = find_id(m, lock_id);
-
     *reason = SYNCGUARD_REASON_NONE;
     if (e != NULL && is_live(e, now))
         return e;
@@ -215,12 +203,10 @@ static syncguard_status release(syncguard_backend *backend, syncguard_release_op
                                 syncguard_error *err)
 {
     memory *m = of(backend);
-    entry *e;
-
     (void)err;
     op->key_length = 0;
     pthread_mutex_lock(&m->mutex);
-    e = find_live(m, op->lock_id, boot_ms(), &op->reason);
+    entry *e = find_live(m, op->lock_id, boot_ms(), &op->reason);
     if (e != NULL) {
         memcpy(op->key, e->key, (size_t)e->key_length + 1);
         op->key_length = e->key_length;
@@ -234,15 +220,14 @@ static syncguard_status extend(syncguard_backend *backend, syncguard_extend_op *
                                syncguard_error *err)
 {
     memory *m = of(backend);
-    syncguard_status status = SYNCGUARD_ABSENT;
-    bool shortened = false;
-
     pthread_mutex_lock(&m->mutex);
     op->first_sent_ns = syncguard_clock_ns();
     int64_t now = op->first_sent_ns / SYNCGUARD_NS_PER_MS;
     entry *e = find_live(m, op->lock_id, now, &op->reason);
+    syncguard_status status = SYNCGUARD_ABSENT;
     if (e != NULL)
         status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
+    bool shortened = false;
     if (status == SYNCGUARD_OK) {
         shortened = now + op->ttl_ms < e->expires_boot_ms;
         e->expires_boot_ms = now + op->ttl_ms;
@@ -259,14 +244,11 @@ static syncguard_status is_locked(syncguard_backend *backend, syncguard_is_locke
 {
     memory *m = of(backend);
     uint64_t hash = sg_memory_table_hash(op->key, op->key_length, m->seed);
-    int64_t now;
-    entry *e;
-
     (void)err;
     op->dead_lock_id[0] = '\0';
     pthread_mutex_lock(&m->mutex);
-    now = boot_ms();
-    e = find_key(m, op->key, op->key_length, hash);
+    int64_t now = boot_ms();
+    entry *e = find_key(m, op->key, op->key_length, hash);
     op->locked = e != NULL && is_live(e, now);
     if (e != NULL && !op->locked && e->lock_id[0] != 0) {
         memcpy(op->dead_lock_id, e->lock_id, SYNCGUARD_LOCK_ID_SIZE);
@@ -295,18 +277,16 @@ static syncguard_status lookup(syncguard_backend *backend, syncguard_lookup_op *
                                syncguard_error *err)
 {
     memory *m = of(backend);
-    syncguard_status status = SYNCGUARD_ABSENT;
-    int64_t now;
-    entry *e;
-
     (void)err;
     pthread_mutex_lock(&m->mutex);
+    entry *e;
     if (op->lock_id != NULL)
         e = find_id(m, op->lock_id);
     else
         e = find_key(m, op->key, op->key_length,
                      sg_memory_table_hash(op->key, op->key_length, m->seed));
-    now = boot_ms();
+    int64_t now = boot_ms();
+    syncguard_status status = SYNCGUARD_ABSENT;
     if (e != NULL && is_live(e, now)) {
         copy_record(e, now, &op->record);
         status = SYNCGUARD_OK;
@@ -327,11 +307,9 @@ static bool is_listed(const entry *e, bool expired, int64_t now)
 static size_t list_some(memory *m, bool expired, entry **at, syncguard_record *records)
 {
     int64_t now = boot_ms();
-    size_t found = 0;
-    int scanned;
-
     pthread_mutex_lock(&m->mutex);
-    for (scanned = 0; *at != NULL && scanned < LIST_SCAN && found < LIST_COPY; scanned++) {
+    size_t found = 0;
+    for (int scanned = 0; *at != NULL && scanned < LIST_SCAN && found < LIST_COPY; scanned++) {
         if (is_listed(*at, expired, now))
             copy_record(*at, now, &records[found++]);
         *at = (*at)->next;
@@ -345,23 +323,19 @@ static syncguard_status list_all(syncguard_backend *backend, bool expired,
                                  void *context, syncguard_error *err)
 {
     memory *m = of(backend);
-    syncguard_status status = SYNCGUARD_OK;
     syncguard_limits page = *limits;
     int64_t span_ns = syncguard_limits_left_ns(limits);
-    syncguard_record *records;
-    entry *at;
-    size_t count;
-    size_t i;
-
-    records = syncguard_malloc(LIST_COPY * sizeof *records);
+    syncguard_record *records = syncguard_malloc(LIST_COPY * sizeof *records);
     if (records == NULL)
         return syncguard_fail_memory(err);
     pthread_mutex_lock(&m->mutex);
-    at = m->all;
+    entry *at = m->all;
     pthread_mutex_unlock(&m->mutex);
+    syncguard_status status = SYNCGUARD_OK;
+    size_t i;
     while (at != NULL && status == SYNCGUARD_OK) {
         status = syncguard_limits_check(&page, err);
-        count = status == SYNCGUARD_OK ? list_some(m, expired, &at, records) : 0;
+        size_t count = status == SYNCGUARD_OK ? list_some(m, expired, &at, records) : 0;
         for (i = 0; i < count; i++) {
             if (!fn(context, &records[i]))
                 goto out;
@@ -391,15 +365,13 @@ static syncguard_status undo(syncguard_backend *backend, const char *key, size_t
                              syncguard_error *err)
 {
     memory *m = of(backend);
-    entry *e;
-
     (void)key;
     (void)key_length;
     (void)until_ns;
     (void)limits;
     (void)err;
     pthread_mutex_lock(&m->mutex);
-    e = find_id(m, lock_id);
+    entry *e = find_id(m, lock_id);
     if (e != NULL)
         drop_lock(m, e);
     pthread_mutex_unlock(&m->mutex);
@@ -410,11 +382,9 @@ static syncguard_status cleanup(syncguard_backend *backend, const syncguard_clea
                                 syncguard_error *err)
 {
     memory *m = of(backend);
-    entry *e;
-
     (void)err;
     pthread_mutex_lock(&m->mutex);
-    e = find_id(m, op->lock_id);
+    entry *e = find_id(m, op->lock_id);
     if (e != NULL && e->key_length == op->key_length &&
         memcmp(e->key, op->key, op->key_length) == 0 && e->expires_at_ms == op->expires_at_ms &&
         boot_ms() - e->expires_boot_ms > SYNCGUARD_CLEANUP_GUARD_MS)
@@ -426,7 +396,6 @@ static syncguard_status cleanup(syncguard_backend *backend, const syncguard_clea
 static void free_entries(memory *m)
 {
     entry *e;
-
     while ((e = m->all) != NULL) {
         m->all = e->next;
         syncguard_free(e->owner);
@@ -454,7 +423,6 @@ static syncguard_status prepare(memory *m, syncguard_error *err)
 static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     memory *m = of(backend);
-
     if (pthread_mutex_init(&m->mutex, NULL) != 0)
         return syncguard_fail_memory(err);
     free_entries(m);
@@ -464,7 +432,6 @@ static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *
 static void destroy(syncguard_backend *backend)
 {
     memory *m = of(backend);
-
     free_entries(m);
     pthread_mutex_destroy(&m->mutex);
     syncguard_backend_fini(backend);
@@ -496,13 +463,10 @@ static syncguard_status create(const syncguard_options *options, syncguard_backe
         .keeps_expired = true,
         .works_in_child = true,
     };
-    syncguard_status status;
-    memory *m;
-
-    m = syncguard_calloc(1, sizeof *m);
+    memory *m = syncguard_calloc(1, sizeof *m);
     if (m == NULL)
         return syncguard_fail_memory(err);
-    status = prepare(m, err);
+    syncguard_status status = prepare(m, err);
     if (status != SYNCGUARD_OK)
         goto out;
     status = SYNCGUARD_E_OUT_OF_MEMORY;
@@ -527,14 +491,12 @@ syncguard_status syncguard_memory_open(const syncguard_options *options, syncgua
                                        syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_options known = SYNCGUARD_OPTIONS_INIT;
-    syncguard_status status;
-
     syncguard_error_clear(err);
     if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out must be given");
     *out = NULL;
-    status = syncguard_options_read(options, &known, err);
+    syncguard_options known = SYNCGUARD_OPTIONS_INIT;
+    syncguard_status status = syncguard_options_read(options, &known, err);
     return status == SYNCGUARD_OK ? create(&known, out, err) : status;
 }
 
@@ -542,10 +504,8 @@ static syncguard_status open_url(const char *text, const syncguard_options *opti
                                  syncguard_backend **out, syncguard_error *err)
 {
     syncguard_options known = SYNCGUARD_OPTIONS_INIT;
+    syncguard_status status = syncguard_options_read(options, &known, err);
     syncguard_url *url = NULL;
-    syncguard_status status;
-
-    status = syncguard_options_read(options, &known, err);
     if (status == SYNCGUARD_OK)
         status = syncguard_url_parse(text, &url, err);
     if (status == SYNCGUARD_OK &&

@@ -29,12 +29,10 @@ static size_t index_of(const sg_memory_table *table, uint64_t hash)
 
 static bool add_segment(sg_memory_table *table)
 {
-    sg_memory_node ***wider;
     sg_memory_node ***old = table->segments;
     size_t room = table->segment_room != 0 ? table->segment_room * 2 : 4;
-
     if (table->segment_count == table->segment_room) {
-        wider = syncguard_calloc(room, sizeof *wider);
+        sg_memory_node ***wider = syncguard_calloc(room, sizeof *wider);
         if (wider == NULL)
             return false;
         if (old != NULL)
@@ -64,9 +62,7 @@ bool sg_memory_table_init(sg_memory_table *table)
 
 void sg_memory_table_free(sg_memory_table *table)
 {
-    size_t i;
-
-    for (i = 0; i < table->segment_count; i++)
+    for (size_t i = 0; i < table->segment_count; i++)
         syncguard_free(table->segments[i]);
     syncguard_free(table->segments);
     memset(table, 0, sizeof *table);
@@ -77,18 +73,15 @@ static void grow(sg_memory_table *table)
 {
     size_t source = table->bucket_count - table->half;
     size_t target = table->bucket_count;
-    sg_memory_node *node;
-    sg_memory_node *next;
-
     if (target / SEGMENT == table->segment_count && !add_segment(table))
         return;
-    node = *bucket(table, source);
+    sg_memory_node *node = *bucket(table, source);
     *bucket(table, source) = NULL;
     *bucket(table, target) = NULL;
     table->bucket_count++;
+    sg_memory_node *next;
     for (; node != NULL; node = next) {
         sg_memory_node **head = bucket(table, index_of(table, node->hash));
-
         next = node->next;
         node->next = *head;
         *head = node;
@@ -99,11 +92,9 @@ static void grow(sg_memory_table *table)
 
 void sg_memory_table_add(sg_memory_table *table, sg_memory_node *node, uint64_t hash)
 {
-    sg_memory_node **head;
-
     if (table->count >= table->bucket_count)
         grow(table);
-    head = bucket(table, index_of(table, hash));
+    sg_memory_node **head = bucket(table, index_of(table, hash));
     node->hash = hash;
     node->next = *head;
     *head = node;
@@ -113,7 +104,6 @@ void sg_memory_table_add(sg_memory_table *table, sg_memory_node *node, uint64_t 
 void sg_memory_table_remove(sg_memory_table *table, sg_memory_node *node)
 {
     sg_memory_node **at = bucket(table, index_of(table, node->hash));
-
     while (*at != NULL && *at != node)
         at = &(*at)->next;
     if (*at == NULL)
@@ -140,7 +130,6 @@ uint64_t sg_memory_table_hash(const void *data, size_t length, uint64_t seed)
     const unsigned char *at = data;
     uint64_t h = seed ^ (length * UINT64_C(0x9E3779B97F4A7C15));
     uint64_t word;
-
     for (; length >= sizeof word; at += sizeof word, length -= sizeof word) {
         memcpy(&word, at, sizeof word);
         h = mix(h ^ word);

@@ -22,13 +22,12 @@
 /* How long the rest of a cancelled request is waited for. */
 #define DRAIN_MS 5000
 
-/* ---- unresolved requests ----------------------------------------------------------------- */
+/* ---- unresolved requests ---- */
 
 /* Under the mutex; the oldest one makes room. Returns the slot. */
 static int note(sg_pg_pool *pool, const char *lock_id, bool over)
 {
     int slot = (int)(pool->next_unresolved++ % SG_PG_MAX_UNRESOLVED);
-
     memcpy(pool->unresolved[slot].lock_id, lock_id, SYNCGUARD_LOCK_ID_SIZE);
     pool->unresolved[slot].over = over;
     return slot;
@@ -43,12 +42,10 @@ void sg_pg_unresolved_add(sg_pg_pool *pool, const char *lock_id, bool over)
 
 int sg_pg_unresolved_count(sg_pg_pool *pool, const char *lock_id, int *total)
 {
-    int open = 0;
-    size_t i;
-
     *total = 0;
     pthread_mutex_lock(&pool->mutex);
-    for (i = 0; i < SG_PG_MAX_UNRESOLVED; i++) {
+    int open = 0;
+    for (size_t i = 0; i < SG_PG_MAX_UNRESOLVED; i++) {
         if (memcmp(pool->unresolved[i].lock_id, lock_id, SYNCGUARD_LOCK_ID_CHARS) == 0) {
             (*total)++;
             open += !pool->unresolved[i].over;
@@ -58,7 +55,7 @@ int sg_pg_unresolved_count(sg_pg_pool *pool, const char *lock_id, int *total)
     return *total != 0 ? open : -1;
 }
 
-/* ---- abandoning -------------------------------------------------------------------------- */
+/* ---- abandoning ---- */
 
 typedef struct drain {
     sg_pg_connection *connection;
@@ -74,10 +71,8 @@ static bool read_to_end(const sg_pg_connection *connection)
 {
     PGconn *pg = connection->pg;
     syncguard_limits limits = {syncguard_clock_after(syncguard_clock_ns(), DRAIN_MS), NULL};
-
     for (;;) {
         struct pollfd fd = {PQsocket(pg), POLLIN, 0};
-
         if (PQstatus(pg) == CONNECTION_BAD || PQsocket(pg) < 0)
             return false;
         while (PQisBusy(pg) == 0) {
@@ -86,7 +81,6 @@ static bool read_to_end(const sg_pg_connection *connection)
             bool expected = none || sg_pg_is_expected(result);
             bool end = result != NULL && (PQresultStatus(result) == PGRES_PIPELINE_SYNC ||
                                           sg_pg_ends_session(connection, result));
-
             PQclear(result);
             if (end)
                 return true;
@@ -110,8 +104,6 @@ static void *run_drain(void *argument)
     drain *d = argument;
     sg_pg_pool *pool = d->connection->pool;
     char text[256];
-    bool over;
-
     if (d->cancel != NULL) {
         PQcancel(d->cancel, text, sizeof text);
         PQfreeCancel(d->cancel);
@@ -119,7 +111,7 @@ static void *run_drain(void *argument)
     pthread_mutex_lock(&pool->mutex);
     pool->cancels -= d->cancels;
     pthread_mutex_unlock(&pool->mutex);
-    over = read_to_end(d->connection);
+    bool over = read_to_end(d->connection);
     sg_pg_pool_discard(d->connection);
     pthread_mutex_lock(&pool->mutex);
     pool->drains--;
@@ -136,11 +128,8 @@ static void *run_drain(void *argument)
 /* Starts the thread. False: there are too many, or none can be had. */
 static bool start_drain(sg_pg_pool *pool, drain *d)
 {
-    pthread_t thread;
-    bool room;
-
     pthread_mutex_lock(&pool->mutex);
-    room = pool->drains < MAX_DRAINS;
+    bool room = pool->drains < MAX_DRAINS;
     d->cancels = room && pool->cancels < MAX_CANCELS;
     pool->cancels += d->cancels;
     pool->drains += room;
@@ -149,6 +138,7 @@ static bool start_drain(sg_pg_pool *pool, drain *d)
     if (!room)
         return false;
     d->cancel = d->cancels ? PQgetCancel(d->connection->pg) : NULL;
+    pthread_t thread;
     if (syncguard_thread_start(&thread, run_drain, d) == 0) {
         pthread_detach(thread);
         return true;
@@ -166,13 +156,12 @@ void sg_pg_abandon(sg_pg_connection *connection, const char *lock_id)
 {
     sg_pg_pool *pool = connection->pool;
     drain *d = syncguard_calloc(1, sizeof *d);
-    int slot = -1;
-
     sg_pg_pool_count_lost(connection);
     pthread_mutex_lock(&pool->mutex);
     /* The core does not know of a release that this session still carries out: its notification
      * has to be passed on like that of another process. */
     connection->server_pid = 0;
+    int slot = -1;
     if (lock_id != NULL)
         slot = note(pool, lock_id, false);
     pthread_mutex_unlock(&pool->mutex);

@@ -21,7 +21,6 @@ static const syncguard_capabilities capabilities = {
 static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
     sg_pg *pg = sg_pg_of(backend);
-
     if (pg->listener != NULL)
         sg_pg_listener_disarm(pg->listener, key, key_length);
 }
@@ -34,7 +33,6 @@ static bool connection_ended(syncguard_backend *backend)
 static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *err)
 {
     sg_pg *pg = sg_pg_of(backend);
-
     pg->pid = getpid();
     sg_pg_pool_forget(pg->pool);
     return pg->listener != NULL ? sg_pg_listener_forget(pg->listener, err) : SYNCGUARD_OK;
@@ -57,7 +55,6 @@ static void free_parts(sg_pg *pg)
 static void destroy(syncguard_backend *backend)
 {
     sg_pg *pg = sg_pg_of(backend);
-
     free_parts(pg);
     syncguard_backend_fini(backend);
     syncguard_free(pg);
@@ -83,8 +80,6 @@ static const syncguard_backend_ops ops = {
 
 static syncguard_status make_parts(sg_pg *pg, const sg_pg_config *config, syncguard_error *err)
 {
-    syncguard_status status;
-
     pg->pid = getpid();
     pg->base.capabilities.wakes_waiters = config->own.listen;
     pg->pooler = config->own.pooler;
@@ -96,7 +91,7 @@ static syncguard_status make_parts(sg_pg *pg, const sg_pg_config *config, syncgu
     atomic_init(&pg->queue_full, false);
     sg_pg_format(pg->tolerance, SYNCGUARD_TIME_TOLERANCE_MS);
     sg_pg_format(pg->fence_max, SYNCGUARD_FENCE_MAX);
-    status = sg_pg_statements_write(&pg->statements, err);
+    syncguard_status status = sg_pg_statements_write(&pg->statements, err);
     if (status == SYNCGUARD_OK)
         status = sg_pg_options_pool(config, &pg->pool, err);
     if (status == SYNCGUARD_OK && pg->pool->target->passfile_refused)
@@ -114,18 +109,15 @@ syncguard_status syncguard_postgres_open(const syncguard_postgres_options *postg
                                          syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    sg_pg_config config;
-    sg_pg *pg = NULL;
-    syncguard_status status;
-
     syncguard_error_clear(err);
     if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out is NULL");
     *out = NULL;
-    status = sg_pg_options_read(postgres_options, options, &config, err);
+    sg_pg_config config;
+    syncguard_status status = sg_pg_options_read(postgres_options, options, &config, err);
     if (status != SYNCGUARD_OK)
         return status;
-    pg = syncguard_calloc(1, sizeof *pg);
+    sg_pg *pg = syncguard_calloc(1, sizeof *pg);
     if (pg == NULL)
         return syncguard_fail_memory(err);
     status = syncguard_backend_init(&pg->base, &ops, &capabilities, &config.common, err);
@@ -147,23 +139,21 @@ syncguard_status syncguard_postgres_setup(const syncguard_postgres_options *post
                                           syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    sg_pg_config config;
-    sg_pg_pool *pool = NULL;
-    sg_pg_connection *connection = NULL;
-    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
-    syncguard_status status;
-
     syncguard_error_clear(err);
-    status = sg_pg_options_read(postgres_options, options, &config, err);
+    sg_pg_config config;
+    syncguard_status status = sg_pg_options_read(postgres_options, options, &config, err);
     if (status == SYNCGUARD_OK && print != NULL) {
         sg_pg_schema_print(&config.locks, &config.fences, print, print_context);
         return SYNCGUARD_OK;
     }
+    sg_pg_pool *pool = NULL;
     if (status == SYNCGUARD_OK)
         status = sg_pg_options_pool(&config, &pool, err);
     if (status != SYNCGUARD_OK)
         return status;
+    syncguard_limits limits = {SYNCGUARD_NO_DEADLINE, NULL};
     limits.deadline_ns = syncguard_clock_after(syncguard_clock_ns(), config.common.timeout_ms);
+    sg_pg_connection *connection = NULL;
     status = sg_pg_check_out(pool, &limits, &connection, err);
     if (status == SYNCGUARD_OK)
         status = sg_pg_schema_create(connection, &config.locks, &config.fences, &config.common,
@@ -177,14 +167,13 @@ syncguard_status syncguard_postgres_setup(const syncguard_postgres_options *post
     return status;
 }
 
-/* ---- the module -------------------------------------------------------------------------- */
+/* ---- the module ---- */
 
 static syncguard_status open_url(const char *text, const syncguard_options *options,
                                  syncguard_backend **out, syncguard_error *err)
 {
     sg_pg_url url;
     syncguard_status status = sg_pg_url_read(text, options, &url, err);
-
     if (status == SYNCGUARD_OK)
         status = syncguard_postgres_open(&url.own, &url.common, out, err);
     sg_pg_url_free(&url);
@@ -197,7 +186,6 @@ static syncguard_status setup_url(const char *text, const syncguard_options *opt
 {
     sg_pg_url url;
     syncguard_status status = sg_pg_url_read(text, options, &url, err);
-
     if (status == SYNCGUARD_OK)
         status = syncguard_postgres_setup(&url.own, &url.common, print, print_context, err);
     sg_pg_url_free(&url);

@@ -26,7 +26,6 @@ static void receive_notice(void *context, const PGresult *notice)
 {
     sg_pg_connection *connection = context;
     const char *severity = PQresultErrorField(notice, PG_DIAG_SEVERITY_NONLOCALIZED);
-
     if (severity != NULL && strcmp(severity, "WARNING") == 0)
         connection->warned = true;
     if (severity != NULL && strcmp(severity, "FATAL") == 0)
@@ -38,8 +37,6 @@ static PGconn *begin(sg_pg_connection *connection, const sg_pg_target *target, i
     const char *keywords[MAX_PARAMETERS];
     const char *values[MAX_PARAMETERS];
     size_t count = 0;
-    PGconn *pg;
-
     for (; target->keywords[count] != NULL && count < MAX_PARAMETERS - 4; count++) {
         keywords[count] = target->keywords[count];
         values[count] = target->values[count];
@@ -52,7 +49,7 @@ static PGconn *begin(sg_pg_connection *connection, const sg_pg_target *target, i
     values[count++] = target->ports[host];
     keywords[count] = NULL;
     values[count] = NULL;
-    pg = PQconnectStartParams(keywords, values, 0);
+    PGconn *pg = PQconnectStartParams(keywords, values, 0);
     if (pg == NULL)
         return NULL;
     PQsetNoticeReceiver(pg, receive_notice, connection);
@@ -65,13 +62,11 @@ static int other_addresses(const char *host)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *all = NULL;
-    const struct addrinfo *each;
-    int count = 0;
-
     if (host == NULL || host[0] == '/' || host[0] == '@' ||
         getaddrinfo(host, NULL, &hints, &all) != 0)
         return 0;
-    for (each = all; each != NULL; each = each->ai_next)
+    int count = 0;
+    for (const struct addrinfo *each = all; each != NULL; each = each->ai_next)
         count++;
     freeaddrinfo(all);
     return count - 1;
@@ -88,11 +83,9 @@ static syncguard_status wait_for(PGconn *pg, short events, const char *host, int
     struct pollfd fd = {PQsocket(pg), events, 0};
     syncguard_limits half =
         syncguard_limits_until(limits, syncguard_clock_ns() + syncguard_limits_left_ns(limits) / 2);
-    syncguard_status status;
-
     if (*others == 0 || PQstatus(pg) != CONNECTION_STARTED)
         return syncguard_wait_fds(&fd, 1, limits, err);
-    status = syncguard_wait_fds(&fd, 1, &half, err);
+    syncguard_status status = syncguard_wait_fds(&fd, 1, &half, err);
     if (status == SYNCGUARD_OK)
         return status;
     if (*others < 0)
@@ -109,14 +102,12 @@ static syncguard_status finish(PGconn *pg, const char *host, bool service,
                                const syncguard_limits *limits, syncguard_error *err)
 {
     int others = host != NULL ? -1 : 0; /* -1: not counted yet */
-    PostgresPollingStatusType next = PGRES_POLLING_WRITING;
-    syncguard_status status;
-
     if (PQstatus(pg) == CONNECTION_BAD)
         return sg_pg_fail_connect(err, pg, service);
+    PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     while (next != PGRES_POLLING_OK) {
-        status = wait_for(pg, next == PGRES_POLLING_READING ? POLLIN : POLLOUT, host, &others,
-                          limits, err);
+        syncguard_status status = wait_for(pg, next == PGRES_POLLING_READING ? POLLIN : POLLOUT,
+                                           host, &others, limits, err);
         if (status != SYNCGUARD_OK)
             return syncguard_fail(err, SYNCGUARD_E_NETWORK_TIMEOUT, NULL,
                                   "connecting to the server took too long");
@@ -145,15 +136,13 @@ static syncguard_status identify(sg_pg_connection *connection, const sg_pg_time_
     char lock[32];
     char statement[32];
     const char *values[] = {lock, statement};
-    PGresult *result = NULL;
-    int64_t pid = 0;
-    syncguard_status status;
-
     snprintf(lock, sizeof lock, "%lld ms", (long long)session->lock_ms);
     snprintf(statement, sizeof statement, "%lld ms", (long long)session->statement_ms);
-    status = sg_pg_query(connection, sql, 2, values, limits, &result, err);
+    PGresult *result = NULL;
+    syncguard_status status = sg_pg_query(connection, sql, 2, values, limits, &result, err);
     if (status != SYNCGUARD_OK)
         return status;
+    int64_t pid = 0;
     connection->direct = sg_pg_int64(result, 0, 0, &pid) && pid == PQbackendPID(connection->pg);
     connection->limited = connection->direct && session->lock_ms > 0 && sg_pg_bool(result, 0, 1);
     PQclear(result);
@@ -165,7 +154,6 @@ static int64_t host_deadline(const sg_pg_target *target, int left, int64_t deadl
 {
     int64_t now = syncguard_clock_ns();
     int64_t share = (deadline_ns - now) / (left + 1);
-
     if (target->connect_timeout_ms > 0)
         share = target->connect_timeout_ms * SYNCGUARD_NS_PER_MS;
     return now + share < deadline_ns ? now + share : deadline_ns;
@@ -176,13 +164,10 @@ syncguard_status sg_pg_connection_open(sg_pg_connection *connection, const sg_pg
 {
     syncguard_status status = SYNCGUARD_OK;
     int first = *host;
-    int i;
-
-    for (i = 0; i < target->host_count; i++) {
+    for (int i = 0; i < target->host_count; i++) {
         int at = (first + i) % target->host_count;
         syncguard_limits limits = {host_deadline(target, target->host_count - 1 - i, deadline_ns),
                                    NULL};
-
         connection->pg = begin(connection, target, at);
         if (connection->pg == NULL)
             return syncguard_fail_memory(err);
@@ -204,17 +189,15 @@ syncguard_status sg_pg_connection_open(sg_pg_connection *connection, const sg_pg
 bool sg_pg_connection_is_open(const sg_pg_connection *connection)
 {
     int fd = PQsocket(connection->pg);
-
     return fd < 0 || !connection->socket.known || syncguard_fd_same(fd, connection->socket);
 }
 
 bool sg_pg_connection_cut_off(const sg_pg_connection *connection)
 {
     int fd = PQsocket(connection->pg);
-    int pair[2];
-
     if (!syncguard_fd_same(fd, connection->socket))
         return false;
+    int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
         close(fd);
         return false;

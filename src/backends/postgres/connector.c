@@ -38,7 +38,6 @@ static void free_attempt(attempt *a)
 static void unlink_orphan(attempt *a)
 {
     attempt **link = &a->pool->orphans;
-
     while (*link != NULL && *link != a)
         link = &(*link)->next;
     if (*link != NULL)
@@ -50,15 +49,11 @@ static void *run(void *argument)
     attempt *a = argument;
     sg_pg_pool *pool = a->pool;
     sg_pg_connection *connection = a->connection;
-    int host;
-    bool orphan;
-    bool connected;
-
     pthread_mutex_lock(&pool->mutex);
-    host = pool->first_host;
+    int host = pool->first_host;
     pthread_mutex_unlock(&pool->mutex);
     a->status = sg_pg_connection_open(connection, pool->target, &host, a->deadline_ns, &a->error);
-    connected = a->status == SYNCGUARD_OK;
+    bool connected = a->status == SYNCGUARD_OK;
     pthread_mutex_lock(&pool->mutex);
     if (connected) {
         pool->first_host = host;
@@ -68,7 +63,7 @@ static void *run(void *argument)
     }
     pool->attempts--;
     a->finished = true;
-    orphan = !a->owned;
+    bool orphan = !a->owned;
     if (orphan)
         unlink_orphan(a);
     else /* the owner can free it as soon as the mutex is free */
@@ -89,12 +84,11 @@ static void *run(void *argument)
 static syncguard_status start_thread(attempt *a, syncguard_error *err)
 {
     sg_pg_pool *pool = a->pool;
-    pthread_t thread;
-
     pthread_mutex_lock(&pool->mutex);
     pool->references++;
     pool->attempts++;
     pthread_mutex_unlock(&pool->mutex);
+    pthread_t thread;
     if (syncguard_thread_start(&thread, run, a) == 0) {
         pthread_detach(thread);
         return SYNCGUARD_OK;
@@ -111,8 +105,6 @@ static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, 
 {
     attempt *a = syncguard_calloc(1, sizeof *a);
     int64_t left_ns = syncguard_limits_left_ns(limits);
-    syncguard_status status = SYNCGUARD_OK;
-
     if (a == NULL)
         return syncguard_fail_memory(err);
     a->pool = pool;
@@ -125,6 +117,7 @@ static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, 
         left_ns = MIN_ATTEMPT_MS * SYNCGUARD_NS_PER_MS;
     a->deadline_ns = a->started_ns + left_ns;
     a->connection = sg_pg_pool_add(pool);
+    syncguard_status status = SYNCGUARD_OK;
     if (a->connection == NULL)
         status = syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
@@ -145,10 +138,8 @@ static syncguard_status start(sg_pg_pool *pool, const syncguard_limits *limits, 
 static attempt *adopt(sg_pg_pool *pool)
 {
     int64_t now = syncguard_clock_ns();
-    attempt *a;
-
     pthread_mutex_lock(&pool->mutex);
-    a = pool->orphans;
+    attempt *a = pool->orphans;
     if (a != NULL && (now - a->started_ns < FRESH_ATTEMPT_NS || pool->attempts >= 2 * pool->max)) {
         pool->orphans = a->next;
         a->next = NULL;
@@ -165,14 +156,12 @@ syncguard_status sg_pg_connector_wait(sg_pg_pool *pool, const syncguard_limits *
 {
     attempt *a = adopt(pool);
     syncguard_status status = a != NULL ? SYNCGUARD_OK : start(pool, limits, &a, err);
-    bool finished;
-
     *out = NULL;
     if (status != SYNCGUARD_OK)
         return status;
     status = syncguard_parker_park(&a->done, limits, err);
     pthread_mutex_lock(&pool->mutex);
-    finished = a->finished;
+    bool finished = a->finished;
     if (!finished) {
         a->owned = false;
         a->next = pool->orphans;

@@ -68,15 +68,16 @@ static void report_durability(const syncguard_findings *to, const PGresult *r)
 
 static void report_standbys(const syncguard_findings *to, const PGresult *r, const char *commit)
 {
-    int64_t needed = 0, connected = 0, confirming = 0;
+    int64_t needed = 0;
     bool waits = strcmp(commit, "off") != 0 && strcmp(commit, "local") != 0;
-    char text[160];
-
     (void)sg_pg_int64(r, 0, 0, &needed);
+    int64_t connected = 0;
     (void)sg_pg_int64(r, 0, 1, &connected);
+    int64_t confirming = 0;
     (void)sg_pg_int64(r, 0, 2, &confirming);
     if (sg_pg_bool(r, 0, 3))
         confirming = connected; /* cannot be told apart */
+    char text[160];
     snprintf(text, sizeof text,
              "%lld standbys are connected, %lld must confirm a commit, synchronous_commit is %.20s",
              (long long)connected, (long long)needed, commit);
@@ -114,9 +115,7 @@ static void report_session(const syncguard_findings *to, const sg_pg *pg, const 
                            PGconn *connection)
 {
     const char *code = sg_pg_value(r, 0, X_CODE);
-    int64_t pid = 0;
     char text[128];
-
     snprintf(text, sizeof text, "PostgreSQL %.100s", sg_pg_value(r, 0, X_VERSION));
     syncguard_report_fine(to, "version", text);
     if (sg_pg_value(r, 0, X_RECOVERY)[0] == 't')
@@ -134,6 +133,7 @@ static void report_session(const syncguard_findings *to, const sg_pg *pg, const 
                          "database");
     else
         syncguard_report_fine(to, "read_only", "transactions may write");
+    int64_t pid = 0;
     report_pooler(to, pg, sg_pg_int64(r, 0, X_PID, &pid) && pid != PQbackendPID(connection));
     if (strcmp(code, "UTF8") != 0 && strcmp(code, "SQL_ASCII") != 0)
         syncguard_report(to, SYNCGUARD_WARN, "encoding", "the database is not in UTF8",
@@ -148,7 +148,6 @@ static bool verifies(PGconn *connection)
 {
     PQconninfoOption *options = PQconninfo(connection);
     bool full = false;
-
     for (const PQconninfoOption *o = options; o != NULL && o->keyword != NULL; o++) {
         if (strcmp(o->keyword, "sslmode") == 0)
             full = o->val != NULL && strcmp(o->val, "verify-full") == 0;
@@ -160,13 +159,12 @@ static bool verifies(PGconn *connection)
 static void report_tls(const syncguard_findings *to, PGconn *connection)
 {
     const char *address = PQhostaddr(connection);
-
     syncguard_report_tls(to, address != NULL && *address != 0 ? address : PQhost(connection),
                          PQsslInUse(connection) != 0, verifies(connection),
                          "add sslmode=verify-full to the URL; sslrootcert names the CA");
 }
 
-/* ---- clocks ------------------------------------------------------------------------------ */
+/* ---- clocks ---- */
 
 /* A server that does not answer may use that much time. */
 #define STANDBY_NS (2000 * SYNCGUARD_NS_PER_MS)
@@ -274,7 +272,6 @@ static void report_snapshots(const syncguard_findings *to, const PGresult *r)
     const char *slots = sg_pg_value(r, 0, 2);
     bool old = strcmp(sessions, "0") != 0 || strcmp(prepared, "0") != 0 || strcmp(slots, "0") != 0;
     char text[200];
-
     snprintf(text, sizeof text,
              "%.12s sessions, %.12s prepared transactions and %.12s replication slots keep old row "
              "versions",
@@ -290,10 +287,9 @@ static void report_snapshots(const syncguard_findings *to, const PGresult *r)
 static void report_records(const syncguard_findings *to, sg_pg *pg, const syncguard_limits *limits)
 {
     size_t count = 0;
-    char text[160];
-
     if (sg_pg_count_unreadable(pg, limits, &count, NULL) != SYNCGUARD_OK)
         return;
+    char text[160];
     snprintf(text, sizeof text, "%zu stored records cannot be read", count);
     if (count > 0)
         syncguard_report(to, SYNCGUARD_WARN, "records", text,
@@ -333,14 +329,13 @@ static syncguard_status report_server(const syncguard_findings *to, const sg_pg 
 {
     PGresult *facts = NULL;
     PGresult *standbys = NULL;
-    PGresult *snapshots = NULL;
-    clock_offset primary = {0};
     syncguard_status status = sg_pg_query(connection, facts_sql, 0, NULL, limits, &facts, err);
-
     if (status == SYNCGUARD_OK)
         status = sg_pg_query(connection, standbys_sql, 0, NULL, limits, &standbys, err);
+    PGresult *snapshots = NULL;
     if (status == SYNCGUARD_OK)
         status = sg_pg_query(connection, snapshots_sql, 0, NULL, limits, &snapshots, err);
+    clock_offset primary = {0};
     if (status == SYNCGUARD_OK) {
         report_session(to, pg, facts, connection->pg);
         report_tls(to, connection->pg);
@@ -362,17 +357,18 @@ static syncguard_status report_tables(const syncguard_findings *to, const sg_pg 
                                       sg_pg_connection *connection, const syncguard_limits *limits,
                                       bool *usable, syncguard_error *err)
 {
-    bool has_owner = false, has_index = false, visible = false;
-    syncguard_error schema;
-    syncguard_status checked;
+    bool visible = false;
     syncguard_status status =
         sg_pg_diagnose_schema_rights(to, pg, connection, limits, &visible, err);
-
     *usable = false;
     if (status != SYNCGUARD_OK || !visible)
         return status;
-    checked = sg_pg_schema_check(connection, &pg->statements.locks, &pg->statements.fences, limits,
-                                 &has_owner, &has_index, &schema);
+    bool has_owner = false;
+    bool has_index = false;
+    syncguard_error schema;
+    syncguard_status checked =
+        sg_pg_schema_check(connection, &pg->statements.locks, &pg->statements.fences, limits,
+                           &has_owner, &has_index, &schema);
     if (checked != SYNCGUARD_OK && checked != SYNCGUARD_E_INVALID_ARGUMENT) {
         if (err != NULL)
             *err = schema;
@@ -389,15 +385,14 @@ syncguard_status sg_pg_diagnose(syncguard_backend *backend, const syncguard_limi
 {
     sg_pg *pg = sg_pg_of(backend);
     const syncguard_findings to = {fn, context};
-    sg_pg_connection *connection = NULL;
-    bool usable = false;
     syncguard_status status = syncguard_gate_enter(&pg->pool->gate, limits, err);
-
     if (status != SYNCGUARD_OK)
         return status;
+    sg_pg_connection *connection = NULL;
     status = sg_pg_check_out(pg->pool, limits, &connection, err);
     if (status == SYNCGUARD_OK)
         status = report_server(&to, pg, connection, limits, err);
+    bool usable = false;
     if (status == SYNCGUARD_OK)
         status = report_tables(&to, pg, connection, limits, &usable, err);
     /* A session in an unknown state is not worth keeping. */

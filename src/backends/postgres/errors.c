@@ -48,11 +48,9 @@ static const mapping mappings[] = {
 
 syncguard_status sg_pg_fail(syncguard_error *err, const char *sqlstate)
 {
-    size_t i;
-
     if (sqlstate == NULL || *sqlstate == 0)
         return syncguard_fail(err, UNAVAILABLE, NULL, "the connection to the server was lost");
-    for (i = 0; i < sizeof mappings / sizeof *mappings; i++) {
+    for (size_t i = 0; i < sizeof mappings / sizeof *mappings; i++) {
         if (strncmp(sqlstate, mappings[i].prefix, strlen(mappings[i].prefix)) == 0)
             return syncguard_fail(err, mappings[i].status, sqlstate, "%s", mappings[i].text);
     }
@@ -69,11 +67,9 @@ static bool find_code(const char *message, char out[6])
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     const char *line = message;
     bool found = false;
-
     while (*line != 0) {
         size_t length = strcspn(line, "\n");
         const char *code = line + length - 5;
-
         if (length > 8 && strspn(code, digits) == 5 && memcmp(code - 3, ":  ", 3) == 0) {
             memcpy(out, code, 5);
             out[5] = '\0';
@@ -89,7 +85,6 @@ static bool find_code(const char *message, char out[6])
 static bool no_descriptor_left(void)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
     if (fd >= 0)
         close(fd);
     return fd < 0 && (errno == EMFILE || errno == ENFILE);
@@ -100,10 +95,9 @@ static bool no_descriptor_left(void)
 static void copy_reason(const char *message, char *out, size_t size)
 {
     const char *from = strstr(message, "failed: ");
+    from = from != NULL ? from + strlen("failed: ") : message;
     bool quoted = false;
     size_t at = 0;
-
-    from = from != NULL ? from + strlen("failed: ") : message;
     for (; *from != 0 && *from != '\n' && at + 4 < size; from++) {
         if (*from == '"')
             quoted = !quoted;
@@ -118,11 +112,9 @@ static void copy_reason(const char *message, char *out, size_t size)
 syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool service)
 {
     const char *message = pg != NULL ? PQerrorMessage(pg) : "";
-    char reason[160];
-    char code[6];
-
     if (pg == NULL)
         return syncguard_fail_memory(err);
+    char code[6];
     if (find_code(message, code) && strcmp(code, "08P01") == 0)
         return syncguard_fail(err, UNAVAILABLE, code,
                               "the server refuses the settings of the session: behind a "
@@ -137,6 +129,7 @@ syncguard_status sg_pg_fail_connect(syncguard_error *err, PGconn *pg, bool servi
                               "the server wants a password and none was given");
     if (no_descriptor_left())
         return syncguard_fail(err, SYNCGUARD_E_RATE_LIMITED, NULL, "no descriptor is left");
+    char reason[160];
     copy_reason(message, reason, sizeof reason);
     /* Without a port libpq has not got as far as choosing a host. */
     if (*PQport(pg) == 0)

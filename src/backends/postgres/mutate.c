@@ -14,7 +14,7 @@ static syncguard_status unreadable(syncguard_error *err)
     return syncguard_fail(err, SYNCGUARD_E_INTERNAL, NULL, "the stored record cannot be read");
 }
 
-/* ---- acquire ----------------------------------------------------------------------------- */
+/* ---- acquire ---- */
 
 /* Columns of the current row, and of the grant. */
 enum { ROW_MINE, ROW_EXPIRES, ROW_FENCE, ROW_NOW };
@@ -32,7 +32,6 @@ static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *res
                                    int fence_column, int expires_column, syncguard_error *err)
 {
     char fence[SYNCGUARD_FENCE_SIZE];
-
     if (!sg_pg_text(result, 0, fence_column, fence, sizeof fence) ||
         !syncguard_fence_valid(fence) || !syncguard_fence_parse(fence, &op->fence) ||
         !sg_pg_int64(result, 0, expires_column, &op->expires_at_ms))
@@ -45,12 +44,10 @@ static syncguard_status read_grant(syncguard_acquire_op *op, const PGresult *res
 static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, const char *counter,
                                         syncguard_error *err)
 {
-    int64_t fence = 0;
     sg_pg_request request = {0};
-    syncguard_status status;
-
     sg_pg_request_add(&request, SG_PG_COUNTER, 1, counter);
-    status = sg_pg_request_run(pg, &request, &op->limits, err);
+    syncguard_status status = sg_pg_request_run(pg, &request, &op->limits, err);
+    int64_t fence = 0;
     if (status == SYNCGUARD_OK) {
         op->remaining_ms = -1;
         status = SYNCGUARD_LOCKED;
@@ -68,13 +65,12 @@ static syncguard_status explain_refusal(sg_pg *pg, syncguard_acquire_op *op, con
 static syncguard_status read_acquire(syncguard_acquire_op *op, const PGresult *row,
                                      const PGresult *grant, bool *found, syncguard_error *err)
 {
-    int64_t now = 0;
-    int64_t expires = 0;
-
     if (PQntuples(grant) > 0)
         return read_grant(op, grant, GRANT_FENCE, GRANT_EXPIRES, err);
     if (PQntuples(row) == 0)
         return SYNCGUARD_ABSENT;
+    int64_t now = 0;
+    int64_t expires = 0;
     if (!sg_pg_int64(row, 0, ROW_NOW, &now) || !sg_pg_expiry(row, 0, ROW_EXPIRES, &expires))
         return unreadable(err);
     if (!syncguard_is_live(expires, now))
@@ -110,7 +106,6 @@ static syncguard_status confirm_grant(sg_pg *pg, syncguard_acquire_op *op, const
 {
     sg_pg_request request = {0};
     syncguard_status status = renew(pg, op->lock_id, ttl, &op->limits, &request, err);
-
     if (status == SYNCGUARD_OK && (PQntuples(request.results[2]) == 0 ||
                                    !sg_pg_int64(request.results[2], 0, 0, &op->expires_at_ms)))
         status = syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, NULL,
@@ -123,7 +118,6 @@ static syncguard_status make_values(const syncguard_acquire_op *op, acquire_valu
                                     syncguard_error *err)
 {
     syncguard_status status = sg_pg_name(op->key, out->name, err);
-
     if (status == SYNCGUARD_OK)
         status = sg_pg_counter_name(out->name, out->counter, err);
     sg_pg_format(out->ttl, op->ttl_ms);
@@ -137,7 +131,6 @@ static void add_acquire(const sg_pg *pg, const syncguard_acquire_op *op, const a
                         sg_pg_request *request)
 {
     const char *owner = op->owner != NULL && *op->owner != 0 ? v->owner : NULL;
-
     sg_pg_request_add(request, SG_PG_BEGIN, 0);
     sg_pg_request_add(request, SG_PG_LOCK_KEY, 1, v->name);
     sg_pg_request_add(request, SG_PG_CURRENT_ROW, 2, v->name, op->lock_id);
@@ -152,9 +145,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     sg_pg *pg = sg_pg_of(backend);
     sg_pg_request request = {.lock_id = op->lock_id};
     acquire_values values;
-    bool found = false;
     syncguard_status status = make_values(op, &values, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     /* Before the attempt, so that no release after it goes unnoticed. */
@@ -162,6 +153,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
         op->armed_ms = sg_pg_listener_arm(pg->listener, op->key, op->key_length, &op->limits);
     add_acquire(pg, op, &values, &request);
     status = sg_pg_request_run(pg, &request, &op->limits, err);
+    bool found = false;
     if (status == SYNCGUARD_OK)
         status = read_acquire(op, request.results[2], request.results[3], &found, err);
     if (status == SYNCGUARD_OK && found)
@@ -179,7 +171,7 @@ syncguard_status sg_pg_acquire(syncguard_backend *backend, syncguard_acquire_op 
     return status;
 }
 
-/* ---- release and extend ------------------------------------------------------------------ */
+/* ---- release and extend ---- */
 
 /* Columns of what a release took away. */
 enum { GONE_KEY, GONE_LIVE };
@@ -189,16 +181,14 @@ syncguard_status sg_pg_release(syncguard_backend *backend, syncguard_release_op 
 {
     sg_pg *pg = sg_pg_of(backend);
     const PGresult *gone;
-    sg_pg_request request = {0};
-    syncguard_status status;
-
     op->key_length = 0;
     op->reason = SYNCGUARD_REASON_NONE;
+    sg_pg_request request = {0};
     sg_pg_request_add(&request, SG_PG_BEGIN, 0);
     sg_pg_request_add(&request, SG_PG_RELEASE, 3, op->lock_id, pg->tolerance, "t");
     request.notifies = &request.calls[1].values[2];
     sg_pg_request_add(&request, SG_PG_COMMIT, 0);
-    status = sg_pg_request_run(pg, &request, &op->limits, err);
+    syncguard_status status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status != SYNCGUARD_OK)
         goto out;
     gone = request.results[1];
@@ -224,12 +214,11 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
                               syncguard_error *err)
 {
     char ttl[SG_PG_NUMBER_SIZE];
-    sg_pg_request request = {0};
-    syncguard_status status;
-
     sg_pg_format(ttl, op->ttl_ms);
     op->reason = SYNCGUARD_REASON_NONE;
-    status = renew(sg_pg_of(backend), op->lock_id, ttl, &op->limits, &request, err);
+    sg_pg_request request = {0};
+    syncguard_status status =
+        renew(sg_pg_of(backend), op->lock_id, ttl, &op->limits, &request, err);
     if (request.outcome != SG_PG_NOT_SENT)
         op->first_sent_ns = request.first_sent_ns;
     if (status == SYNCGUARD_OK && PQntuples(request.results[2]) == 0) {
@@ -243,7 +232,7 @@ syncguard_status sg_pg_extend(syncguard_backend *backend, syncguard_extend_op *o
     return status;
 }
 
-/* ---- undo and cleanup -------------------------------------------------------------------- */
+/* ---- undo and cleanup ---- */
 
 syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t key_length,
                             const char *lock_id, int64_t until_ns, const syncguard_limits *limits,
@@ -255,12 +244,11 @@ syncguard_status sg_pg_undo(syncguard_backend *backend, const char *key, size_t 
     int total = 0;
     int open = sg_pg_unresolved_count(pg->pool, lock_id, &total);
     char name[SYNCGUARD_NAME_SIZE];
-    sg_pg_request request = {0};
     syncguard_status status = sg_pg_name(key, name, err);
-
     (void)until_ns;
     if (status != SYNCGUARD_OK)
         return status;
+    sg_pg_request request = {0};
     sg_pg_request_add(&request, SG_PG_BEGIN, 0);
     sg_pg_request_add(&request, SG_PG_LOCK_KEY, 1, name);
     sg_pg_request_add(&request, SG_PG_UNDO, 3, name, lock_id, "t");
@@ -283,15 +271,14 @@ syncguard_status sg_pg_cleanup(syncguard_backend *backend, const syncguard_clean
                                syncguard_error *err)
 {
     char name[SYNCGUARD_NAME_SIZE];
-    char expires[SG_PG_NUMBER_SIZE];
-    char guard[SG_PG_NUMBER_SIZE];
-    sg_pg_request request = {0};
     syncguard_status status = sg_pg_name(op->key, name, err);
-
     if (status != SYNCGUARD_OK)
         return status;
+    char expires[SG_PG_NUMBER_SIZE];
     sg_pg_format(expires, op->expires_at_ms);
+    char guard[SG_PG_NUMBER_SIZE];
     sg_pg_format(guard, SYNCGUARD_CLEANUP_GUARD_MS);
+    sg_pg_request request = {0};
     sg_pg_request_add(&request, SG_PG_BEGIN, 0);
     sg_pg_request_add(&request, SG_PG_LOCK_KEY, 1, name);
     sg_pg_request_add(&request, SG_PG_CLEANUP, 4, name, op->lock_id, expires, guard);

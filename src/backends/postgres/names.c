@@ -11,7 +11,6 @@
 syncguard_status sg_pg_name(const char *key, char out[SYNCGUARD_NAME_SIZE], syncguard_error *err)
 {
     size_t length = 0;
-
     return syncguard_storage_name(NULL, key, SYNCGUARD_POSTGRES_LIMIT_BYTES,
                                   SYNCGUARD_POSTGRES_RESERVE_BYTES, out, &length, err);
 }
@@ -20,7 +19,6 @@ syncguard_status sg_pg_counter_name(const char *name, char out[SYNCGUARD_NAME_SI
                                     syncguard_error *err)
 {
     size_t length = 0;
-
     return syncguard_fence_name(NULL, name, SYNCGUARD_POSTGRES_LIMIT_BYTES,
                                 SYNCGUARD_POSTGRES_RESERVE_BYTES, out, &length, err);
 }
@@ -33,7 +31,6 @@ static size_t identifier(const char *text)
 {
     static const char first[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
     static const char more[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789$";
-
     return strspn(text, first) != 0 ? strspn(text, more) : 0;
 }
 
@@ -43,7 +40,6 @@ syncguard_status sg_pg_table_read(const char *name, const char *option, sg_pg_ta
     size_t schema = 0;
     size_t table = identifier(name);
     const char *bare = name;
-
     if (table != 0 && name[table] == '.') {
         schema = table;
         bare = name + table + 1;

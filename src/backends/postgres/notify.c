@@ -94,10 +94,8 @@ static syncguard_limits query_limits(const sg_pg_listener *listener)
 static void answer(sg_pg_listener *listener, const watch *w, bool armed)
 {
     arming **link = &listener->armings;
-
     while (*link != NULL) {
         arming *each = *link;
-
         if (w != NULL && each->about != w) {
             link = &each->next;
             continue;
@@ -110,18 +108,16 @@ static void answer(sg_pg_listener *listener, const watch *w, bool armed)
     }
 }
 
-/* ---- the thread: its connection ---------------------------------------------------------- */
+/* ---- the thread: its connection ---- */
 
 /* Closes the connection, if there is one: no key is watched any more. failed: wait before the next
  * attempt to connect. */
 static void disconnect(sg_pg_listener *listener, bool failed)
 {
     sg_pg_connection *connection = listener->connection;
-    watch *w;
-
     listener->connection = NULL;
     pthread_mutex_lock(&listener->mutex);
-    for (w = listener->watches; w != NULL; w = w->next)
+    for (watch *w = listener->watches; w != NULL; w = w->next)
         w->armed = false;
     answer(listener, NULL, false);
     if (failed) {
@@ -180,14 +176,12 @@ static const watch *next_of_hash(sg_pg_listener *listener, const watch *w, int64
 static void report_notifications(sg_pg_listener *listener)
 {
     PGnotify *each;
-
     while (listener->connection != NULL && (each = PQnotifies(listener->connection->pg)) != NULL) {
         int64_t hash = strtoll(each->extra, NULL, 10);
-        const watch *w = NULL;
-
         if (strcmp(each->relname, SG_PG_CHANNEL) == 0 &&
             (strstr(each->extra, SG_PG_EARLIER) != NULL ||
              !sg_pg_pool_is_own(listener->pool, each->be_pid))) {
+            const watch *w = NULL;
             while ((w = next_of_hash(listener, w, hash)) != NULL)
                 syncguard_backend_key_changed(listener->backend, w->key, w->length);
         }
@@ -195,24 +189,22 @@ static void report_notifications(sg_pg_listener *listener)
     }
 }
 
-/* ---- the thread: watches ----------------------------------------------------------------- */
+/* ---- the thread: watches ---- */
 
 static void arm_watch(sg_pg_listener *listener, watch *w)
 {
     syncguard_limits limits = query_limits(listener);
     char name[SYNCGUARD_NAME_SIZE];
     const char *values[] = {name};
-    PGresult *result = NULL;
-    int64_t hash = 0;
-    bool late;
     syncguard_status status = sg_pg_name(w->key, name, NULL);
-
     if (listener->connection != NULL && !sg_pg_pool_is_trusted(listener->connection))
         disconnect(listener, false);
     if (listener->connection == NULL && !connect_and_listen(listener))
         return;
+    PGresult *result = NULL;
     if (status == SYNCGUARD_OK)
         status = sg_pg_query(listener->connection, arm_sql, 1, values, &limits, &result, NULL);
+    int64_t hash = 0;
     if (status == SYNCGUARD_OK && !sg_pg_int64(result, 0, 0, &hash))
         status = SYNCGUARD_E_INTERNAL;
     PQclear(result);
@@ -224,7 +216,7 @@ static void arm_watch(sg_pg_listener *listener, watch *w)
     pthread_mutex_lock(&listener->mutex);
     w->hash = hash;
     w->armed = true;
-    late = w->wanted && w->armings == 0;
+    bool late = w->wanted && w->armings == 0;
     answer(listener, w, true);
     pthread_mutex_unlock(&listener->mutex);
     /* The caller has tried without being armed: a release between the two would go unnoticed. */
@@ -237,7 +229,6 @@ static void disarm_watch(sg_pg_listener *listener, const watch *w)
     syncguard_limits limits = query_limits(listener);
     char name[SYNCGUARD_NAME_SIZE];
     const char *values[] = {name};
-
     if (listener->connection == NULL || sg_pg_name(w->key, name, NULL) != SYNCGUARD_OK)
         return;
     if (sg_pg_query(listener->connection, disarm_sql, 1, values, &limits, NULL, NULL) !=
@@ -248,11 +239,8 @@ static void disarm_watch(sg_pg_listener *listener, const watch *w)
 /* Under the mutex: takes a watch that nobody needs out of the list. */
 static watch *take_unneeded(sg_pg_listener *listener, int64_t now, int64_t *next_ns)
 {
-    watch **link;
-
-    for (link = &listener->watches; *link != NULL; link = &(*link)->next) {
+    for (watch **link = &listener->watches; *link != NULL; link = &(*link)->next) {
         watch *w = *link;
-
         if (w->wanted || w->armings > 0)
             continue;
         if (!w->armed || w->leave_ns <= now) {
@@ -268,7 +256,6 @@ static watch *take_unneeded(sg_pg_listener *listener, int64_t now, int64_t *next
 static watch *next_unarmed(sg_pg_listener *listener)
 {
     watch *w = listener->watches;
-
     while (w != NULL && (w->armed || w->armings == 0))
         w = w->next;
     return w;
@@ -279,13 +266,11 @@ static watch *next_unarmed(sg_pg_listener *listener)
 static int64_t update_watches(sg_pg_listener *listener)
 {
     while (!syncguard_abort_triggered(listener->stop)) {
-        int64_t next_ns = SYNCGUARD_NO_DEADLINE;
-        watch *unneeded = NULL;
-        watch *unarmed;
-
         report_notifications(listener);
         pthread_mutex_lock(&listener->mutex);
-        unarmed = next_unarmed(listener);
+        watch *unarmed = next_unarmed(listener);
+        int64_t next_ns = SYNCGUARD_NO_DEADLINE;
+        watch *unneeded = NULL;
         if (unarmed == NULL)
             unneeded = take_unneeded(listener, syncguard_clock_ns(), &next_ns);
         listener->next_check_ns = unarmed != NULL || unneeded != NULL ? 0 : next_ns;
@@ -304,14 +289,13 @@ static int64_t update_watches(sg_pg_listener *listener)
 /* Sleeps until something arrives, somebody calls, or limits end it. */
 static void wait_for_input(sg_pg_listener *listener, const syncguard_limits *limits)
 {
-    const syncguard_limits at_once = {0, NULL};
     PGconn *pg = listener->connection != NULL ? listener->connection->pg : NULL;
     struct pollfd fds[2] = {{listener->parker.fds[0], POLLIN, 0}, {-1, POLLIN, 0}};
-
     if (pg != NULL)
         fds[1].fd = PQsocket(pg);
     if (syncguard_wait_fds(fds, pg != NULL ? 2 : 1, limits, NULL) != SYNCGUARD_OK)
         return;
+    const syncguard_limits at_once = {0, NULL};
     if (fds[0].revents != 0)
         (void)syncguard_parker_park(&listener->parker, &at_once, NULL);
     if (pg != NULL && fds[1].revents != 0 &&
@@ -323,10 +307,8 @@ static void wait_for_input(sg_pg_listener *listener, const syncguard_limits *lim
 static void *run(void *argument)
 {
     sg_pg_listener *listener = argument;
-
     for (;;) {
         syncguard_limits limits = {update_watches(listener), listener->stop};
-
         if (listener->connection != NULL && !sg_pg_pool_is_trusted(listener->connection))
             disconnect(listener, false);
         if (syncguard_abort_triggered(listener->stop))
@@ -339,12 +321,11 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* ---- for the operations ------------------------------------------------------------------ */
+/* ---- for the operations ---- */
 
 static watch *find(sg_pg_listener *listener, const char *key, size_t length)
 {
     watch *w = listener->watches;
-
     while (w != NULL && (w->length != length || memcmp(w->key, key, length) != 0))
         w = w->next;
     return w;
@@ -362,7 +343,6 @@ static bool start(sg_pg_listener *listener)
 static watch *want(sg_pg_listener *listener, const char *key, size_t length)
 {
     watch *w = find(listener, key, length);
-
     if (w == NULL) {
         w = syncguard_calloc(1, sizeof *w + length + 1);
         if (w == NULL)
@@ -385,7 +365,6 @@ static watch *want(sg_pg_listener *listener, const char *key, size_t length)
 static int64_t reliable_ms(const watch *w)
 {
     int64_t quarter_ms = (syncguard_clock_ns() - w->since_ns) / 4 / SYNCGUARD_NS_PER_MS;
-
     if (quarter_ms < SHORTEST_ARMED_MS)
         return SHORTEST_ARMED_MS;
     return quarter_ms < LONGEST_ARMED_MS ? quarter_ms : LONGEST_ARMED_MS;
@@ -398,12 +377,10 @@ static void await_arming(sg_pg_listener *listener, arming *own, const syncguard_
     syncguard_limits soon = syncguard_limits_until(
         limits,
         syncguard_clock_ns() + (share_ns < LONGEST_ARMING_NS ? share_ns : LONGEST_ARMING_NS));
-
     (void)syncguard_parker_park(&own->parker, &soon, NULL);
     pthread_mutex_lock(&listener->mutex);
     if (!own->done) {
         arming **link = &listener->armings;
-
         while (*link != own)
             link = &(*link)->next;
         *link = own->next;
@@ -416,13 +393,10 @@ static void await_arming(sg_pg_listener *listener, arming *own, const syncguard_
 int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t length,
                            const syncguard_limits *limits)
 {
+    pthread_mutex_lock(&listener->mutex);
+    watch *w = want(listener, key, length);
     arming own = {.parker = SYNCGUARD_PARKER_INIT};
     bool ask = false;
-    int64_t armed_ms;
-    watch *w;
-
-    pthread_mutex_lock(&listener->mutex);
-    w = want(listener, key, length);
     /* What is armed in a session that is no longer trusted: the thread is woken to end that. */
     if (w != NULL && w->armed && listener->generation == atomic_load(&listener->pool->generation))
         own.armed = true;
@@ -435,7 +409,7 @@ int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t len
         w->armings++;
         syncguard_parker_unpark(&listener->parker);
     }
-    armed_ms = w != NULL ? reliable_ms(w) : 0;
+    int64_t armed_ms = w != NULL ? reliable_ms(w) : 0;
     pthread_mutex_unlock(&listener->mutex);
     if (ask)
         await_arming(listener, &own, limits);
@@ -444,10 +418,8 @@ int64_t sg_pg_listener_arm(sg_pg_listener *listener, const char *key, size_t len
 
 void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t length)
 {
-    watch *w;
-
     pthread_mutex_lock(&listener->mutex);
-    w = find(listener, key, length);
+    watch *w = find(listener, key, length);
     if (w != NULL) {
         w->wanted = false;
         w->leave_ns = syncguard_clock_ns() + LINGER_NS;
@@ -457,13 +429,12 @@ void sg_pg_listener_disarm(sg_pg_listener *listener, const char *key, size_t len
     pthread_mutex_unlock(&listener->mutex);
 }
 
-/* ---- life -------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static void free_watches(sg_pg_listener *listener)
 {
     while (listener->watches != NULL) {
         watch *w = listener->watches;
-
         listener->watches = w->next;
         syncguard_free(w);
     }
@@ -472,7 +443,6 @@ static void free_watches(sg_pg_listener *listener)
 static syncguard_status open_parts(sg_pg_listener *listener, syncguard_error *err)
 {
     syncguard_status status = syncguard_parker_open(&listener->parker, err);
-
     if (status == SYNCGUARD_OK)
         status = syncguard_abort_create(&listener->stop, err);
     if (status == SYNCGUARD_OK && pthread_mutex_init(&listener->mutex, NULL) != 0)
@@ -492,15 +462,13 @@ syncguard_status sg_pg_listener_create(syncguard_backend *backend, sg_pg_pool *p
                                        sg_pg_listener **out, syncguard_error *err)
 {
     sg_pg_listener *listener = syncguard_calloc(1, sizeof *listener);
-    syncguard_status status;
-
     *out = NULL;
     if (listener == NULL)
         return syncguard_fail_memory(err);
     listener->backend = backend;
     listener->pool = pool;
     listener->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
-    status = open_parts(listener, err);
+    syncguard_status status = open_parts(listener, err);
     if (status != SYNCGUARD_OK) {
         close_parts(listener);
         syncguard_free(listener);

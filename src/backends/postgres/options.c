@@ -14,7 +14,6 @@
 void syncguard_postgres_options_init(syncguard_postgres_options *options, size_t size)
 {
     static const syncguard_postgres_options defaults = SYNCGUARD_POSTGRES_OPTIONS_INIT;
-
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
@@ -30,7 +29,6 @@ static syncguard_status read_tables(sg_pg_config *out, syncguard_error *err)
     const char *fences =
         out->own.fence_table != NULL ? out->own.fence_table : SYNCGUARD_POSTGRES_FENCE_TABLE;
     syncguard_status status = sg_pg_table_read(locks, "lock_table", &out->locks, err);
-
     if (status == SYNCGUARD_OK)
         status = sg_pg_table_read(fences, "fence_table", &out->fences, err);
     if (status == SYNCGUARD_OK && strcmp(out->locks.quoted, out->fences.quoted) == 0)
@@ -44,7 +42,6 @@ syncguard_status sg_pg_options_read(const syncguard_postgres_options *own,
                                     syncguard_error *err)
 {
     syncguard_status status = syncguard_options_read(common, &out->common, err);
-
     syncguard_postgres_options_init(&out->own, sizeof out->own);
     if (status == SYNCGUARD_OK)
         status = syncguard_struct_read(own, &out->own, sizeof out->own,
@@ -68,19 +65,16 @@ syncguard_status sg_pg_options_pool(const sg_pg_config *config, sg_pg_pool **out
     sg_pg_target *target = NULL;
     syncguard_status status =
         sg_pg_target_read(config->own.conninfo, config->own.pooler ? 0 : timeout_ms, &target, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     return sg_pg_pool_create(target, config->own.pool_max, timeout_ms, out, err);
 }
 
-/* ---- the URL ----------------------------------------------------------------------------- */
+/* ---- the URL ---- */
 
 static const char *option_of(const syncguard_url *url, const char *name)
 {
-    size_t i;
-
-    for (i = 0; i < url->option_count; i++) {
+    for (size_t i = 0; i < url->option_count; i++) {
         if (strcmp(url->options[i].name, name) == 0)
             return url->options[i].value;
     }
@@ -96,7 +90,6 @@ static bool is_true(const char *value)
 static bool has_port(const char *hosts)
 {
     const char *bracket = hosts != NULL ? strrchr(hosts, ']') : NULL;
-
     return hosts != NULL && strchr(bracket != NULL ? bracket : hosts, ':') != NULL;
 }
 
@@ -113,9 +106,7 @@ static syncguard_status check_url(const syncguard_url *url, syncguard_error *err
         {"password", url->password != NULL && *url->password != 0},
         {"dbname", url->path != NULL && url->path[0] != 0 && url->path[1] != 0},
     };
-    size_t i;
-
-    for (i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i].given && option_of(url, parts[i].name) != NULL)
             return refuse(err, parts[i].name, "is given twice: before the '?' and behind it");
     }
@@ -133,7 +124,6 @@ static syncguard_status read_own(syncguard_url *url, syncguard_postgres_options 
 {
     int64_t pool_max = own->pool_max;
     syncguard_status status = syncguard_url_int(url, "pool_max", 1, MAX_POOL, &pool_max, err);
-
     own->lock_table = syncguard_url_text(url, "lock_table");
     own->fence_table = syncguard_url_text(url, "fence_table");
     if (status == SYNCGUARD_OK)
@@ -154,13 +144,10 @@ static void cut_options(const char *text, syncguard_url *url, char *out)
 {
     const char *from = text + strcspn(text, "?");
     size_t at = (size_t)(from - text);
-    char separator = '?';
-    size_t i;
-
     memcpy(out, text, at);
-    for (i = 0; i < url->option_count && *from != 0; i++) {
+    char separator = '?';
+    for (size_t i = 0; i < url->option_count && *from != 0; i++) {
         size_t length = strcspn(from + 1, "&");
-
         if (!url->options[i].used) {
             out[at++] = separator;
             separator = '&';
@@ -176,11 +163,9 @@ static void cut_options(const char *text, syncguard_url *url, char *out)
 syncguard_status sg_pg_url_read(const char *text, const syncguard_options *common, sg_pg_url *out,
                                 syncguard_error *err)
 {
-    syncguard_status status;
-
     memset(out, 0, sizeof *out);
     syncguard_postgres_options_init(&out->own, sizeof out->own);
-    status = syncguard_url_parse(text, &out->url, err);
+    syncguard_status status = syncguard_url_parse(text, &out->url, err);
     if (status == SYNCGUARD_OK)
         status = check_url(out->url, err);
     if (status == SYNCGUARD_OK)

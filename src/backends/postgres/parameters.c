@@ -42,7 +42,6 @@ static bool is_number(const char *text, long low, long high)
 {
     char *end = NULL;
     long value = strtol(text, &end, 10);
-
     return end != text && *end == 0 && value >= low && value <= high;
 }
 
@@ -64,17 +63,14 @@ const char *sg_pg_parameter_or_env(const PQconninfoOption *all, const char *keyw
                                    const char *variable)
 {
     const char *value = sg_pg_parameter(all, keyword);
-
     return value != NULL || variable == NULL ? value : syncguard_environment(variable);
 }
 
 bool sg_pg_is_parameter(const char *name)
 {
     PQconninfoOption *all = PQconndefaults();
-    PQconninfoOption *each;
     bool found = strcmp(name, "ssl") == 0; /* an alias that only URIs have */
-
-    for (each = all; each != NULL && each->keyword != NULL && !found; each++)
+    for (PQconninfoOption *each = all; each != NULL && each->keyword != NULL && !found; each++)
         found = strcmp(each->keyword, name) == 0;
     PQconninfoFree(all);
     return found;
@@ -87,12 +83,9 @@ static syncguard_status refuse(syncguard_error *err, const char *keyword, const 
 
 syncguard_status sg_pg_parameters_check(const PQconninfoOption *all, syncguard_error *err)
 {
-    size_t i;
-
-    for (i = 0; i < sizeof parameters / sizeof *parameters; i++) {
+    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++) {
         const char *value =
             sg_pg_parameter_or_env(all, parameters[i].keyword, parameters[i].variable);
-
         if (value != NULL && parameters[i].words != NULL && !is_word(value, parameters[i].words))
             return refuse(err, parameters[i].keyword, "has a value that libpq does not know");
         if (value != NULL && parameters[i].words == NULL && !is_number(value, -1, INT32_MAX))
@@ -114,7 +107,6 @@ static bool default_file(char *out, size_t size)
     struct passwd entry;
     struct passwd *found = NULL;
     char buffer[4096];
-
     if (home == NULL && getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found) == 0 &&
         found != NULL)
         home = found->pw_dir;
@@ -125,11 +117,10 @@ bool sg_pg_passfile_refused(const PQconninfoOption *all)
 {
     const char *given = sg_pg_parameter_or_env(all, "passfile", "PGPASSFILE");
     char path[1024];
-    struct stat file;
-
     if (sg_pg_parameter_or_env(all, "password", "PGPASSWORD") != NULL ||
         (given == NULL && !default_file(path, sizeof path)))
         return false;
+    struct stat file;
     return stat(given != NULL ? given : path, &file) == 0 &&
            (!S_ISREG(file.st_mode) || (file.st_mode & (S_IRWXG | S_IRWXO)) != 0);
 }

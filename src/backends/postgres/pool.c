@@ -19,7 +19,6 @@ syncguard_status sg_pg_pool_create(sg_pg_target *target, int max, int64_t timeou
 {
     sg_pg_pool *pool = syncguard_calloc(1, sizeof *pool);
     syncguard_status status = pool != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
-
     if (pool != NULL && pthread_mutex_init(&pool->mutex, NULL) != 0)
         status = syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
@@ -44,10 +43,8 @@ syncguard_status sg_pg_pool_create(sg_pg_target *target, int max, int64_t timeou
 
 void sg_pg_pool_unref(sg_pg_pool *pool)
 {
-    bool last;
-
     pthread_mutex_lock(&pool->mutex);
-    last = --pool->references == 0;
+    bool last = --pool->references == 0;
     pthread_mutex_unlock(&pool->mutex);
     if (!last)
         return;
@@ -61,7 +58,6 @@ void sg_pg_pool_unref(sg_pg_pool *pool)
 sg_pg_connection *sg_pg_pool_add(sg_pg_pool *pool)
 {
     sg_pg_connection *connection = syncguard_calloc(1, sizeof *connection);
-
     if (connection == NULL)
         return NULL;
     connection->pool = pool;
@@ -77,7 +73,6 @@ sg_pg_connection *sg_pg_pool_add(sg_pg_pool *pool)
 void sg_pg_pool_count_lost(sg_pg_connection *connection)
 {
     sg_pg_pool *pool = connection->pool;
-
     pthread_mutex_lock(&pool->mutex);
     if (connection->server_pid != 0 && !connection->lost) {
         connection->lost = true;
@@ -90,7 +85,6 @@ void sg_pg_pool_discard(sg_pg_connection *connection)
 {
     sg_pg_pool *pool = connection->pool;
     _Atomic(sg_pg_connection *) *link = &pool->all;
-
     sg_pg_pool_count_lost(connection);
     pthread_mutex_lock(&pool->mutex);
     while (atomic_load(link) != NULL && atomic_load(link) != connection)
@@ -117,10 +111,8 @@ bool sg_pg_pool_is_trusted(const sg_pg_connection *connection)
 void sg_pg_pool_give_back(sg_pg_connection *connection)
 {
     sg_pg_pool *pool = connection->pool;
-    bool keep;
-
     pthread_mutex_lock(&pool->mutex);
-    keep = !pool->closed && sg_pg_pool_is_trusted(connection);
+    bool keep = !pool->closed && sg_pg_pool_is_trusted(connection);
     if (keep) {
         connection->busy = false;
         connection->next_idle = pool->idle;
@@ -133,10 +125,8 @@ void sg_pg_pool_give_back(sg_pg_connection *connection)
 
 static sg_pg_connection *pop_idle(sg_pg_pool *pool)
 {
-    sg_pg_connection *connection;
-
     pthread_mutex_lock(&pool->mutex);
-    connection = pool->idle;
+    sg_pg_connection *connection = pool->idle;
     if (connection != NULL) {
         pool->idle = connection->next_idle;
         connection->next_idle = NULL;
@@ -149,7 +139,6 @@ static sg_pg_connection *pop_idle(sg_pg_pool *pool)
 sg_pg_connection *sg_pg_pool_take_idle(sg_pg_pool *pool)
 {
     sg_pg_connection *connection = pop_idle(pool);
-
     while (connection != NULL &&
            !(sg_pg_pool_is_trusted(connection) && sg_pg_connection_is_open(connection))) {
         sg_pg_pool_discard(connection);
@@ -160,9 +149,8 @@ sg_pg_connection *sg_pg_pool_take_idle(sg_pg_pool *pool)
 
 bool sg_pg_pool_has_ended(sg_pg_pool *pool)
 {
-    bool ended = false;
-
     pthread_mutex_lock(&pool->mutex);
+    bool ended = false;
     for (const sg_pg_connection *each = pool->idle; each != NULL && !ended; each = each->next_idle)
         ended = sg_pg_pool_is_trusted(each) &&
                 (!sg_pg_connection_is_open(each) || syncguard_fd_ended(PQsocket(each->pg)));
@@ -174,11 +162,10 @@ bool sg_pg_pool_has_ended(sg_pg_pool *pool)
 
 void sg_pg_pool_close(sg_pg_pool *pool)
 {
-    sg_pg_connection *connection;
-
     pthread_mutex_lock(&pool->mutex);
     pool->closed = true;
     pthread_mutex_unlock(&pool->mutex);
+    sg_pg_connection *connection;
     while ((connection = pop_idle(pool)) != NULL)
         sg_pg_pool_discard(connection);
     sg_pg_pool_unref(pool);
@@ -186,11 +173,10 @@ void sg_pg_pool_close(sg_pg_pool *pool)
 
 bool sg_pg_pool_is_own(sg_pg_pool *pool, int pid)
 {
-    sg_pg_connection *each;
-    bool own = false;
-
     pthread_mutex_lock(&pool->mutex);
-    for (each = atomic_load(&pool->all); each != NULL && !own; each = atomic_load(&each->next))
+    bool own = false;
+    for (sg_pg_connection *each = atomic_load(&pool->all); each != NULL && !own;
+         each = atomic_load(&each->next))
         own = each->server_pid == pid;
     pthread_mutex_unlock(&pool->mutex);
     return own;
@@ -199,7 +185,6 @@ bool sg_pg_pool_is_own(sg_pg_pool *pool, int pid)
 void sg_pg_pool_forget(sg_pg_pool *pool)
 {
     sg_pg_connection *each = atomic_load(&pool->all);
-
     while (each != NULL) {
         sg_pg_connection *next = atomic_load(&each->next);
 

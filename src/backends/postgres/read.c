@@ -21,9 +21,8 @@ static syncguard_status unreadable(syncguard_error *err)
 /* The label, if it belongs to the lock that the row holds now. */
 static void read_owner(const PGresult *result, int row, syncguard_record *record)
 {
-    char stored[SYNCGUARD_LOCK_ID_SIZE + SYNCGUARD_OWNER_SIZE];
-
     record->owner[0] = '\0';
+    char stored[SYNCGUARD_LOCK_ID_SIZE + SYNCGUARD_OWNER_SIZE];
     if (!sg_pg_text(result, row, R_OWNER, stored, sizeof stored) ||
         strncmp(stored, record->lock_id, SYNCGUARD_LOCK_ID_CHARS) != 0 ||
         stored[SYNCGUARD_LOCK_ID_CHARS] != ' ')
@@ -37,14 +36,13 @@ static void read_owner(const PGresult *result, int row, syncguard_record *record
 static syncguard_status read_record(const PGresult *result, int row, bool expired,
                                     syncguard_record *record, syncguard_error *err)
 {
-    size_t length = 0;
-
     memset(record, 0, sizeof *record);
     if (!sg_pg_expiry(result, row, R_EXPIRES, &record->expires_at_ms) ||
         !sg_pg_int64(result, row, R_NOW, &record->now_ms))
         return unreadable(err);
     if (syncguard_is_live(record->expires_at_ms, record->now_ms) == expired)
         return SYNCGUARD_ABSENT;
+    size_t length = 0;
     if (PQgetisnull(result, row, R_KEY) != 0 ||
         syncguard_key_normalise(PQgetvalue(result, row, R_KEY), record->key, &length, NULL) !=
             SYNCGUARD_OK ||
@@ -65,13 +63,12 @@ syncguard_status sg_pg_is_locked(syncguard_backend *backend, syncguard_is_locked
     char name[SYNCGUARD_NAME_SIZE];
     int64_t expires = 0;
     int64_t now = 0;
-    sg_pg_request request = {0};
     syncguard_status status = sg_pg_name(op->key, name, err);
-
     op->locked = false;
     op->dead_lock_id[0] = '\0';
     if (status != SYNCGUARD_OK)
         return status;
+    sg_pg_request request = {0};
     sg_pg_request_add(&request, SG_PG_BY_KEY, 1, name);
     status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status != SYNCGUARD_OK || PQntuples(request.results[0]) == 0)
@@ -98,15 +95,14 @@ syncguard_status sg_pg_lookup(syncguard_backend *backend, syncguard_lookup_op *o
     sg_pg *pg = sg_pg_of(backend);
     char name[SYNCGUARD_NAME_SIZE];
     const char *value = op->lock_id;
-    sg_pg_request request = {0};
     syncguard_status status = SYNCGUARD_OK;
-
     if (op->key != NULL) {
         status = sg_pg_name(op->key, name, err);
         value = name;
     }
     if (status != SYNCGUARD_OK)
         return status;
+    sg_pg_request request = {0};
     sg_pg_request_add(&request, op->key != NULL ? SG_PG_BY_KEY : SG_PG_BY_ID, 1, value);
     status = sg_pg_request_run(pg, &request, &op->limits, err);
     if (status != SYNCGUARD_OK)
@@ -135,12 +131,9 @@ typedef struct walk {
 static bool show_page(const PGresult *result, walk *w)
 {
     int count = PQntuples(result);
-    int row;
-
-    for (row = 0; row < count; row++) {
+    for (int row = 0; row < count; row++) {
         syncguard_record record;
         syncguard_status status = read_record(result, row, w->expired, &record, NULL);
-
         if (status == SYNCGUARD_E_INTERNAL)
             w->unreadable++;
         if (status == SYNCGUARD_OK && w->fn != NULL && !w->fn(w->context, &record))
@@ -155,18 +148,15 @@ static syncguard_status walk_locks(sg_pg *pg, const syncguard_limits *limits, wa
                                    syncguard_error *err)
 {
     char page[SG_PG_NUMBER_SIZE];
-    char guard[SG_PG_NUMBER_SIZE];
-    syncguard_status status = SYNCGUARD_OK;
     int64_t span_ns = syncguard_limits_left_ns(limits);
-    bool more = true;
-
     sg_pg_format(page, PAGE);
+    char guard[SG_PG_NUMBER_SIZE];
     sg_pg_format(guard, SYNCGUARD_CLEANUP_GUARD_MS);
+    syncguard_status status = SYNCGUARD_OK;
+    bool more = true;
     while (more && status == SYNCGUARD_OK) {
         sg_pg_request request = {0};
-
         syncguard_limits own = syncguard_limits_from_now(limits, span_ns);
-
         sg_pg_request_add(&request, w->expired ? SG_PG_LIST_EXPIRED : SG_PG_LIST, 3, w->after,
                           w->expired ? guard : pg->tolerance, page);
         status = sg_pg_request_run(pg, &request, &own, err);
@@ -183,7 +173,6 @@ static syncguard_status list(syncguard_backend *backend, bool expired,
 {
     walk w = {.fn = fn, .context = context, .expired = expired};
     syncguard_status status = walk_locks(sg_pg_of(backend), limits, &w, err);
-
     if (w.unreadable > 0)
         syncguard_backend_log(backend, SYNCGUARD_LOG_WARN,
                               "%zu stored records cannot be read and are not listed", w.unreadable);
@@ -207,7 +196,6 @@ syncguard_status sg_pg_count_unreadable(sg_pg *pg, const syncguard_limits *limit
 {
     walk w = {.fn = NULL};
     syncguard_status status = walk_locks(pg, limits, &w, err);
-
     *count = w.unreadable;
     return status;
 }

@@ -24,9 +24,7 @@ static void write_arrays(const syncguard_extend_op *items, size_t count, char *i
 {
     size_t id_at = 0;
     size_t ttl_at = 0;
-    size_t i;
-
-    for (i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         id_at += (size_t)snprintf(ids + id_at, IDS_SIZE - id_at, "%c%s", i != 0 ? ',' : '{',
                                   items[i].lock_id);
         ttl_at += (size_t)snprintf(ttls + ttl_at, TTLS_SIZE - ttl_at, "%c%lld", i != 0 ? ',' : '{',
@@ -41,11 +39,9 @@ static void read_item(const PGresult *result, int row, syncguard_extend_op *item
     bool found = sg_pg_bool(result, row, M_FOUND);
     bool held = sg_pg_bool(result, row, M_HELD);
     int64_t number = 0;
-    syncguard_extend_op *item;
-
     if (!sg_pg_int64(result, row, M_NUMBER, &number) || number < 1 || (size_t)number > count)
         return;
-    item = &items[number - 1];
+    syncguard_extend_op *item = &items[number - 1];
     if (sg_pg_int64(result, row, M_EXPIRES, &item->expires_at_ms)) {
         item->status = SYNCGUARD_OK;
     } else if (!found) {
@@ -69,7 +65,6 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
      * that are stuck in the server. */
     sg_pg_request request = {.policy = SG_PG_RESERVED};
     size_t i;
-
     if (ids == NULL || ttls == NULL) {
         status = syncguard_fail_memory(err);
         goto out;
@@ -88,9 +83,7 @@ syncguard_status sg_pg_extend_many(syncguard_backend *backend, syncguard_extend_
             items[i].first_sent_ns = request.first_sent_ns;
     }
     if (status == SYNCGUARD_OK) {
-        int row;
-
-        for (row = 0; row < PQntuples(request.results[1]); row++)
+        for (int row = 0; row < PQntuples(request.results[1]); row++)
             read_item(request.results[1], row, items, count);
     }
 out:

@@ -23,22 +23,18 @@
 void sg_pg_request_add(sg_pg_request *request, sg_pg_statement statement, int count, ...)
 {
     sg_pg_call *call = &request->calls[request->count++];
-    va_list values;
-    int i;
-
     call->statement = statement;
     call->count = count;
+    va_list values;
     va_start(values, count);
-    for (i = 0; i < count; i++)
+    for (int i = 0; i < count; i++)
         call->values[i] = va_arg(values, const char *);
     va_end(values);
 }
 
 void sg_pg_request_clear(sg_pg_request *request)
 {
-    int i;
-
-    for (i = 0; i < SG_PG_MAX_RESULTS; i++) {
+    for (int i = 0; i < SG_PG_MAX_RESULTS; i++) {
         PQclear(request->results[i]);
         request->results[i] = NULL;
     }
@@ -49,7 +45,7 @@ static bool has_time(const syncguard_limits *limits)
     return syncguard_limits_left_ns(limits) > SHORTEST_TRY_MS * SYNCGUARD_NS_PER_MS;
 }
 
-/* ---- one sending ------------------------------------------------------------------------- */
+/* ---- one sending ---- */
 
 /*
  * Says what the server may wait. The session's own limits do if they end before the caller's time
@@ -62,7 +58,6 @@ static bool needs_limits(const sg_pg_round_trip *trip, bool reads, sg_pg_time_li
     int64_t left_ms =
         left_ns == SYNCGUARD_NO_DEADLINE ? pool->timeout_ms : left_ns / SYNCGUARD_NS_PER_MS;
     bool fits = trip->connection->limited && left_ms >= pool->target->session.statement_ms;
-
     *limits = sg_pg_time_limits_for(left_ms);
     return left_ms > pool->timeout_ms || !(fits || reads);
 }
@@ -78,16 +73,13 @@ static bool queue(const sg_pg *pg, sg_pg_round_trip *trip, const sg_pg_request *
     sg_pg_time_limits own;
     bool limited = needs_limits(trip, reads, &own);
     int extra = request->count; /* results that nobody reads */
-    int i;
-
     sg_pg_format(lock_ms, own.lock_ms);
     sg_pg_format(statement_ms, own.statement_ms);
     if (limited && reads &&
         !sg_pg_round_trip_add(trip, &pg->statements, SG_PG_BEGIN, 0, NULL, extra++))
         return false;
-    for (i = 0; i < request->count; i++) {
+    for (int i = 0; i < request->count; i++) {
         const sg_pg_call *call = &request->calls[i];
-
         if (limited && i == (reads ? 0 : 1) &&
             !sg_pg_round_trip_add(trip, &pg->statements, SG_PG_SET_LIMITS, 2, values, extra++))
             return false;
@@ -104,15 +96,13 @@ static bool queue(const sg_pg *pg, sg_pg_round_trip *trip, const sg_pg_request *
 
 static sg_pg_reply send_request(const sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request)
 {
-    sg_pg_reply reply;
-
     if (!queue(pg, trip, request))
         return sg_pg_round_trip_broken(trip);
     if (request->outcome == SG_PG_NOT_SENT) {
         request->first_sent_ns = syncguard_clock_ns();
         request->outcome = SG_PG_ANSWERED;
     }
-    reply = sg_pg_round_trip_run(trip);
+    sg_pg_reply reply = sg_pg_round_trip_run(trip);
     memcpy(request->results, trip->results, sizeof request->results);
     return reply;
 }
@@ -122,7 +112,6 @@ static sg_pg_reply send_request(const sg_pg *pg, sg_pg_round_trip *trip, sg_pg_r
 static void mark_unknown(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply, bool over)
 {
     sg_pg_outcome outcome = over ? SG_PG_MAY_HAVE_BEEN_APPLIED : SG_PG_MAY_BE_IN_FLIGHT;
-
     if (request->outcome == SG_PG_NOT_SENT)
         return;
     if (request->outcome < outcome)
@@ -131,7 +120,7 @@ static void mark_unknown(sg_pg *pg, sg_pg_request *request, sg_pg_reply reply, b
         sg_pg_unresolved_add(pg->pool, request->lock_id, over);
 }
 
-/* ---- sending again ----------------------------------------------------------------------- */
+/* ---- sending again ---- */
 
 /* How often a request was sent again, by cause. */
 typedef struct resends {
@@ -188,7 +177,6 @@ static bool interpret(sg_pg *pg, sg_pg_round_trip *trip, sg_pg_request *request,
                       resends *sent)
 {
     const char *code = trip->sqlstate;
-
     switch (reply) {
     case SG_PG_DONE:
         syncguard_error_clear(trip->err); /* of an earlier sending */
@@ -225,7 +213,6 @@ static void recover(sg_pg_connection *connection, const syncguard_limits *limits
     syncguard_limits soon = syncguard_limits_until(
         limits, syncguard_clock_after(syncguard_clock_ns(), connection->pool->timeout_ms));
     syncguard_status status = SYNCGUARD_OK;
-
     if (PQtransactionStatus(connection->pg) != PQTRANS_IDLE)
         status = sg_pg_query(connection, "ROLLBACK", 0, NULL, &soon, NULL, NULL);
     if (status == SYNCGUARD_OK)
@@ -257,7 +244,7 @@ static void check_in(const sg_pg_round_trip *trip, const sg_pg_request *request,
     }
 }
 
-/* ---- a connection ------------------------------------------------------------------------ */
+/* ---- a connection ---- */
 
 /* Waits for a place by the request's policy; *place is the gate to leave, NULL if none is taken. */
 static syncguard_status enter(sg_pg_pool *pool, sg_pg_policy policy, const syncguard_limits *limits,
@@ -267,7 +254,6 @@ static syncguard_status enter(sg_pg_pool *pool, sg_pg_policy policy, const syncg
     syncguard_limits quarter =
         syncguard_limits_until(limits, syncguard_clock_after(now, pool->timeout_ms));
     syncguard_status status = syncguard_limits_check(limits, err);
-
     *place = policy == SG_PG_RESERVED ? NULL : &pool->gate;
     if (status != SYNCGUARD_OK || policy == SG_PG_RESERVED)
         return status;
@@ -288,7 +274,6 @@ static syncguard_status check_out(sg_pg_pool *pool, const syncguard_limits *limi
                                   syncguard_error *err)
 {
     syncguard_status status = sg_pg_check_out(pool, limits, out, err);
-
     if (status != SYNCGUARD_E_RATE_LIMITED || *place == &pool->gate)
         return status;
     if (*place != NULL)
@@ -316,11 +301,9 @@ static syncguard_status verify(sg_pg *pg, sg_pg_connection *connection,
 {
     bool has_owner = false;
     bool has_index = false;
-    int unknown = -1;
     syncguard_status status =
         sg_pg_schema_check(connection, &pg->statements.locks, &pg->statements.fences, limits,
                            &has_owner, &has_index, err);
-
     if (status == SYNCGUARD_E_NETWORK_TIMEOUT || status == SYNCGUARD_E_ABORTED)
         sg_pg_abandon(connection, NULL);
     else if (status != SYNCGUARD_OK)
@@ -331,6 +314,7 @@ static syncguard_status verify(sg_pg *pg, sg_pg_connection *connection,
         syncguard_backend_log(&pg->base, SYNCGUARD_LOG_WARN,
                               "a connection pooler is in between: treated as one in transaction "
                               "mode, as if opened with pooler=1");
+    int unknown = -1;
     /* The first answer stays: sessions have statements prepared by it. */
     (void)atomic_compare_exchange_strong(&pg->statements.form, &unknown, has_owner);
     return SYNCGUARD_OK;
@@ -341,7 +325,6 @@ static syncguard_status verify(sg_pg *pg, sg_pg_connection *connection,
 static void await_deadline(const syncguard_limits *limits)
 {
     struct pollfd nothing = {-1, 0, 0};
-
     if (syncguard_limits_left_ns(limits) <= 2 * SHORTEST_TRY_MS * SYNCGUARD_NS_PER_MS)
         (void)syncguard_wait_fds(&nothing, 1, limits, NULL);
 }
@@ -349,17 +332,14 @@ static void await_deadline(const syncguard_limits *limits)
 syncguard_status sg_pg_request_run(sg_pg *pg, sg_pg_request *request,
                                    const syncguard_limits *limits, syncguard_error *err)
 {
-    resends sent = {0, 0, 0};
     syncguard_gate *place = NULL;
-    bool again = true;
     syncguard_status status = enter(pg->pool, request->policy, limits, &place, err);
-
     if (status != SYNCGUARD_OK)
         return status;
+    resends sent = {0, 0, 0};
+    bool again = true;
     while (again) {
         sg_pg_round_trip trip = {.limits = limits, .err = err};
-        sg_pg_reply reply;
-
         sg_pg_request_clear(request);
         status = check_out(pg->pool, limits, &place, &trip.connection, err);
         if (status == SYNCGUARD_OK)
@@ -368,7 +348,7 @@ syncguard_status sg_pg_request_run(sg_pg *pg, sg_pg_request *request,
             status = verify(pg, trip.connection, limits, err);
         if (status != SYNCGUARD_OK)
             break;
-        reply = send_request(pg, &trip, request);
+        sg_pg_reply reply = send_request(pg, &trip, request);
         again = interpret(pg, &trip, request, reply, &sent);
         check_in(&trip, request, reply);
         status = trip.status;

@@ -16,11 +16,10 @@ const char *sg_pg_value(const PGresult *result, int row, int column)
 bool sg_pg_int64(const PGresult *result, int row, int column, int64_t *out)
 {
     const char *text = sg_pg_value(result, row, column);
-    char *end = NULL;
-
     if (*text == 0)
         return false;
     errno = 0;
+    char *end = NULL;
     *out = strtoll(text, &end, 10);
     return errno == 0 && *end == 0;
 }
@@ -39,7 +38,6 @@ bool sg_pg_bool(const PGresult *result, int row, int column)
 bool sg_pg_text(const PGresult *result, int row, int column, char *out, size_t size)
 {
     int length = PQgetlength(result, row, column);
-
     if (PQgetisnull(result, row, column) != 0 || length < 0 || (size_t)length >= size)
         return false;
     memcpy(out, PQgetvalue(result, row, column), (size_t)length);

@@ -80,9 +80,9 @@ static const char functions_sql[] =
 static void report_missing(const syncguard_findings *to, syncguard_severity severity,
                            const char *rights, const char *object, const char *why)
 {
-    char text[600], change[600];
-
+    char text[600];
     snprintf(text, sizeof text, "the role lacks %.200s on %.300s", rights, object);
+    char change[600];
     snprintf(change, sizeof change, "GRANT %.200s ON %.300s TO name_of_the_role", rights, object);
     syncguard_report(to, severity, "permissions", text, why, change);
 }
@@ -95,13 +95,12 @@ syncguard_status sg_pg_diagnose_schema_rights(const syncguard_findings *to, cons
     const sg_pg_table *locks = &pg->statements.locks;
     const sg_pg_table *fences = &pg->statements.fences;
     const char *values[] = {locks->bare, locks->quoted, fences->bare, fences->quoted};
-    char object[220];
     PGresult *result = NULL;
     syncguard_status status = sg_pg_query(connection, hidden_sql, 4, values, limits, &result, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     *visible = PQgetisnull(result, 0, 0);
+    char object[220];
     snprintf(object, sizeof object, "SCHEMA %.200s", sg_pg_value(result, 0, 0));
     if (!*visible)
         report_missing(to, SYNCGUARD_BLOCK, "USAGE", object,
@@ -113,11 +112,10 @@ syncguard_status sg_pg_diagnose_schema_rights(const syncguard_findings *to, cons
 static void report_table(const syncguard_findings *to, const PGresult *r, int first,
                          const char *table)
 {
-    char text[200];
-
     if (*sg_pg_value(r, 0, first) != 0)
         report_missing(to, SYNCGUARD_BLOCK, sg_pg_value(r, 0, first), table,
                        "operations that use it fail with AuthFailed");
+    char text[200];
     if (sg_pg_bool(r, 0, first + 1)) {
         snprintf(text, sizeof text, "row security applies to %.150s", table);
         syncguard_report(to, SYNCGUARD_BLOCK, "row_security", text,
@@ -138,12 +136,11 @@ static syncguard_status report_functions(const syncguard_findings *to, sg_pg_con
                                          syncguard_error *err)
 {
     PGresult *result = NULL;
-    char object[300];
     syncguard_status status = sg_pg_query(connection, functions_sql, 0, NULL, limits, &result, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     *all = PQgetisnull(result, 0, 0) != 0 && PQgetisnull(result, 0, 1) != 0;
+    char object[300];
     for (int i = 0; i < 2; i++) {
         snprintf(object, sizeof object, "FUNCTION %.280s", sg_pg_value(result, 0, i));
         if (PQgetisnull(result, 0, i) == 0)
@@ -165,7 +162,6 @@ syncguard_status sg_pg_diagnose_rights(const syncguard_findings *to, const sg_pg
     PGresult *result = NULL;
     bool all = false;
     syncguard_status status = sg_pg_query(connection, tables_sql, 2, values, limits, &result, err);
-
     if (status == SYNCGUARD_OK)
         status = report_functions(to, connection, limits, &all, err);
     if (status == SYNCGUARD_OK) {

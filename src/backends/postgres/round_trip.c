@@ -20,7 +20,6 @@ sg_pg_reply sg_pg_round_trip_broken(sg_pg_round_trip *trip)
 static sg_pg_reply wait_for(sg_pg_round_trip *trip, short events)
 {
     struct pollfd fd = {PQsocket(trip->connection->pg), events, 0};
-
     if (fd.fd < 0)
         return sg_pg_round_trip_broken(trip);
     trip->status = syncguard_wait_fds(&fd, 1, trip->limits, trip->err);
@@ -35,13 +34,11 @@ static sg_pg_reply wait_for(sg_pg_round_trip *trip, short events)
 static sg_pg_reply send_all(sg_pg_round_trip *trip)
 {
     PGconn *pg = trip->connection->pg;
-    int left;
-
     if (PQpipelineSync(pg) == 0)
         return sg_pg_round_trip_broken(trip);
+    int left;
     while ((left = PQflush(pg)) > 0) {
         sg_pg_reply got = wait_for(trip, POLLIN | POLLOUT);
-
         if (got != SG_PG_DONE)
             return got;
     }
@@ -51,14 +48,12 @@ static sg_pg_reply send_all(sg_pg_round_trip *trip)
 bool sg_pg_ends_session(const sg_pg_connection *connection, const PGresult *result)
 {
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-
     return connection->direct && severity != NULL && strcmp(severity, "FATAL") == 0;
 }
 
 static void note_error(sg_pg_round_trip *trip, const PGresult *result)
 {
     const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-
     if (code != NULL && *trip->sqlstate == 0)
         snprintf(trip->sqlstate, sizeof trip->sqlstate, "%s", code);
     if (code != NULL && sg_pg_ends_session(trip->connection, result))
@@ -84,8 +79,6 @@ static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
 {
     int which = *at < trip->expected_count ? trip->expected[*at] : -1;
     PGresult *unwanted = result;
-    bool end = false;
-
     if (result == NULL) {
         (*at)++;
         return false;
@@ -93,6 +86,7 @@ static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
     if (trip->connection->warned && trip->commits && *at == trip->expected_count - 1)
         trip->unconfirmed = true;
     trip->connection->warned = false;
+    bool end = false;
     switch (PQresultStatus(result)) {
     case PGRES_PIPELINE_SYNC:
         end = true;
@@ -120,11 +114,9 @@ static bool take(sg_pg_round_trip *trip, PGresult *result, int *at)
  * memory for a result, have none. */
 static sg_pg_reply classify_results(sg_pg_round_trip *trip)
 {
-    int i;
-
     if (*trip->sqlstate != 0)
         return SG_PG_REFUSED;
-    for (i = 0; i < trip->result_count; i++) {
+    for (int i = 0; i < trip->result_count; i++) {
         if (trip->results[i] == NULL)
             return sg_pg_round_trip_broken(trip);
     }
@@ -146,13 +138,9 @@ static sg_pg_reply collect(sg_pg_round_trip *trip)
 {
     PGconn *pg = trip->connection->pg;
     int at = 0;
-
     for (;;) {
-        sg_pg_reply got;
-
         while (PQisBusy(pg) == 0) {
             PGresult *result = PQgetResult(pg);
-
             if (result != NULL && !sg_pg_is_expected(result)) {
                 PQclear(result);
                 return round_trip_misled(trip);
@@ -165,7 +153,7 @@ static sg_pg_reply collect(sg_pg_round_trip *trip)
             if (at > trip->expected_count + 1)
                 return round_trip_misled(trip);
         }
-        got = wait_for(trip, POLLIN);
+        sg_pg_reply got = wait_for(trip, POLLIN);
         if (got != SG_PG_DONE)
             return got;
     }
@@ -174,7 +162,6 @@ static sg_pg_reply collect(sg_pg_round_trip *trip)
 sg_pg_reply sg_pg_round_trip_run(sg_pg_round_trip *trip)
 {
     sg_pg_reply got = send_all(trip);
-
     return got == SG_PG_DONE ? collect(trip) : got;
 }
 
@@ -195,7 +182,6 @@ bool sg_pg_round_trip_add(sg_pg_round_trip *trip, const sg_pg_statements *statem
     const char *name = statements->names[form][statement];
     const char *sql = statements->sql[form][statement];
     uint32_t bit = UINT32_C(1) << statement;
-
     if (statement == SG_PG_ACQUIRE && form == 0)
         count--; /* the owner label is the last value */
     trip->commits = statement == SG_PG_COMMIT;
@@ -218,9 +204,8 @@ syncguard_status sg_pg_query(sg_pg_connection *connection, const char *sql, int 
                              PGresult **result, syncguard_error *err)
 {
     sg_pg_round_trip trip = {.connection = connection, .limits = limits, .err = err};
-    sg_pg_reply got;
-
     expect(&trip, 0);
+    sg_pg_reply got;
     if (PQsendQueryParams(connection->pg, sql, count, NULL, values, NULL, NULL, 0) == 0)
         got = sg_pg_round_trip_broken(&trip);
     else

@@ -49,16 +49,13 @@ static syncguard_status read_facts(sg_pg_connection *connection, const sg_pg_tab
                                    facts *out, syncguard_error *err)
 {
     const char *values[] = {locks->quoted, fences->quoted};
-    PGresult *result = NULL;
-    syncguard_status status;
-    int64_t numbers[8] = {0};
-    int i;
-
     memset(out, 0, sizeof *out);
-    status = sg_pg_query(connection, facts_sql, 2, values, limits, &result, err);
+    PGresult *result = NULL;
+    syncguard_status status = sg_pg_query(connection, facts_sql, 2, values, limits, &result, err);
     if (status != SYNCGUARD_OK)
         return status;
-    for (i = 3; i < 8; i++)
+    int64_t numbers[8] = {0};
+    for (int i = 3; i < 8; i++)
         (void)sg_pg_int64(result, 0, i, &numbers[i]);
     out->locks_there = sg_pg_bool(result, 0, 0);
     out->fences_there = sg_pg_bool(result, 0, 1);
@@ -90,13 +87,11 @@ syncguard_status sg_pg_schema_check(sg_pg_connection *connection, const sg_pg_ta
                                     const sg_pg_table *fences, const syncguard_limits *limits,
                                     bool *has_owner, bool *has_index, syncguard_error *err)
 {
-    facts f;
-    syncguard_status status;
-
     if (PQserverVersion(connection->pg) < 130000)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the server is older than PostgreSQL 13");
-    status = read_facts(connection, locks, fences, limits, &f, err);
+    facts f;
+    syncguard_status status = read_facts(connection, locks, fences, limits, &f, err);
     if (status == SYNCGUARD_OK)
         status = evaluate(&f, err);
     *has_owner = f.has_owner;
@@ -112,7 +107,6 @@ static int write_lines(const sg_pg_table *locks, const sg_pg_table *fences,
                        char lines[MAX_LINES][LINE_SIZE])
 {
     int n = 0;
-
     snprintf(lines[n++], LINE_SIZE, "BEGIN");
     snprintf(lines[n++], LINE_SIZE, "SELECT pg_advisory_xact_lock(" SG_PG_SETUP_LOCK ")");
     snprintf(lines[n++], LINE_SIZE,
@@ -138,11 +132,8 @@ void sg_pg_schema_print(const sg_pg_table *locks, const sg_pg_table *fences,
 {
     char lines[MAX_LINES][LINE_SIZE];
     int count = write_lines(locks, fences, lines);
-    int i;
-
-    for (i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         char line[LINE_SIZE + 1];
-
         snprintf(line, sizeof line, "%.*s;", LINE_SIZE - 1, lines[i]);
         print(context, line);
     }
@@ -156,9 +147,7 @@ static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *
     char lines[MAX_LINES][LINE_SIZE];
     int count = write_lines(locks, fences, lines);
     syncguard_status status = SYNCGUARD_OK;
-    int i;
-
-    for (i = 0; i < count && status == SYNCGUARD_OK; i++) {
+    for (int i = 0; i < count && status == SYNCGUARD_OK; i++) {
         /* An index of another name does as well. */
         if (before->has_index && strncmp(lines[i], "CREATE INDEX", 12) == 0)
             continue;
@@ -171,10 +160,9 @@ static syncguard_status create(sg_pg_connection *connection, const sg_pg_table *
 
 static void log_change(const syncguard_options *options, const char *change, const char *table)
 {
-    char line[256];
-
     if (options->log == NULL)
         return;
+    char line[256];
     snprintf(line, sizeof line, "%s %s", change, table);
     options->log(options->log_context, SYNCGUARD_LOG_INFO, line);
 }
@@ -197,9 +185,7 @@ syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_t
                                      const syncguard_limits *limits, syncguard_error *err)
 {
     facts before;
-    facts f;
     syncguard_status status = read_facts(connection, locks, fences, limits, &before, err);
-
     if (status != SYNCGUARD_OK)
         return status;
     if (before.locks_there && before.fences_there && before.complete && before.has_owner &&
@@ -210,6 +196,7 @@ syncguard_status sg_pg_schema_create(sg_pg_connection *connection, const sg_pg_t
     if (status != SYNCGUARD_OK)
         return status;
     log_changes(options, &before, locks, fences);
+    facts f;
     status = read_facts(connection, locks, fences, limits, &f, err);
     return status == SYNCGUARD_OK ? evaluate(&f, err) : status;
 }

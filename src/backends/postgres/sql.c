@@ -189,15 +189,12 @@ static size_t expand(const char *text, char *out, const sg_pg_statements *statem
                      bool has_owner)
 {
     size_t total = 0;
-
     while (*text != 0) {
         const char *stands = NULL;
         size_t taken = 1;
-        size_t length;
-
         if (*text == '@')
             stands = meaning(text, statements, has_owner, &taken);
-        length = stands != NULL ? strlen(stands) : 1;
+        size_t length = stands != NULL ? strlen(stands) : 1;
         if (out != NULL)
             memcpy(out + total, stands != NULL ? stands : text, length);
         total += length;
@@ -210,14 +207,11 @@ static size_t expand(const char *text, char *out, const sg_pg_statements *statem
 
 syncguard_status sg_pg_statements_write(sg_pg_statements *statements, syncguard_error *err)
 {
-    int i;
-
-    for (i = 0; i < SG_PG_FORMS * SG_PG_STATEMENTS; i++) {
+    for (int i = 0; i < SG_PG_FORMS * SG_PG_STATEMENTS; i++) {
         int form = i / SG_PG_STATEMENTS;
         int which = i % SG_PG_STATEMENTS;
         size_t length = expand(texts[which], NULL, statements, form == 1);
         char *sql = syncguard_malloc(length + 1);
-
         if (sql == NULL)
             return syncguard_fail_memory(err);
         expand(texts[which], sql, statements, form == 1);
@@ -232,8 +226,6 @@ syncguard_status sg_pg_statements_write(sg_pg_statements *statements, syncguard_
 
 void sg_pg_statements_free(sg_pg_statements *statements)
 {
-    int i;
-
-    for (i = 0; i < SG_PG_FORMS * SG_PG_STATEMENTS; i++)
+    for (int i = 0; i < SG_PG_FORMS * SG_PG_STATEMENTS; i++)
         syncguard_free(statements->sql[i / SG_PG_STATEMENTS][i % SG_PG_STATEMENTS]);
 }

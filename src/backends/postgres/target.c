@@ -34,11 +34,9 @@
 
 sg_pg_time_limits sg_pg_time_limits_for(int64_t left_ms)
 {
-    sg_pg_time_limits limits;
-    int64_t answer_ms;
-
     left_ms = left_ms < INT32_MAX ? left_ms : INT32_MAX;
-    answer_ms = left_ms / 20 < ANSWER_MS ? left_ms / 20 : ANSWER_MS;
+    int64_t answer_ms = left_ms / 20 < ANSWER_MS ? left_ms / 20 : ANSWER_MS;
+    sg_pg_time_limits limits;
     limits.lock_ms = left_ms - answer_ms > 1 ? left_ms - answer_ms : 1;
     limits.statement_ms = limits.lock_ms + (answer_ms + 1) / 2;
     return limits;
@@ -46,18 +44,16 @@ sg_pg_time_limits sg_pg_time_limits_for(int64_t left_ms)
 
 void sg_pg_target_free(sg_pg_target *target)
 {
-    size_t i;
-
     if (target == NULL)
         return;
-    for (i = 0; target->keywords != NULL && target->values != NULL && target->keywords[i] != NULL;
-         i++) {
+    for (size_t i = 0;
+         target->keywords != NULL && target->values != NULL && target->keywords[i] != NULL; i++) {
         syncguard_free(target->keywords[i]);
         syncguard_free_secret(target->values[i]);
     }
     syncguard_free(target->keywords);
     syncguard_free(target->values);
-    for (i = 0; i < SG_PG_MAX_HOSTS; i++) {
+    for (size_t i = 0; i < SG_PG_MAX_HOSTS; i++) {
         syncguard_free(target->hosts[i]);
         syncguard_free(target->hostaddrs[i]);
         syncguard_free(target->ports[i]);
@@ -65,18 +61,16 @@ void sg_pg_target_free(sg_pg_target *target)
     syncguard_free(target);
 }
 
-/* ---- hosts ------------------------------------------------------------------------------- */
+/* ---- hosts ---- */
 
 /* Splits "a,b,,c": count of parts, empty ones as NULL; -1 without memory, -2 if too many. */
 static int split(const char *text, char *parts[SG_PG_MAX_HOSTS])
 {
-    int count = 0;
-
     if (text == NULL)
         return 0;
+    int count = 0;
     for (;;) {
         size_t length = strcspn(text, ",");
-
         if (count == SG_PG_MAX_HOSTS)
             return -2;
         if (length != 0) {
@@ -94,7 +88,6 @@ static int split(const char *text, char *parts[SG_PG_MAX_HOSTS])
 static bool is_local(const char *host)
 {
     struct in_addr address;
-
     return host == NULL || host[0] == '/' || host[0] == '@' || strcmp(host, "localhost") == 0 ||
            strcmp(host, "::1") == 0 ||
            (strncmp(host, "127.", 4) == 0 && inet_pton(AF_INET, host, &address) == 1);
@@ -102,9 +95,7 @@ static bool is_local(const char *host)
 
 static bool all_local(const sg_pg_target *target)
 {
-    int i;
-
-    for (i = 0; i < target->host_count; i++) {
+    for (int i = 0; i < target->host_count; i++) {
         if (!is_local(target->hostaddrs[i] != NULL ? target->hostaddrs[i] : target->hosts[i]))
             return false;
     }
@@ -130,8 +121,6 @@ static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *ta
     int addresses =
         split(parameter_unless_service(all, "hostaddr", "PGHOSTADDR"), target->hostaddrs);
     int ports = split(parameter_unless_service(all, "port", "PGPORT"), target->ports);
-    int i;
-
     if (hosts == -1 || addresses == -1 || ports == -1)
         return syncguard_fail_memory(err);
     target->host_count = hosts > addresses ? hosts : addresses;
@@ -143,11 +132,11 @@ static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *ta
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "hosts, addresses and ports differ in number, or are more than %d",
                               SG_PG_MAX_HOSTS);
-    for (i = 0; i < ports; i++) {
+    for (int i = 0; i < ports; i++) {
         if (sg_pg_port_check(target->ports[i], err) != SYNCGUARD_OK)
             return SYNCGUARD_E_INVALID_ARGUMENT;
     }
-    for (i = 1; ports == 1 && target->ports[0] != NULL && i < target->host_count; i++) {
+    for (int i = 1; ports == 1 && target->ports[0] != NULL && i < target->host_count; i++) {
         target->ports[i] = syncguard_strdup(target->ports[0]);
         if (target->ports[i] == NULL)
             return syncguard_fail_memory(err);
@@ -155,13 +144,12 @@ static syncguard_status read_hosts(const PQconninfoOption *all, sg_pg_target *ta
     return SYNCGUARD_OK;
 }
 
-/* ---- parameters -------------------------------------------------------------------------- */
+/* ---- parameters ---- */
 
 /* False without memory. */
 static bool add(sg_pg_target *target, const char *keyword, const char *value)
 {
     size_t i = 0;
-
     while (target->keywords[i] != NULL)
         i++;
     target->values[i] = syncguard_strdup(value);
@@ -180,7 +168,6 @@ static bool add_roots(const PQconninfoOption *all, sg_pg_target *target)
     static const char system_roots[] = "/etc/ssl/certs/ca-certificates.crt";
     const char *home = syncguard_environment("HOME");
     char path[1024];
-
     snprintf(path, sizeof path, "%s/.postgresql/root.crt", home != NULL ? home : "");
     if (sg_pg_parameter_or_env(all, "sslrootcert", "PGSSLROOTCERT") != NULL ||
         access(path, R_OK) == 0)
@@ -197,7 +184,6 @@ static bool add_tls(const PQconninfoOption *all, sg_pg_target *target)
     const char *mode = sg_pg_parameter_or_env(all, "sslmode", "PGSSLMODE");
     bool remote = !all_local(target) || (target->service && target->hosts[0] == NULL);
     bool verified = mode != NULL ? strcmp(mode, "verify-full") == 0 : remote;
-
     if (mode == NULL && !add(target, "sslmode", remote ? "verify-full" : "allow"))
         return false;
     return !verified || target->service || add_roots(all, target);
@@ -250,9 +236,7 @@ static bool add_defaults(const PQconninfoOption *all, sg_pg_target *target)
         {"keepalives_count", "3"},
         {"fallback_application_name", "syncguard"},
     };
-    size_t i;
-
-    for (i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
         if (sg_pg_parameter(all, defaults[i].keyword) == NULL &&
             !add(target, defaults[i].keyword, defaults[i].value))
             return false;
@@ -276,16 +260,15 @@ static syncguard_status add_settings(const PQconninfoOption *all, int64_t timeou
 {
     const char *given = parameter_unless_service(all, "options", "PGOPTIONS");
     bool ours = timeout_ms > 0 && !target->service;
-    char settings[1024] = "";
-    int length;
-
     if (ours)
         target->session = sg_pg_time_limits_for(timeout_ms);
     if (!ours && given == NULL)
         return SYNCGUARD_OK;
-    length = snprintf(settings, sizeof settings, ours ? PLAN_SETTINGS " %s " OWN_SETTINGS : "%s",
-                      given != NULL ? given : "", (long long)target->session.lock_ms,
-                      (long long)target->session.statement_ms);
+    char settings[1024] = "";
+    int length =
+        snprintf(settings, sizeof settings, ours ? PLAN_SETTINGS " %s " OWN_SETTINGS : "%s",
+                 given != NULL ? given : "", (long long)target->session.lock_ms,
+                 (long long)target->session.statement_ms);
     if ((size_t)length >= sizeof settings)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "option options is too long");
@@ -297,9 +280,7 @@ static bool is_replaced(const sg_pg_target *target, const char *keyword)
 {
     static const char *const words[] = {"host",    "hostaddr",        "port",
                                         "options", "connect_timeout", "client_encoding"};
-    size_t i;
-
-    for (i = 0; i < sizeof words / sizeof *words; i++) {
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strcmp(keyword, words[i]) == 0)
             return true;
     }
@@ -310,10 +291,7 @@ static syncguard_status build(const PQconninfoOption *all, int64_t timeout_ms, s
                               syncguard_error *err)
 {
     const char *timeout = sg_pg_parameter_or_env(all, "connect_timeout", "PGCONNECT_TIMEOUT");
-    syncguard_status status;
     size_t count = 0;
-    size_t i;
-
     while (all[count].keyword != NULL)
         count++;
     target->service = has_service(all);
@@ -322,14 +300,14 @@ static syncguard_status build(const PQconninfoOption *all, int64_t timeout_ms, s
     target->values = syncguard_calloc(count + EXTRA_PARAMETERS, sizeof *target->values);
     if (target->keywords == NULL || target->values == NULL)
         return syncguard_fail_memory(err);
-    for (i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (all[i].val != NULL && *all[i].val != 0 && !is_replaced(target, all[i].keyword) &&
             !add(target, all[i].keyword, all[i].val))
             return syncguard_fail_memory(err);
     }
     if (timeout != NULL && isdigit((unsigned char)*timeout))
         target->connect_timeout_ms = strtol(timeout, NULL, 10) % 86400 * 1000;
-    status = read_hosts(all, target, err);
+    syncguard_status status = read_hosts(all, target, err);
     if (status == SYNCGUARD_OK)
         status = check_roots(all, target, err);
     if (status == SYNCGUARD_OK && (!add_tls(all, target) || !add_defaults(all, target)))
@@ -340,22 +318,18 @@ static syncguard_status build(const PQconninfoOption *all, int64_t timeout_ms, s
 syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_pg_target **out,
                                    syncguard_error *err)
 {
-    sg_pg_target *target = NULL;
-    PQconninfoOption *all = NULL;
-    char *text = NULL;
-    syncguard_status status;
-
     *out = NULL;
     /* libpq reads them all by itself. */
-    status = syncguard_environment_refuse("PG", err);
+    syncguard_status status = syncguard_environment_refuse("PG", err);
     if (status != SYNCGUARD_OK)
         return status;
-    all = PQconninfoParse(conninfo != NULL ? conninfo : "", &text);
+    char *text = NULL;
+    PQconninfoOption *all = PQconninfoParse(conninfo != NULL ? conninfo : "", &text);
     PQfreemem(text); /* it may quote the string with its password */
     if (all == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL,
                               "the connection string is not one that libpq can read");
-    target = syncguard_calloc(1, sizeof *target);
+    sg_pg_target *target = syncguard_calloc(1, sizeof *target);
     status = target != NULL ? sg_pg_parameters_check(all, err) : syncguard_fail_memory(err);
     if (status == SYNCGUARD_OK)
         status = build(all, timeout_ms, target, err);
@@ -367,7 +341,7 @@ syncguard_status sg_pg_target_read(const char *conninfo, int64_t timeout_ms, sg_
     return status;
 }
 
-/* ---- one host ---------------------------------------------------------------------------- */
+/* ---- one host ---- */
 
 static bool copy_text(const char *from, char **to)
 {

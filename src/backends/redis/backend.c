@@ -74,7 +74,7 @@ static void free_live_parts(sg_redis_backend *backend, bool forked)
     backend->dialer.resolver = NULL;
 }
 
-/* --- the table --- */
+/* ---- the table ---- */
 
 static sg_redis_backend *of(syncguard_backend *base)
 {
@@ -137,7 +137,7 @@ static const syncguard_backend_ops ops = {SLOTS, .do_many = sg_redis_do_many};
 /* With wait_replicas: an acquire waits on a connection of its own. */
 static const syncguard_backend_ops confirming_ops = {SLOTS};
 
-/* --- opening --- */
+/* ---- opening ---- */
 
 static const syncguard_capabilities capabilities = {
     .backend = "redis",
@@ -178,11 +178,11 @@ syncguard_status syncguard_redis_open(const syncguard_redis_options *redis_optio
                                       syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    syncguard_options common;
     syncguard_error_clear(err);
     if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "redis: out is NULL");
     *out = NULL;
+    syncguard_options common;
     syncguard_status status = syncguard_options_read(options, &common, err);
     if (status != SYNCGUARD_OK)
         return status;

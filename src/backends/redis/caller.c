@@ -23,7 +23,7 @@
 /* Longest sleep on a futex: its clock stops in suspend, ours does not. */
 #define MAX_SLEEP_NS (1000 * SYNCGUARD_NS_PER_MS)
 
-/* --- sleeping and waking --- */
+/* ---- sleeping and waking ---- */
 
 #ifdef __linux__
 static void futex_wake(atomic_int *word, uint32_t bits)
@@ -108,7 +108,7 @@ syncguard_status sg_redis_caller_sleep(sg_redis_callers *pool, sg_redis_caller *
     return status;
 }
 
-/* --- the pool --- */
+/* ---- the pool ---- */
 
 syncguard_status sg_redis_caller_take(sg_redis_callers *pool, bool by_parker, sg_redis_caller **out,
                                       syncguard_error *err)

@@ -178,7 +178,7 @@ syncguard_status sg_redis_cluster_probe(sg_redis_backend *backend, const syncgua
     return status;
 }
 
-/* --- acquire --- */
+/* ---- acquire ---- */
 
 /* Takes the lock's name (NO_FENCE) or makes the grant of one that was taken at taken_ms. */
 static syncguard_status hold(sg_redis_request *request, const sg_redis_name *lock,
@@ -276,13 +276,13 @@ syncguard_status sg_redis_cluster_acquire(sg_redis_request *request,
                                           syncguard_acquire_op *op, syncguard_error *err)
 {
     const sg_redis_name *lock = &names->lock;
-    char fence[SYNCGUARD_FENCE_SIZE];
     int64_t taken_ms = 0;
     syncguard_status status = hold(request, lock, op, take_ms(op), NO_FENCE, 0, err);
     if (status != SYNCGUARD_OK || !is_taken(request->reply, &taken_ms))
         return status; /* held by another, or by ourselves since an earlier sending */
     request->watch = NULL;
     status = make_index(request, names, op, err);
+    char fence[SYNCGUARD_FENCE_SIZE];
     if (status == SYNCGUARD_OK)
         status = count(request, &names->counter, fence, err);
     if (status == SYNCGUARD_OK)

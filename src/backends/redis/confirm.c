@@ -33,13 +33,13 @@ static syncguard_status wait_once(const sg_redis_backend *backend, sg_redis_link
                                   uint64_t serial, int64_t wait_ms, const syncguard_limits *limits,
                                   bool *confirmed, bool *refused, syncguard_error *err)
 {
-    redisReply *reply = NULL;
     sg_redis_text text;
     sg_redis_text_init(&text);
     sg_redis_text_command(&text, 3);
     sg_redis_text_arg_str(&text, "WAIT");
     sg_redis_text_arg_int(&text, backend->config.wait_replicas);
     sg_redis_text_arg_int(&text, wait_ms);
+    redisReply *reply = NULL;
     sg_redis_round_trip trip = {.text = &text, .replies = &reply, .count = 1, .only = serial};
     syncguard_status status = sg_redis_link_round_trip(link, &trip, limits, err);
     if (status == SYNCGUARD_OK) {

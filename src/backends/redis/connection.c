@@ -44,7 +44,7 @@ void sg_redis_replies_free(redisReply **replies, size_t count)
     }
 }
 
-/* --- connecting --- */
+/* ---- connecting ---- */
 
 static void tune(int fd)
 {
@@ -144,7 +144,7 @@ static syncguard_status connect_host(const sg_redis_dialer *dialer, const sg_red
     return status;
 }
 
-/* --- bytes --- */
+/* ---- bytes ---- */
 
 /* Of a call of OpenSSL that moved nothing: what recv and send would return, with their errno. */
 static ssize_t tls_result(int why)
@@ -285,7 +285,7 @@ syncguard_status sg_redis_connection_call(sg_redis_connection *conn, const sg_re
     return status;
 }
 
-/* --- the handshake --- */
+/* ---- the handshake ---- */
 
 static size_t add_greeting(const sg_redis_config *config, const char *user, const char *password,
                            sg_redis_role role, sg_redis_text *text)
@@ -363,7 +363,7 @@ static syncguard_status shake_hands(const sg_redis_config *config, sg_redis_conn
     return status;
 }
 
-/* --- set-up and end --- */
+/* ---- set-up and end ---- */
 
 static sg_redis_connection *make_conn(void)
 {

@@ -74,7 +74,7 @@ static void diagnose_eviction(const syncguard_findings *to, const char *info)
  * the append-only file do not count. */
 static void diagnose_memory(const syncguard_findings *to, const char *info)
 {
-    char policy[64], text[64], line[160];
+    char policy[64], text[64];
     field(info, "maxmemory_policy", policy);
     field(info, "maxmemory", text);
     long long limit = strtoll(text, NULL, 10);
@@ -84,6 +84,7 @@ static void diagnose_memory(const syncguard_findings *to, const char *info)
     used -= strtoll(text, NULL, 10);
     if (limit <= 0 || strcmp(policy, "noeviction") != 0)
         return; /* diagnose_eviction has reported it */
+    char line[160];
     snprintf(line, sizeof line, "%lld of %lld bytes are used", used, limit);
     if (used > limit)
         syncguard_report(to, SYNCGUARD_BLOCK, "memory", line,
@@ -235,7 +236,6 @@ static syncguard_status ask_replica(const sg_redis_backend *backend,
                                     clock_offset *out, syncguard_error *err)
 {
     sg_redis_connection *conn = NULL;
-    redisReply *reply = NULL;
     sg_redis_text text;
     if (would_expose_password(&backend->config, address->host))
         return syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL,
@@ -247,6 +247,7 @@ static syncguard_status ask_replica(const sg_redis_backend *backend,
     sg_redis_text_init(&text);
     sg_redis_text_words(&text, "TIME", NULL);
     int64_t sent_ns = syncguard_clock_ns();
+    redisReply *reply = NULL;
     status = sg_redis_connection_call(conn, &text, &reply, 1, limits, err);
     if (status == SYNCGUARD_OK && !read_time(reply, sent_ns, out))
         status = syncguard_fail(err, SYNCGUARD_E_AUTH_FAILED, NULL, "TIME is refused");
@@ -353,13 +354,12 @@ syncguard_status sg_redis_diagnose(syncguard_backend *base, const syncguard_limi
 {
     sg_redis_backend *backend = (sg_redis_backend *)(void *)base;
     const syncguard_findings to = {fn, context};
-    redisReply *replies[3] = {NULL, NULL, NULL};
-    clock_offset primary = {0, 0};
     sg_redis_text text;
     sg_redis_text_init(&text);
     sg_redis_text_words(&text, "INFO", NULL);
     sg_redis_text_words(&text, "CONFIG", "GET", "save", NULL);
     sg_redis_text_words(&text, "CONFIG", "GET", "appendfsync", NULL);
+    redisReply *replies[3] = {NULL, NULL, NULL};
     syncguard_status status = sg_redis_commands_run(backend, NULL, &text, replies, 3, limits, err);
     sg_redis_text_free(&text);
     bool informed = status == SYNCGUARD_OK && replies[0]->type == REDIS_REPLY_STRING;
@@ -369,6 +369,7 @@ syncguard_status sg_redis_diagnose(syncguard_backend *base, const syncguard_limi
         status = sg_redis_fail_reply(err, replies[0]);
     if (status == SYNCGUARD_OK)
         status = sg_redis_diagnose_rights(backend, &to, limits, err);
+    clock_offset primary = {0, 0};
     if (status == SYNCGUARD_OK) {
         if (diagnose_clock(backend, &to, limits, &primary) && informed)
             diagnose_replica_clocks(backend, &to, replies[0]->str, limits, &primary);

@@ -35,7 +35,7 @@
  * server that closes the connections of its clients also closes those that are being set up. */
 #define MOST_BROKEN 3
 
-/* --- connecting --- */
+/* ---- connecting ---- */
 
 static int64_t attempt_end(const sg_redis_link *link)
 {
@@ -156,7 +156,7 @@ static syncguard_status start_connecting(sg_redis_link *link, syncguard_error *e
     return SYNCGUARD_OK;
 }
 
-/* --- round trips --- */
+/* ---- round trips ---- */
 
 /* The server or the program has closed it; then its number may be that of another one by now. */
 static bool is_closed(const sg_redis_connection *conn)
@@ -350,7 +350,7 @@ void sg_redis_link_reset(sg_redis_link *link)
     pthread_mutex_unlock(&link->callers.mutex);
 }
 
-/* --- for the tracker --- */
+/* ---- for the tracker ---- */
 
 sg_redis_connection *sg_redis_link_tracked(sg_redis_link *link)
 {
@@ -373,7 +373,7 @@ void sg_redis_link_give_back(sg_redis_link *link, sg_redis_connection *conn, boo
     pthread_mutex_unlock(&link->callers.mutex);
 }
 
-/* --- set-up and end --- */
+/* ---- set-up and end ---- */
 
 syncguard_status sg_redis_link_init(sg_redis_link *link, const sg_redis_dialer *dialer,
                                     sg_redis_topology *topology, sg_redis_tracker *tracker,

@@ -26,7 +26,7 @@ static void add_id(sg_redis_request *request, const char *lock_id)
         sg_redis_request_arg(request, lock_id, SYNCGUARD_LOCK_ID_CHARS);
 }
 
-/* --- acquire --- */
+/* ---- acquire ---- */
 
 static syncguard_status interpret_acquire(syncguard_acquire_op *op, const redisReply *reply,
                                           syncguard_error *err)
@@ -183,7 +183,7 @@ syncguard_status sg_redis_acquire(syncguard_backend *base, syncguard_acquire_op 
     return acquire(base, op, false, err);
 }
 
-/* --- release --- */
+/* ---- release ---- */
 
 /* The script gives the lock's name, or where names are hashed its value. */
 static void note_key(const sg_redis_config *config, syncguard_release_op *op,
@@ -271,7 +271,7 @@ syncguard_status sg_redis_release(syncguard_backend *base, syncguard_release_op 
     return release(base, op, false, err);
 }
 
-/* --- many acquires and releases --- */
+/* ---- many acquires and releases ---- */
 
 static void encode_many(sg_redis_backend *backend, syncguard_many_op *items, size_t count,
                         sg_redis_text *text)
@@ -342,18 +342,18 @@ void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t 
                       const syncguard_limits *limits)
 {
     sg_redis_backend *backend = of(base);
-    redisReply *replies[SYNCGUARD_MANY_MAX] = {NULL};
-    size_t sent = 0;
-    syncguard_error error;
     sg_redis_text text;
     sg_redis_text_init(&text);
     for (size_t i = 0; i < count; i++)
         items[i].status = SYNCGUARD_OK;
     encode_many(backend, items, count, &text);
+    size_t sent = 0;
     for (size_t i = 0; i < count; i++)
         sent += items[i].status == SYNCGUARD_OK;
     syncguard_status status = SYNCGUARD_OK;
+    redisReply *replies[SYNCGUARD_MANY_MAX] = {NULL};
     sg_redis_commands commands = {.text = &text, .replies = replies, .count = sent};
+    syncguard_error error;
     if (sent > 0)
         status = sg_redis_commands_send(backend, &commands, limits, &error);
     if (status != SYNCGUARD_OK)
@@ -366,7 +366,7 @@ void sg_redis_do_many(syncguard_backend *base, syncguard_many_op *items, size_t 
     sg_redis_text_free(&text);
 }
 
-/* --- extend --- */
+/* ---- extend ---- */
 
 /*
  * A link of their own for extends, or NULL if they may use any. With wait_replicas, because they
@@ -429,7 +429,7 @@ syncguard_status sg_redis_extend(syncguard_backend *base, syncguard_extend_op *o
     return status;
 }
 
-/* --- undo and cleanup --- */
+/* ---- undo and cleanup ---- */
 
 /* The lock and index names of an operation that acts on both. */
 static syncguard_status lock_and_index(const sg_redis_config *config, const char *key,

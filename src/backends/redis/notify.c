@@ -68,7 +68,7 @@ void sg_redis_notifier_free(sg_redis_notifier *notifier, bool forked)
     syncguard_free(notifier);
 }
 
-/* --- called by operations --- */
+/* ---- called by operations ---- */
 
 /* Caller holds the mutex. */
 static bool start(sg_redis_notifier *notifier)
@@ -93,7 +93,7 @@ bool sg_redis_notifier_watch(sg_redis_notifier *notifier)
     return armed;
 }
 
-/* --- reading notifications --- */
+/* ---- reading notifications ---- */
 
 static void key_changed(sg_redis_notifier *notifier, const redisReply *name)
 {
@@ -150,7 +150,7 @@ static bool has_more(const sg_redis_connection *conn)
     return more;
 }
 
-/* --- the thread: connecting --- */
+/* ---- the thread: connecting ---- */
 
 static syncguard_status open_connection(sg_redis_notifier *notifier, const syncguard_limits *limits,
                                         sg_redis_connection **out, syncguard_error *err)
@@ -179,11 +179,11 @@ static syncguard_status open_connection(sg_redis_notifier *notifier, const syncg
 static syncguard_status subscribe(sg_redis_connection *conn, const syncguard_limits *limits,
                                   int64_t *client_id, syncguard_error *err)
 {
-    redisReply *replies[2] = {NULL, NULL};
     sg_redis_text text;
     sg_redis_text_init(&text);
     sg_redis_text_words(&text, "CLIENT", "ID", NULL);
     sg_redis_text_words(&text, "SUBSCRIBE", "__redis__:invalidate", NULL);
+    redisReply *replies[2] = {NULL, NULL};
     syncguard_status status = sg_redis_connection_call(conn, &text, replies, 2, limits, err);
     if (status == SYNCGUARD_OK && replies[0]->type != REDIS_REPLY_INTEGER)
         status = sg_redis_fail_reply(err, replies[0]);
@@ -233,7 +233,7 @@ static void give_up_connection(sg_redis_notifier *notifier)
     notifier->conn = NULL;
 }
 
-/* --- the thread: waiting --- */
+/* ---- the thread: waiting ---- */
 
 /* What the thread waits for: its own connection, the parker, and the end of others. */
 typedef struct watch_set {
@@ -344,7 +344,7 @@ static void read_notifications(sg_redis_notifier *notifier)
     }
 }
 
-/* --- the thread --- */
+/* ---- the thread ---- */
 
 /* Pauses after a failure to connect; a server that denies it again and again turns it off. */
 static void handle_failure(sg_redis_notifier *notifier, int round, int denials,

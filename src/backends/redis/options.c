@@ -28,7 +28,7 @@ void syncguard_redis_options_init(syncguard_redis_options *options, size_t size)
     syncguard_struct_init(options, size, &defaults, sizeof defaults);
 }
 
-/* --- hosts --- */
+/* ---- hosts ---- */
 
 static syncguard_status refuse_host(syncguard_error *err, size_t number, const char *why)
 {
@@ -61,11 +61,11 @@ static syncguard_status read_host(const char *text, size_t length, size_t number
     if (colon != NULL) {
         char digits[8];
         size_t n = (size_t)(end - colon - 1);
-        char *stop = NULL;
         if (*colon != ':' || n == 0 || n >= sizeof digits)
             return refuse_host(err, number, bad_port);
         memcpy(digits, colon + 1, n);
         digits[n] = '\0';
+        char *stop = NULL;
         long value = strtol(digits, &stop, 10);
         if (*stop != '\0' || value < 1 || value > 65535)
             return refuse_host(err, number, bad_port);
@@ -117,7 +117,7 @@ static syncguard_status read_address(const syncguard_redis_options *given, sg_re
     return config->seeds[0].host != NULL ? SYNCGUARD_OK : syncguard_fail_memory(err);
 }
 
-/* --- prefix --- */
+/* ---- prefix ---- */
 
 /* True if the part between the first { and the next } is not empty: the cluster's hash tag. */
 static bool has_tag(const char *prefix)
@@ -165,7 +165,7 @@ static syncguard_status read_prefix(const char *given, sg_redis_config *config,
     return SYNCGUARD_OK;
 }
 
-/* --- the rest --- */
+/* ---- the rest ---- */
 
 static syncguard_status copy_text(char **out, const char *text, size_t longest, const char *option,
                                   syncguard_error *err)
@@ -305,7 +305,7 @@ void sg_redis_config_free(sg_redis_config *config)
     memset(config, 0, sizeof *config);
 }
 
-/* --- URL --- */
+/* ---- URL ---- */
 
 static syncguard_status read_database(const char *text, syncguard_redis_options *out,
                                       syncguard_error *err)

@@ -42,7 +42,7 @@ void sg_redis_pipeline_append(sg_redis_caller **first, sg_redis_caller **last,
     *last = caller;
 }
 
-/* --- the end of a connection --- */
+/* ---- the end of a connection ---- */
 
 void sg_redis_pipeline_fail(sg_redis_link *link, sg_redis_caller *caller, syncguard_status status,
                             const syncguard_error *error)
@@ -86,7 +86,7 @@ void sg_redis_pipeline_break(sg_redis_link *link, sg_redis_connection *conn)
     sg_redis_connection_drop(conn);
 }
 
-/* --- commands --- */
+/* ---- commands ---- */
 
 /* Makes the connection report to the tracker, if it does not yet. */
 static bool arm(sg_redis_link *link)
@@ -181,7 +181,7 @@ bool sg_redis_pipeline_is_due(const sg_redis_link *link)
            !conn->blocked && atomic_load(&link->polling);
 }
 
-/* --- replies --- */
+/* ---- replies ---- */
 
 /* Hands a reply to the first in flight. */
 static void deliver(sg_redis_link *link, sg_redis_connection *conn, redisReply *reply,
@@ -303,7 +303,6 @@ static syncguard_status lead_once(sg_redis_link *link, sg_redis_caller *self,
     sg_redis_connection *conn = link->conn;
     bool blocked = conn->blocked;
     int64_t spin_ns = link->dialer->config->spin_ns;
-    int filled = 0;
     if (self->trip->spin && spin_ns < SPIN_NS)
         spin_ns = SPIN_NS;
     bool others = link->uncollected > 0;
@@ -313,7 +312,7 @@ static syncguard_status lead_once(sg_redis_link *link, sg_redis_caller *self,
     conn->refs++;
     atomic_store(&link->polling, true);
     pthread_mutex_unlock(&link->callers.mutex);
-
+    int filled = 0;
     syncguard_status status = wait_for_replies(conn, blocked, spin_ns, &until, err, &filled);
     atomic_store(&link->polling, false);
     if (others && status == SYNCGUARD_E_NETWORK_TIMEOUT) {
@@ -323,7 +322,6 @@ static syncguard_status lead_once(sg_redis_link *link, sg_redis_caller *self,
     }
     *nothing = filled == 0;
     bool fine = filled >= 0 && (filled == 0 || hand_out(link, conn, self));
-
     pthread_mutex_lock(&link->callers.mutex);
     if (filled > 0)
         link->heard_ns = syncguard_clock_ns();

@@ -58,14 +58,14 @@ syncguard_status sg_redis_is_locked(syncguard_backend *base, syncguard_is_locked
 {
     sg_redis_backend *backend = of(base);
     sg_redis_name name;
-    syncguard_record record = {.expires_at_ms = 0};
-    int64_t now = 0;
-    bool whole = false;
     op->locked = false;
     op->dead_lock_id[0] = '\0';
     syncguard_status status = sg_redis_name_lock(&backend->config, op->key, &name, err);
     if (status != SYNCGUARD_OK)
         return status;
+    syncguard_record record = {.expires_at_ms = 0};
+    int64_t now = 0;
+    bool whole = false;
     status = read_by(backend, SG_REDIS_SCRIPT_READ, &name, &op->limits, &now, &record, &whole, err);
     if (status == SYNCGUARD_ABSENT)
         return SYNCGUARD_OK;
@@ -103,7 +103,7 @@ syncguard_status sg_redis_lookup(syncguard_backend *base, syncguard_lookup_op *o
     return whole ? SYNCGUARD_OK : sg_redis_fail_record(err);
 }
 
-/* --- list --- */
+/* ---- list ---- */
 
 /* A walk over all locks. */
 typedef struct walk {
@@ -217,7 +217,6 @@ static syncguard_status show_moving(sg_redis_backend *backend, const redisReply 
 static syncguard_status show(sg_redis_backend *backend, redisReply *const *names, size_t count,
                              const syncguard_limits *limits, walk *w, syncguard_error *err)
 {
-    redisReply *replies[LIST_CHUNK + 1];
     sg_redis_text text;
     sg_redis_text_init(&text);
     sg_redis_text_words(&text, "TIME", NULL);
@@ -229,6 +228,7 @@ static syncguard_status show(sg_redis_backend *backend, redisReply *const *names
         sg_redis_text_arg_int(&text, LONGEST_VALUE - 1);
     }
     syncguard_limits own = syncguard_limits_from_now(limits, w->span_ns);
+    redisReply *replies[LIST_CHUNK + 1];
     syncguard_status status =
         sg_redis_commands_run(backend, NULL, &text, replies, count + 1, &own, err);
     sg_redis_text_free(&text);
@@ -290,7 +290,6 @@ static syncguard_status scan(sg_redis_backend *backend, sg_redis_link *link, see
     syncguard_status status;
     do {
         syncguard_limits page = syncguard_limits_from_now(limits, w->span_ns);
-        redisReply *reply = NULL;
         sg_redis_text text;
         sg_redis_text_init(&text);
         sg_redis_text_command(&text, 6);
@@ -300,6 +299,7 @@ static syncguard_status scan(sg_redis_backend *backend, sg_redis_link *link, see
         add_pattern(backend, &text);
         sg_redis_text_arg_str(&text, "COUNT");
         sg_redis_text_arg_int(&text, SCAN_COUNT);
+        redisReply *reply = NULL;
         status = sg_redis_commands_run(backend, link, &text, &reply, 1, &page, err);
         sg_redis_text_free(&text);
         if (status != SYNCGUARD_OK)

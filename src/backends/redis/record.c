@@ -152,7 +152,6 @@ static bool is_digit(const cursor *c)
 /* The exponent of a number, 0 without one. */
 static bool read_exponent(cursor *c, int *out)
 {
-    int value = 0;
     *out = 0;
     if (c->at >= c->end || (*c->at != 'e' && *c->at != 'E'))
         return true;
@@ -162,6 +161,7 @@ static bool read_exponent(cursor *c, int *out)
         c->at++;
     if (!is_digit(c))
         return false;
+    int value = 0;
     for (; is_digit(c); c->at++)
         value = value < 1000000 ? value * 10 + (*c->at - '0') : value;
     *out = negative ? -value : value;
@@ -206,7 +206,6 @@ static bool add_digits(cursor *c, decimal *d, bool behind_point)
 static bool read_number(cursor *c, int64_t *out)
 {
     decimal d;
-    int exponent = 0;
     d.length = 0;
     d.exponent = 0;
     skip_space(c);
@@ -220,6 +219,7 @@ static bool read_number(cursor *c, int64_t *out)
         if (!add_digits(c, &d, true))
             return false;
     }
+    int exponent = 0;
     if (!read_exponent(c, &exponent))
         return false;
     double value = 0;
@@ -324,11 +324,11 @@ static bool read_member(cursor *c, const char *name, syncguard_record *record, b
 sg_redis_legibility sg_redis_record_read(const char *text, size_t length, syncguard_record *record)
 {
     cursor c = {text, text + length};
-    bool timed = false;
     record->owner[0] = record->key[0] = record->lock_id[0] = record->fence[0] = '\0';
     record->expires_at_ms = record->acquired_at_ms = 0;
     if (!take(&c, '{'))
         return SG_REDIS_UNREADABLE;
+    bool timed = false;
     do {
         char name[16];
         cursor mark = c;

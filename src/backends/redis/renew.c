@@ -52,7 +52,6 @@ static syncguard_status send_batch(sg_redis_backend *backend, sg_redis_commands 
                                    syncguard_error *err)
 {
     for (int round = 0;; round++) {
-        bool confirmed = false;
         syncguard_status status =
             sg_redis_batch_run(backend, SG_REDIS_SCRIPT_EXTEND, batch, limits, err);
         if (status != SYNCGUARD_OK)
@@ -63,6 +62,7 @@ static syncguard_status send_batch(sg_redis_backend *backend, sg_redis_commands 
         syncguard_limits share = *limits;
         if (all.lost)
             share = syncguard_limits_until(limits, syncguard_clock_ns() + LOST_WAIT_NS);
+        bool confirmed = false;
         status = sg_redis_confirm(backend, batch->link, batch->serial, &share, &confirmed, err);
         if (status == SYNCGUARD_OK && !confirmed)
             status = sg_redis_fail_replicas(err);

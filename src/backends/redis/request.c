@@ -18,7 +18,7 @@
 #define REFRESH_NS (60000 * SYNCGUARD_NS_PER_MS)
 #define REFRESH_LIMIT_NS (1000 * SYNCGUARD_NS_PER_MS)
 
-/* --- encoding --- */
+/* ---- encoding ---- */
 
 void sg_redis_request_init(sg_redis_request *request, sg_redis_backend *backend,
                            const syncguard_limits *limits, sg_redis_script_id script)
@@ -110,7 +110,7 @@ void sg_redis_request_encode(const sg_redis_request *request, sg_redis_text *out
     encode(request, true, out);
 }
 
-/* --- sending once --- */
+/* ---- sending once ---- */
 
 /* The shared link with the least to do. */
 static sg_redis_link *choose_link(sg_redis_backend *backend)
@@ -131,7 +131,6 @@ static sg_redis_link *choose_link(sg_redis_backend *backend)
 static void refresh_topology(sg_redis_backend *backend, const syncguard_limits *limits)
 {
     sg_redis_text text;
-    redisReply *reply = NULL;
     if (backend->config.mode != SYNCGUARD_REDIS_CLUSTER ||
         !sg_redis_topology_due(&backend->topology, REFRESH_NS))
         return;
@@ -139,6 +138,7 @@ static void refresh_topology(sg_redis_backend *backend, const syncguard_limits *
         syncguard_limits_until(limits, syncguard_clock_ns() + REFRESH_LIMIT_NS);
     sg_redis_text_init(&text);
     sg_redis_text_words(&text, "CLUSTER", "SLOTS", NULL);
+    redisReply *reply = NULL;
     sg_redis_round_trip trip = {.text = &text, .replies = &reply, .count = 1};
     if (sg_redis_link_round_trip(choose_link(backend), &trip, &share, NULL) == SYNCGUARD_OK)
         sg_redis_topology_read_slots(&backend->topology, reply, trip.peer);
@@ -204,13 +204,13 @@ static bool has_written(const sg_redis_request *request)
 static syncguard_status make_round_trip(sg_redis_request *request, progress *p, sg_redis_link *link,
                                         syncguard_error *err)
 {
-    redisReply *replies[3];
     sg_redis_text text;
     bool watch = request->watch != NULL && !p->asking;
     sg_redis_text_init(&text);
     size_t before = add_preamble(request, p, &text);
     encode(request, p->by_sha, &text);
     p->trip.text = &text;
+    redisReply *replies[3];
     p->trip.replies = replies;
     p->trip.count = before + 1;
     p->trip.watch = watch;
@@ -265,7 +265,7 @@ static syncguard_status send_asking(sg_redis_request *request, progress *p, sync
     return status;
 }
 
-/* --- sending again --- */
+/* ---- sending again ---- */
 
 /* Waits a little for the server to be able to answer; its own error if there is no time. */
 static syncguard_status pause_for(const sg_redis_request *request, progress *p,
@@ -395,7 +395,7 @@ syncguard_status sg_redis_request_run(sg_redis_request *request, syncguard_error
     }
 }
 
-/* --- commands and batches --- */
+/* ---- commands and batches ---- */
 
 /* MOVED or READONLY in any of the replies: corrects the topology; the whole is to be sent again. */
 static bool is_redirected(sg_redis_backend *backend, const sg_redis_round_trip *trip, int *refusals)

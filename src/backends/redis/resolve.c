@@ -133,7 +133,6 @@ syncguard_status sg_redis_resolve(sg_redis_resolver *resolver, const char *host,
     resolution->parker = (syncguard_parker)SYNCGUARD_PARKER_INIT;
     memcpy(resolution->host, host, length);
     snprintf(resolution->port, sizeof resolution->port, "%d", port);
-
     syncguard_status status = SYNCGUARD_OK;
     if (ask(resolution, AI_NUMERICHOST) != 0) {
         resolution->list = NULL;

@@ -49,7 +49,7 @@ static syncguard_status check_id(const redisReply *reply, const char *id, syncgu
                           "redis: another server has the address of one that was learnt");
 }
 
-/* --- Sentinel --- */
+/* ---- Sentinel ---- */
 
 static syncguard_status read_primary(const redisReply *reply, sg_redis_node *primary,
                                      syncguard_error *err)
@@ -72,7 +72,6 @@ static syncguard_status ask_sentinel(const sg_redis_dialer *dialer, sg_redis_top
                                      sg_redis_node *primary, syncguard_error *err)
 {
     sg_redis_connection *conn = NULL;
-    redisReply *replies[3] = {NULL, NULL, NULL};
     const char *name = dialer->config->master_name;
     sg_redis_text text;
     syncguard_status status =
@@ -83,6 +82,7 @@ static syncguard_status ask_sentinel(const sg_redis_dialer *dialer, sg_redis_top
     sg_redis_text_words(&text, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", name, NULL);
     sg_redis_text_words(&text, "SENTINEL", "SENTINELS", name, NULL);
     sg_redis_text_words(&text, "SENTINEL", "MYID", NULL);
+    redisReply *replies[3] = {NULL, NULL, NULL};
     status = sg_redis_connection_call(conn, &text, replies, 3, limits, err);
     if (status == SYNCGUARD_OK)
         status = check_id(replies[2], sentinel->id, err);
@@ -126,7 +126,6 @@ static syncguard_status connect_sentinel(const sg_redis_dialer *dialer, sg_redis
     for (size_t i = 0; i < tries; i++) {
         syncguard_limits share = share_of(limits, tries - i + 1);
         sg_redis_node sentinel, primary;
-        sg_redis_connection *conn = NULL;
         sg_redis_topology_candidate(topology, dialer->config, first + i, &sentinel);
         status = ask_sentinel(dialer, topology, &sentinel, &share, &primary, err);
         if (status == SYNCGUARD_E_ABORTED)
@@ -134,6 +133,7 @@ static syncguard_status connect_sentinel(const sg_redis_dialer *dialer, sg_redis
         if (status != SYNCGUARD_OK)
             continue;
         share = share_of(limits, tries - i);
+        sg_redis_connection *conn = NULL;
         status = open_node(dialer, &primary, SG_REDIS_ROLE_STORE, &share, &conn, err);
         if (status == SYNCGUARD_OK)
             status = check_role(conn, &share, err);
@@ -149,7 +149,7 @@ static syncguard_status connect_sentinel(const sg_redis_dialer *dialer, sg_redis
     return status;
 }
 
-/* --- Cluster --- */
+/* ---- Cluster ---- */
 
 /* A certificate that is not accepted concerns one node, a password all of them. */
 static bool is_final(syncguard_status status, const syncguard_error *err)
@@ -163,7 +163,6 @@ static syncguard_status learn(sg_redis_topology *topology, sg_redis_connection *
                               const char *id, const syncguard_limits *limits, syncguard_error *err)
 {
     sg_redis_text text;
-    redisReply *replies[2] = {NULL, NULL};
     size_t count = 0, slots = id[0] != '\0' ? 1 : 0;
     sg_redis_text_init(&text);
     if (slots == 1) {
@@ -175,6 +174,7 @@ static syncguard_status learn(sg_redis_topology *topology, sg_redis_connection *
         count++;
     }
     syncguard_status status = SYNCGUARD_OK;
+    redisReply *replies[2] = {NULL, NULL};
     if (count > 0)
         status = sg_redis_connection_call(conn, &text, replies, count, limits, err);
     if (status == SYNCGUARD_OK && slots == 1)

@@ -227,7 +227,6 @@ static syncguard_status load_files(const sg_redis_config *config, SSL_CTX *conte
 syncguard_status sg_redis_tls_create(const sg_redis_config *config, sg_redis_tls **out,
                                      syncguard_error *err)
 {
-    syncguard_status status = SYNCGUARD_OK;
     sg_redis_tls *tls = syncguard_calloc(1, sizeof *tls);
     if (tls == NULL)
         return syncguard_fail_memory(err);
@@ -240,6 +239,7 @@ syncguard_status sg_redis_tls_create(const sg_redis_config *config, sg_redis_tls
     tls->verify = config->tls_verify;
     tls->context = SSL_CTX_new(TLS_client_method());
     tls->method = make_method();
+    syncguard_status status = SYNCGUARD_OK;
     if (tls->context == NULL || tls->method == NULL) {
         status = syncguard_fail_memory(err);
         goto out;

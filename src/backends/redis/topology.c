@@ -69,7 +69,7 @@ void sg_redis_topology_lose_target(sg_redis_topology *topology)
     pthread_mutex_unlock(&topology->mutex);
 }
 
-/* --- candidates --- */
+/* ---- candidates ---- */
 
 size_t sg_redis_topology_candidates(sg_redis_topology *topology, const sg_redis_config *config,
                                     size_t *first)
@@ -103,7 +103,7 @@ void sg_redis_topology_begin_with(sg_redis_topology *topology, size_t number)
     pthread_mutex_unlock(&topology->mutex);
 }
 
-/* --- replies of servers --- */
+/* ---- replies of servers ---- */
 
 bool sg_redis_topology_port(const char *text, int *port)
 {

@@ -38,7 +38,7 @@
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
 static sg_sqlite *attached;
 
-/* ---- which files they are ------------------------------------------------------------------ */
+/* ---- which files they are ---- */
 
 static bool same(syncguard_fd_identity a, syncguard_fd_identity b)
 {
@@ -64,7 +64,7 @@ bool sg_sqlite_in_place(const sg_sqlite *sqlite)
     return same_files(&sqlite->files, &now);
 }
 
-/* ---- the list of attached handles ---------------------------------------------------------- */
+/* ---- the list of attached handles ---- */
 
 static void list_add(sg_sqlite *sqlite)
 {
@@ -96,7 +96,7 @@ static bool others_are_stale(const sg_sqlite *sqlite, const sg_sqlite_files *now
     return false;
 }
 
-/* ---- attaching ----------------------------------------------------------------------------- */
+/* ---- attaching ---- */
 
 /* NORMAL: see wal.h. The cache bounds memory; deleted content need not be wiped. */
 static const char SETTINGS[] = "PRAGMA synchronous=NORMAL;"
@@ -228,15 +228,14 @@ static syncguard_status attach_files(sg_sqlite *sqlite, syncguard_error *err)
     return SYNCGUARD_OK;
 }
 
-/* ---- detaching ----------------------------------------------------------------------------- */
+/* ---- detaching ---- */
 
 /* Keeps the inode number of the -shm file in use, so that the file can be recognised after the
  * connection is closed. Closing an O_PATH descriptor drops no POSIX locks. */
 static int keep_shm(const sg_sqlite *sqlite)
 {
-    int fd = -1;
 #ifdef O_PATH
-    fd = open(sqlite->shm_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open(sqlite->shm_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 && !syncguard_fd_same(fd, sqlite->files.shm)) {
         close(fd);
         fd = -1;

@@ -26,7 +26,7 @@
  * waits for nobody. */
 #define CLOSE_FRAMES 64
 
-/* ---- fork ---------------------------------------------------------------------------------- */
+/* ---- fork ---- */
 
 static _Atomic pid_t first_pid;
 
@@ -52,7 +52,7 @@ static syncguard_status after_fork(syncguard_backend *backend, syncguard_error *
     return refuse_fork(err);
 }
 
-/* ---- the op table -------------------------------------------------------------------------- */
+/* ---- the op table ---- */
 
 static void unwatch(syncguard_backend *backend, const char *key, size_t key_length)
 {
@@ -108,7 +108,7 @@ static const syncguard_capabilities CAPABILITIES = {
     .works_in_child = false,
 };
 
-/* ---- opening ------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 /* Everything that destroy takes apart; *sqlite comes zeroed. On failure nothing needs undoing. */
 static syncguard_status init(sg_sqlite *sqlite, const sg_sqlite_config *config,
@@ -132,7 +132,6 @@ static syncguard_status init(sg_sqlite *sqlite, const sg_sqlite_config *config,
     status = sg_sqlite_notify_init(&sqlite->notify, &sqlite->base, path, err);
     if (status == SYNCGUARD_OK)
         return SYNCGUARD_OK;
-
     sg_sqlite_wal_destroy(&sqlite->wal);
 no_wal:
     syncguard_gate_destroy(&sqlite->gate);
@@ -178,16 +177,16 @@ syncguard_status syncguard_sqlite_open(const syncguard_sqlite_options *sqlite_op
                                        syncguard_error *err)
 {
     SYNCGUARD_NO_CANCEL;
-    sg_sqlite_config config;
     syncguard_error_clear(err);
     if (out == NULL)
         return syncguard_fail(err, SYNCGUARD_E_INVALID_ARGUMENT, NULL, "out is NULL");
     *out = NULL;
+    sg_sqlite_config config;
     syncguard_status status = sg_sqlite_config_from_options(sqlite_options, options, &config, err);
     return status == SYNCGUARD_OK ? open_backend(&config, out, err) : status;
 }
 
-/* ---- the module ---------------------------------------------------------------------------- */
+/* ---- the module ---- */
 
 static syncguard_status open_url(const char *url, const syncguard_options *options,
                                  syncguard_backend **out, syncguard_error *err)

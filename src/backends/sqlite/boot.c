@@ -113,7 +113,6 @@ static syncguard_status read_clock(sg_sqlite_boot *boot, syncguard_error *err)
 {
     static const char source[] = "/proc/self/ns";
     struct stat own;
-    struct stat children;
     struct statfs about;
     if (stat("/proc/self/ns/time", &own) != 0) {
         /* A kernel without time namespaces has one boot clock. */
@@ -123,6 +122,7 @@ static syncguard_status read_clock(sg_sqlite_boot *boot, syncguard_error *err)
     }
     boot->namespace_device = own.st_dev;
     boot->namespace_inode = own.st_ino;
+    struct stat children;
     if (stat("/proc/self/ns/time_for_children", &children) != 0)
         return unreadable(source, "the shift of the boot clock", err);
     if (own.st_dev != children.st_dev || own.st_ino != children.st_ino)

@@ -95,7 +95,7 @@ int sg_sqlite_query(sqlite3 *db, const char *sql, char *out, size_t size)
     return code == SQLITE_OK ? end : code;
 }
 
-/* ---- statements ---------------------------------------------------------------------------- */
+/* ---- statements ---- */
 
 syncguard_status sg_sqlite_prepare(sg_sqlite_connection *connection, sg_sqlite_statement which,
                                    sqlite3_stmt **out, syncguard_error *err)
@@ -141,7 +141,7 @@ syncguard_status sg_sqlite_execute(sg_sqlite_connection *connection, sg_sqlite_s
     return status;
 }
 
-/* ---- transactions -------------------------------------------------------------------------- */
+/* ---- transactions ---- */
 
 syncguard_status sg_sqlite_begin(sg_sqlite_connection *connection, bool immediate,
                                  syncguard_error *err)

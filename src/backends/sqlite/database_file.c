@@ -24,7 +24,7 @@
 #include "errors.h"
 #include "file_system.h"
 
-/* ---- ownership and permissions --------------------------------------------------------------- */
+/* ---- ownership and permissions ---- */
 
 /* The folder of the file, and for root all above it. *shared: others may add names to it. */
 static syncguard_status check_folders(const char *folder, bool *shared, syncguard_error *err)
@@ -138,7 +138,7 @@ syncguard_fd_identity sg_sqlite_file_identify(const char *path)
     return identity;
 }
 
-/* ---- creation ------------------------------------------------------------------------------ */
+/* ---- creation ---- */
 
 /*
  * Creates the empty file, and removes what an earlier database of this name left: SQLite would take

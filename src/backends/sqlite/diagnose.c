@@ -301,12 +301,12 @@ syncguard_status sg_sqlite_diagnose(syncguard_backend *backend, const syncguard_
                                     syncguard_finding_fn fn, void *context, syncguard_error *err)
 {
     diagnosis self = {sg_sqlite_of(backend), limits, {fn, context}};
-    sqlite3 *db = NULL;
     syncguard_status status = syncguard_limits_check(limits, err);
     if (status != SYNCGUARD_OK)
         return status;
     report_file(&self);
     status = report_settings(&self, err);
+    sqlite3 *db = NULL;
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_connect(self.sqlite->connection.path, &db, err);
     if (status == SYNCGUARD_OK)

@@ -28,7 +28,7 @@
 
 #ifdef __linux__
 
-/* ---- file systems -------------------------------------------------------------------------- */
+/* ---- file systems ---- */
 
 /* All others are local. */
 static const struct {
@@ -146,7 +146,7 @@ syncguard_status sg_sqlite_file_system_read(const char *path, sg_sqlite_file_sys
     return SYNCGUARD_OK;
 }
 
-/* ---- mounts -------------------------------------------------------------------------------- */
+/* ---- mounts ---- */
 
 /* A path of ours is shorter: a word that does not fit is none of them. */
 #define WORD_SIZE 1024
@@ -211,13 +211,13 @@ static bool path_is_in_layer(const char *path, char *layer)
 {
     char above[WORD_SIZE];
     struct stat top;
-    struct stat here;
     layer_unescape(layer);
     if (path_is_below(path, layer))
         return true;
     if (layer[0] != '/' || strlen(path) >= sizeof above || stat(layer, &top) != 0)
         return false;
     snprintf(above, sizeof above, "%s", path);
+    struct stat here;
     while (above[0] != '\0') {
         if (stat(above, &here) == 0 && here.st_dev == top.st_dev && here.st_ino == top.st_ino)
             return true;
@@ -395,7 +395,7 @@ syncguard_status sg_sqlite_file_system_refuse(const char *folder, syncguard_erro
     return status == SYNCGUARD_OK ? refuse_upper(folder, err) : status;
 }
 
-/* ---- space --------------------------------------------------------------------------------- */
+/* ---- space ---- */
 
 /* A file must be able to grow by this much; on a small file system by the share that its WAL has,
  * see wal.c. */
@@ -432,14 +432,13 @@ static int grow(int fd, off_t length)
 const char *sg_sqlite_file_system_shortage(const char *folder)
 {
     struct statvfs about;
-    int error = 0;
     if (statvfs(folder, &about) != 0)
         return NULL;
     uint64_t share = (uint64_t)about.f_blocks * about.f_frsize / SMALL_SHARE;
     uint64_t length = share > 0 && share < GROWTH_BYTES ? share : GROWTH_BYTES;
 #ifdef O_TMPFILE
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    error = fd < 0 ? errno : grow(fd, (off_t)length);
+    int error = fd < 0 ? errno : grow(fd, (off_t)length);
     if (fd >= 0)
         close(fd);
     if (error != EOPNOTSUPP && error != EISDIR)

@@ -19,7 +19,7 @@
 /* How long an acquire whose grant is not durable tries to take it back itself. */
 #define TAKE_BACK_NS (100 * SYNCGUARD_NS_PER_MS)
 
-/* ---- acquire ------------------------------------------------------------------------------- */
+/* ---- acquire ---- */
 
 typedef struct acquire_context {
     syncguard_acquire_op *op;
@@ -34,13 +34,13 @@ static syncguard_status read_counter(sg_sqlite *sqlite, const acquire_context *c
 {
     sg_sqlite_connection *connection = &sqlite->connection;
     sqlite3_stmt *statement = NULL;
-    bool row = false;
     *current = 0;
     syncguard_status status =
         sg_sqlite_prepare(connection, SG_SQLITE_READ_COUNTER, &statement, err);
     if (status != SYNCGUARD_OK)
         return status;
     sqlite3_bind_text(statement, 1, context->counter, (int)context->counter_length, SQLITE_STATIC);
+    bool row = false;
     status = sg_sqlite_step(connection, statement, &row, err);
     if (row && sqlite3_column_type(statement, 0) == SQLITE_INTEGER)
         *current = sqlite3_column_int64(statement, 0);
@@ -175,7 +175,6 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
                                                    &context.counter_length, err);
     if (status != SYNCGUARD_OK)
         return status;
-
     status = sg_sqlite_request(sqlite, &op->limits, attempt_acquire, &context, err);
     /* Watching needs a thread, so only an attempt that finds the key held watches it, and decides
      * again. */
@@ -202,7 +201,7 @@ syncguard_status sg_sqlite_acquire(syncguard_backend *backend, syncguard_acquire
     return status;
 }
 
-/* ---- release, undo ------------------------------------------------------------------------- */
+/* ---- release, undo ---- */
 
 static syncguard_status delete_lock(sg_sqlite *sqlite, const char *lock_id, syncguard_error *err)
 {
@@ -262,14 +261,13 @@ syncguard_status sg_sqlite_undo(syncguard_backend *backend, const char *key, siz
     return status == SYNCGUARD_ABSENT ? SYNCGUARD_OK : status;
 }
 
-/* ---- extend -------------------------------------------------------------------------------- */
+/* ---- extend ---- */
 
 syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op, int *slot,
                                       syncguard_error *err)
 {
     *slot = SG_SQLITE_NO_SLOT;
     sg_sqlite_record record;
-    sqlite3_stmt *statement = NULL;
     syncguard_status status = sg_sqlite_record_find(sqlite, SG_SQLITE_READ_ID, op->lock_id,
                                                     SYNCGUARD_LOCK_ID_CHARS, &record, err);
     if (status != SYNCGUARD_OK)
@@ -278,6 +276,7 @@ syncguard_status sg_sqlite_extend_row(sg_sqlite *sqlite, syncguard_extend_op *op
     status = sg_sqlite_record_owned(&record, op->lock_id, &op->reason);
     if (status == SYNCGUARD_OK)
         status = syncguard_expiry(syncguard_wall_ms(), op->ttl_ms, &op->expires_at_ms, err);
+    sqlite3_stmt *statement = NULL;
     if (status == SYNCGUARD_OK)
         status = sg_sqlite_prepare(&sqlite->connection, SG_SQLITE_EXTEND_LOCK, &statement, err);
     if (status != SYNCGUARD_OK)
@@ -313,7 +312,7 @@ syncguard_status sg_sqlite_extend(syncguard_backend *backend, syncguard_extend_o
     return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, attempt_extend, op, err);
 }
 
-/* ---- cleanup ------------------------------------------------------------------------------- */
+/* ---- cleanup ---- */
 
 static syncguard_status attempt_cleanup(sg_sqlite *sqlite, void *argument, bool immediate,
                                         syncguard_error *err)

@@ -59,7 +59,7 @@ static uint64_t first_value(void)
     return value;
 }
 
-/* ---- the file ------------------------------------------------------------------------------ */
+/* ---- the file ---- */
 
 /* Creates it with the mode and, if we may, the group of the database: all its users need access. */
 static int create_file(const sg_sqlite_notify *notify, int flags)
@@ -124,7 +124,7 @@ static bool read_slots(int fd, size_t first, size_t count, uint64_t *out)
     return pread(fd, out, count * sizeof *out, (off_t)(first * sizeof *out)) >= 0;
 }
 
-/* ---- the thread ---------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 #ifdef __linux__
 
@@ -265,7 +265,7 @@ static bool start(sg_sqlite_notify *notify)
 
 #endif
 
-/* ---- opening and reopening ----------------------------------------------------------------- */
+/* ---- opening and reopening ---- */
 
 /* Caller holds the mutex. */
 static void replace_file(sg_sqlite_notify *notify, int fd)
@@ -307,7 +307,7 @@ bool sg_sqlite_notify_in_place(sg_sqlite_notify *notify)
     return same;
 }
 
-/* ---- watching ------------------------------------------------------------------------------ */
+/* ---- watching ---- */
 
 static sg_sqlite_watched **find_watched(sg_sqlite_notify *notify, size_t slot, const char *key,
                                         size_t length)
@@ -361,7 +361,7 @@ void sg_sqlite_notify_unwatch(sg_sqlite_notify *notify, const char *key, size_t 
     syncguard_free(watched);
 }
 
-/* ---- publishing ---------------------------------------------------------------------------- */
+/* ---- publishing ---- */
 
 /* Writes a new value to the slot and returns it; 0: it failed. Caller holds the mutex. */
 static uint64_t write_slot(sg_sqlite_notify *notify, size_t slot)

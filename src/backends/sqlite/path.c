@@ -37,7 +37,7 @@ void sg_sqlite_path_sync(const char *folder)
     }
 }
 
-/* ---- trust --------------------------------------------------------------------------------- */
+/* ---- trust ---- */
 
 syncguard_status sg_sqlite_path_unsafe(const char *path, const char *what, syncguard_error *err)
 {
@@ -81,7 +81,7 @@ static syncguard_status check_link(const char *path, const struct stat *link,
     return SYNCGUARD_OK;
 }
 
-/* ---- links --------------------------------------------------------------------------------- */
+/* ---- links ---- */
 
 typedef struct path_walk {
     char done[PATH_MAX]; /* without links; empty for the root */
@@ -208,7 +208,7 @@ static syncguard_status follow_links(const char *given, char out[PATH_MAX], bool
     return status;
 }
 
-/* ---- the path of the database -------------------------------------------------------------- */
+/* ---- the path of the database ---- */
 
 /* mkdir keeps the sticky bit whatever the umask: a folder that we have just created has it. */
 #define FRESH_MODE (S_ISVTX | 0700)
@@ -229,7 +229,6 @@ static syncguard_status create_folder(const char *folder, mode_t mode, syncguard
     mode_t wanted = (mode & 0060) != 0 ? 02770 : 0700;
     char parent[SG_SQLITE_PATH_SIZE];
     char whole[PATH_MAX];
-    char path[PATH_MAX + SG_SQLITE_PATH_SIZE];
     bool exists = false;
     sg_sqlite_path_folder(folder, parent);
     syncguard_status status = follow_links(parent, whole, &exists, err);
@@ -238,6 +237,7 @@ static syncguard_status create_folder(const char *folder, mode_t mode, syncguard
     if (!exists)
         return syncguard_fail(err, SYNCGUARD_E_SERVICE_UNAVAILABLE, "ENOENT",
                               "%s: this folder does not exist", parent);
+    char path[PATH_MAX + SG_SQLITE_PATH_SIZE];
     snprintf(path, sizeof path, "%s%s", whole, strrchr(folder, '/'));
     if (mkdir(path, FRESH_MODE) != 0)
         return errno == EEXIST /* another process was faster */

@@ -64,7 +64,7 @@ syncguard_status sg_sqlite_lookup(syncguard_backend *backend, syncguard_lookup_o
     return sg_sqlite_request(sg_sqlite_of(backend), &op->limits, attempt_lookup, op, err);
 }
 
-/* ---- list ---------------------------------------------------------------------------------- */
+/* ---- list ---- */
 
 /* One page of a listing: live records after a key, copied so that nothing is held while the caller
  * handles them. */
@@ -83,10 +83,6 @@ static syncguard_status attempt_page(sg_sqlite *sqlite, void *argument, bool imm
     page *work = argument;
     char after[SYNCGUARD_KEY_SIZE];
     sqlite3_stmt *statement = NULL;
-    sg_sqlite_record record;
-    int rows = 0;
-    size_t unreadable = 0;
-    bool row = false;
     (void)immediate;
     syncguard_status status =
         sg_sqlite_prepare(&sqlite->connection, SG_SQLITE_READ_PAGE, &statement, err);
@@ -96,6 +92,10 @@ static syncguard_status attempt_page(sg_sqlite *sqlite, void *argument, bool imm
     work->count = 0;
     sqlite3_bind_text(statement, 1, work->after, -1, SQLITE_STATIC);
     sqlite3_bind_int(statement, 2, PAGE_ROWS);
+    sg_sqlite_record record;
+    int rows = 0;
+    size_t unreadable = 0;
+    bool row = false;
     while ((status = sg_sqlite_step(&sqlite->connection, statement, &row, err)) == SYNCGUARD_OK &&
            row) {
         record.read_ns = syncguard_clock_ns();

@@ -89,7 +89,6 @@ bool sg_sqlite_record_read(const sg_sqlite *sqlite, sqlite3_stmt *statement,
                            sg_sqlite_record *record)
 {
     syncguard_record *stored = &record->stored;
-    size_t length = 0;
     bool keyed = read_text(statement, KEY, stored->key, sizeof stored->key, &record->key_length);
     if (!read_remaining(&sqlite->boot, statement, record))
         return false;
@@ -98,6 +97,7 @@ bool sg_sqlite_record_read(const sg_sqlite *sqlite, sqlite3_stmt *statement,
     record->dated = read_time(statement, EXPIRES_AT, &stored->expires_at_ms);
     (void)read_time(statement, ACQUIRED_AT, &stored->acquired_at_ms);
     stored->now_ms = now_of_record(record);
+    size_t length = 0;
     (void)read_text(statement, OWNER, stored->owner, sizeof stored->owner, &length);
     (void)read_text(statement, LOCK_ID, stored->lock_id, sizeof stored->lock_id, &length);
     (void)read_text(statement, FENCE, stored->fence, sizeof stored->fence, &length);
@@ -117,13 +117,13 @@ syncguard_status sg_sqlite_record_find(sg_sqlite *sqlite, sg_sqlite_statement wh
                                        syncguard_error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false;
     record->found = false;
     record->live = false;
     syncguard_status status = sg_sqlite_prepare(&sqlite->connection, which, &statement, err);
     if (status != SYNCGUARD_OK)
         return status;
     sqlite3_bind_text(statement, 1, text, (int)length, SQLITE_STATIC);
+    bool row = false;
     status = sg_sqlite_step(&sqlite->connection, statement, &row, err);
     record->read_ns = syncguard_clock_ns();
     if (row && !sg_sqlite_record_read(sqlite, statement, record))

@@ -84,7 +84,6 @@ static syncguard_status check_header(const unsigned char *header, const char *pa
 static syncguard_status read_header(sqlite3 *db, const char *path, file_kind *kind,
                                     syncguard_error *err)
 {
-    unsigned char header[SG_SQLITE_HEADER_BYTES];
     sqlite3_file *file = NULL;
     sqlite3_int64 size = 0;
     int code = sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
@@ -96,6 +95,7 @@ static syncguard_status read_header(sqlite3 *db, const char *path, file_kind *ki
         *kind = FILE_EMPTY;
         return SYNCGUARD_OK;
     }
+    unsigned char header[SG_SQLITE_HEADER_BYTES];
     if (code == SQLITE_OK)
         code = file->pMethods->xRead(file, header, SG_SQLITE_HEADER_BYTES, 0);
     return code == SQLITE_OK ? check_header(header, path, kind, err)

@@ -115,7 +115,7 @@ void sg_sqlite_wal_close(sg_sqlite_wal *wal)
     wal->copied = 0;
 }
 
-/* ---- syncs --------------------------------------------------------------------------------- */
+/* ---- syncs ---- */
 
 /* One sync for all threads that wait. Caller holds the mutex, which is left meanwhile. */
 static void sync_for_all(sg_sqlite_wal *wal)
@@ -179,7 +179,7 @@ syncguard_status sg_sqlite_wal_recover(sg_sqlite_wal *wal, sqlite3 *db, unsigned
     return SYNCGUARD_OK;
 }
 
-/* ---- checkpoints ----------------------------------------------------------------------------- */
+/* ---- checkpoints ---- */
 
 /* Waits for a short time only: other users of the file are within transactions of microseconds. */
 static int pause_while_busy(void *context, int tries)
@@ -221,7 +221,6 @@ int sg_sqlite_wal_truncate(sg_sqlite_wal *wal, sqlite3 *db)
 void sg_sqlite_wal_checkpoint(sg_sqlite_wal *wal, sqlite3 *db)
 {
     bool restart = wal->frames >= wal->restart_frames;
-    int copied = -1;
     if (!wal->committed)
         return;
     wal->committed = false;
@@ -229,6 +228,7 @@ void sg_sqlite_wal_checkpoint(sg_sqlite_wal *wal, sqlite3 *db)
         wal->copied = 0;
     if (wal->frames - wal->copied < wal->checkpoint_frames)
         return;
+    int copied = -1;
     (void)checkpoint(db, restart ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, &copied);
     wal->copied = copied > 0 ? copied : wal->frames;
 }

@@ -17,7 +17,6 @@ int main(int argc, char **argv)
     syncguard_backend *backend = NULL;
     syncguard_grant grant;
     bool locked = false;
-
 #ifdef REGISTER
     if (REGISTER(&err) != SYNCGUARD_OK || REGISTER(NULL) != SYNCGUARD_OK) /* again: no harm */
         goto failed;
@@ -33,7 +32,6 @@ int main(int argc, char **argv)
     syncguard_close(backend);
     printf("%s: fence %s\n", url, grant.fence);
     return 0;
-
 failed:
     fprintf(stderr, "%s: %s\n", syncguard_status_name(err.code), err.message);
     syncguard_close(backend);
